@@ -1,0 +1,48 @@
+"""What goes wrong for the caller: one clear line each, saying what is wrong, what is known, what to do."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class InterpError(Exception):
+    """Base of every error meant for the person who called; the command line prints it as one line."""
+
+
+class LoadError(InterpError):
+    """A model that cannot be loaded: missing, damaged, untrusted or of a kind that cannot be read."""
+
+
+class CheckError(InterpError):
+    """A model whose captured attention does not reproduce its own output."""
+
+
+class UnreadableAttention(LoadError):
+    """A model whose attention patterns do not exist or cannot be reached, with the reason."""
+
+
+class PromptError(InterpError):
+    """Prompts that cannot be used: empty, too long, of the wrong kind, or text without a tokenizer."""
+
+
+class NonFiniteError(InterpError):
+    """NaN or infinity in weights or activations; names the layer."""
+
+
+class OptionError(InterpError):
+    """An option that does not exist or whose value does not fit."""
+
+
+class StoreError(InterpError):
+    """Results that cannot be written or read back."""
+
+
+class UnknownName(InterpError):
+    """A name that is not known, with the nearest ones that are."""
+
+    def __init__(self, kind: str, name: str, known: Iterable[str]):
+        known = list(known)
+        close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+        hint = f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(sorted(known))}"
+        super().__init__(f"unknown {kind} {name!r}; {hint}")
