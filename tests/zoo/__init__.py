@@ -1,0 +1,24 @@
+"""Tiny random-initialised Hugging Face models, one per architecture that the toolkit reads.
+
+for family in zoo.having("sliding-window"):
+    model, inputs = family.model("sdpa"), family.inputs(padding="left")
+    for stack, layer, pattern in family.expected(model, inputs): ...
+"""
+
+from __future__ import annotations
+
+from .causal import CAUSAL
+from .family import Family, output
+from .inputs import real_positions
+
+__all__ = ["FAMILIES", "Family", "having", "output", "real_positions"]
+
+FAMILIES: dict[str, Family] = {family.name: family for family in [*CAUSAL]}
+
+
+def having(*features: str) -> list[Family]:
+    """The families with every one of ``features``; an unknown feature is an error."""
+    known = {feature for family in FAMILIES.values() for feature in family.features}
+    if unknown := set(features) - known:
+        raise KeyError(f"no family has {sorted(unknown)}; known: {sorted(known)}")
+    return [family for family in FAMILIES.values() if set(features) <= set(family.features)]
