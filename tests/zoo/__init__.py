@@ -8,12 +8,18 @@ for family in zoo.having("sliding-window"):
 from __future__ import annotations
 
 from .causal import CAUSAL
+from .encoder import ENCODERS
 from .family import Family, output
 from .inputs import real_positions
+from .legacy import LEGACY, REFUSED
+from .seq2seq import SEQ2SEQ
+from .vision import VISIONS
 
 __all__ = ["FAMILIES", "Family", "having", "output", "real_positions"]
 
-FAMILIES: dict[str, Family] = {family.name: family for family in [*CAUSAL]}
+FAMILIES: dict[str, Family] = {
+    family.name: family for family in (*CAUSAL, *ENCODERS, *SEQ2SEQ, *VISIONS, *LEGACY, *REFUSED)
+}
 
 
 def having(*features: str) -> list[Family]:

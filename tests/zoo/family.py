@@ -32,6 +32,8 @@ class Family:
     #: every softmax attention of one forward, in call order, with its true layer index
     sites: tuple[Site, ...]
     kind: str = "text"
+    #: how much wider attention weights and embeddings are than transformers draws them
+    gain: float = 3.0
     #: the sites whose attentions the model returns itself, in the same order
     returned: tuple[Site, ...] | None = None
     attentions: tuple[str, ...] = BOTH
@@ -52,8 +54,8 @@ class Family:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             model = cls._from_config(config, attn_implementation=attention, dtype=torch.float32)
-            _sharpen(model)
-        return model.eval().requires_grad_(True)
+            _sharpen(model, self.gain)
+        return model.eval()
 
     def model(self, attention: str = "eager", seed: int = 0) -> nn.Module:
         """The same as ``build``, but one per process: look, do not change."""
@@ -130,7 +132,7 @@ def _attentions(out: Any) -> Iterator[Tensor]:
         yield from pair
 
 
-def _sharpen(model: nn.Module, gain: float = 3.0) -> None:
+def _sharpen(model: nn.Module, gain: float) -> None:
     """Make softmaxes peaked and let no parameter hide what it multiplies by being zero.
 
     Attention projections and embeddings are multiplied by ``gain``; biases, relative position
