@@ -10,12 +10,12 @@ from __future__ import annotations
 from .causal import CAUSAL
 from .encoder import ENCODERS
 from .family import Family, output
-from .inputs import real_positions
+from .inputs import Padding, real_positions
 from .legacy import LEGACY, REFUSED
 from .seq2seq import SEQ2SEQ
 from .vision import VISIONS
 
-__all__ = ["FAMILIES", "Family", "having", "output", "real_positions"]
+__all__ = ["FAMILIES", "Family", "Padding", "having", "output", "real_positions"]
 
 FAMILIES: dict[str, Family] = {
     family.name: family for family in (*CAUSAL, *ENCODERS, *SEQ2SEQ, *VISIONS, *LEGACY, *REFUSED)

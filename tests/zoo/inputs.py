@@ -64,6 +64,8 @@ def _text(
     ids = torch.randint(FIRST_ID, config["vocab_size"], (batch, length), generator=draw)
     if padding is None:
         return {"input_ids": ids}
+    if length <= SHORTER_BY:
+        raise ValueError(f"padding by {SHORTER_BY} leaves nothing of a row of {length} tokens")
     mask = torch.ones_like(ids)
     hidden = slice(None, SHORTER_BY) if padding == "left" else slice(length - SHORTER_BY, None)
     mask[-1, hidden] = 0

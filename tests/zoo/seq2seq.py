@@ -80,6 +80,7 @@ SEQ2SEQ = [
         kind="speech",
         conventions={
             "padding": "the encoder ignores a mask; only the decoder's tokens are padded",
+            "length": "the encoder takes 24 frames, 12 positions, whatever length is asked for",
             "k-bias": "k_proj has no bias, q_proj and v_proj have one",
         },
     ),

@@ -1,4 +1,4 @@
-"""Towers over pictures, alone or beside a tower over text."""
+"""Towers over pictures, alone (stack "encoder") or beside one over text ("vision", "text")."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _vision(
     name: str, features: tuple[str, ...], model_class: str, config: dict[str, Any], **more: Any
 ) -> Family:
     layers = config.get("num_hidden_layers") or sum(config["depths"])
-    sites = tuple(("vision", layer) for layer in range(layers))
+    sites = tuple(("encoder", layer) for layer in range(layers))
     more |= {"kind": "vision", "paddings": UNPADDED}
     return Family(name, ("encoder", "vision", *features), model_class, config, sites, **more)
 
@@ -73,7 +73,7 @@ VISIONS = [
             "image_size": 32,
             "patch_size": 4,
         },
-        returned=(("vision", 1), ("vision", 3)),
+        returned=(("encoder", 1), ("encoder", 3)),
         conventions={
             "returned": "the model returns the last attention of each stage, 2 of 4",
             "batch": "the batch axis of q, k, v and pattern is batch x windows",
