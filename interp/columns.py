@@ -42,8 +42,8 @@ def checked_frame(frame: pd.DataFrame) -> pd.DataFrame:
     if wrong:
         state = [f"{name} ({'missing' if name in COLUMNS else 'unknown'})" for name in wrong]
         raise OptionError(f"a table of head scores has other columns: {', '.join(state)}")
-    typed = {name: _typed(frame[name], name, kind) for name, kind in COLUMNS.items()}
-    checked = pd.DataFrame(typed).reset_index(drop=True)
+    typed = {name: _typed(frame.loc[:, name], name, kind) for name, kind in COLUMNS.items()}
+    checked: Any = pd.DataFrame(typed).reset_index(drop=True)
     for name in ("layer", "head", "kv_head", "n"):
         _refuse(checked, checked[name] < 0, f"{name} is below 0")
     for name in ("sem", "null_sem"):
@@ -118,7 +118,7 @@ def estimate(score: float, sem: float) -> str:
     return number(score) if math.isnan(sem) else f"{number(score)} ± {sem:.2g}"
 
 
-def _typed(series: pd.Series, name: str, kind: type) -> pd.Series:
+def _typed(series: Any, name: str, kind: type) -> pd.Series:
     import numpy as np
     from pandas.api import types
 
@@ -151,7 +151,7 @@ def _text(name: str, value: object) -> str:
     return value
 
 
-def _refuse(frame: pd.DataFrame, bad: pd.Series, why: str) -> None:
+def _refuse(frame: pd.DataFrame, bad: Any, why: str) -> None:
     if bad.any():
         row = frame[bad].iloc[0]
         place = (

@@ -29,7 +29,8 @@ def to_csv(frame: pd.DataFrame, provenance: Provenance) -> str:
     out.write(f"# {_FORMAT}; rows {len(frame)}\n")
     for entry in _listed(provenance):
         out.write(f"# {json.dumps(entry)}\n")  # ASCII, so a newline in a name stays one line
-    writer = csv.writer(out, lineterminator="\n")
+    # Every text is quoted: left to itself, Python 3.11 leaves a lone carriage return bare.
+    writer = csv.writer(out, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
     writer.writerow(COLUMNS)
     # repr of a float is the shortest text that reads back to the same 64 bits.
     writer.writerows(zip(*(frame[name].tolist() for name in COLUMNS), strict=True))

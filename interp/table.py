@@ -245,7 +245,7 @@ class HeadTable:
             raise UnknownName(
                 "number column", column, [c for c in COLUMNS if COLUMNS[c] is not str]
             )
-        site = self._frame[(self._frame["model"] == model) & (self._frame["stack"] == stack)]
+        site: Any = self._frame[(self._frame["model"] == model) & (self._frame["stack"] == stack)]
         grid = np.full(site[["layer", "head"]].to_numpy().max(axis=0) + 1, np.nan)
         rows = site[site["metric"] == metric]
         grid[rows["layer"], rows["head"]] = rows[column]

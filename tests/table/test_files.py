@@ -1,0 +1,118 @@
+import io
+import json
+import math
+import struct
+import subprocess
+import sys
+
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from table.examples import head_tables, small
+
+from interp.columns import COLUMNS
+from interp.errors import StoreError, UnknownName
+from interp.table import HeadTable
+
+FORMATS = ("csv", "json", "parquet")
+
+
+def bits(table):
+    """Every cell, floats by their 64 bits: NaN equals NaN and 0.0 differs from -0.0."""
+    frame = table.to_pandas()
+    floats = [name for name, kind in COLUMNS.items() if kind is float]
+    frame[floats] = frame[floats].to_numpy().view("int64")
+    return frame.values.tolist()
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(table=head_tables())
+def test_comes_back_bit_for_bit(tmp_path, suffix, table):
+    path = tmp_path / f"table.{suffix}"
+    getattr(table, f"to_{suffix}")(path)
+    back = HeadTable.read(path)
+    assert bits(back) == bits(table)
+    assert back.provenance == table.provenance
+    assert back == table
+    assert [*map(str, back.to_pandas().dtypes)] == [*map(str, table.to_pandas().dtypes)]
+
+
+def test_other_programs_can_read_the_files(tmp_path):
+    table = small('a,"b\nc', null=math.inf, sem=math.nan)
+    frame = table.to_pandas()
+    csv = table.to_csv(tmp_path / "t.csv")
+    comments = sum(line.startswith("# ") for line in csv.splitlines())
+    read = pd.read_csv(io.StringIO(csv), skiprows=comments)
+    pd.testing.assert_frame_equal(read, frame)
+    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path_parquet(table, tmp_path)), frame)
+    strict = json.loads(table.to_json(), parse_constant=pytest.fail)  # NaN is no JSON
+    assert strict["rows"][1] == frame.iloc[1].to_dict() | {
+        "sem": None,
+        "null": "Infinity",
+        "null_sem": None,
+    }
+
+
+def tmp_path_parquet(table, tmp_path):
+    table.to_parquet(tmp_path / "t.parquet")
+    assert "interp.provenance" in {
+        k.decode() for k in pq.read_schema(tmp_path / "t.parquet").metadata
+    }
+    return tmp_path / "t.parquet"
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+@pytest.mark.parametrize("part", [0.0, 0.3, 0.6, 0.99])
+def test_a_truncated_file_is_named(tmp_path, suffix, part):
+    path = tmp_path / f"table.{suffix}"
+    getattr(small(), f"to_{suffix}")(path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(part * len(whole))])
+    with pytest.raises(
+        StoreError, match=rf"table\.{suffix} is no table of head scores, or is damaged"
+    ):
+        HeadTable.read(path)
+
+
+def test_a_csv_that_lost_whole_lines_is_refused(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("".join(small().to_csv().splitlines(keepends=True)[:-1]))
+    with pytest.raises(StoreError, match="holds 3 rows of the 4 it began with"):
+        HeadTable.read(path)
+
+
+def test_a_flipped_bit_in_parquet_is_refused(tmp_path):
+    path = tmp_path / "t.parquet"
+    small(scores=[[0.123456789, 0.9]]).to_parquet(path)
+    content = bytearray(path.read_bytes())
+    content[content.index(struct.pack("<d", 0.123456789))] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(StoreError, match="damaged"):
+        HeadTable.read(path)
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_another_file_of_that_kind_is_refused(tmp_path, suffix):
+    path = tmp_path / f"other.{suffix}"
+    frame = pd.DataFrame({"a": [1]})
+    frame.to_parquet(path) if suffix == "parquet" else getattr(frame, f"to_{suffix}")(path)
+    with pytest.raises(StoreError, match=r"other\..* is no table of head scores"):
+        HeadTable.read(path)
+
+
+def test_missing_and_unknown_files(tmp_path):
+    with pytest.raises(StoreError, match=r"cannot read .*gone\.csv: No such file"):
+        HeadTable.read(tmp_path / "gone.csv")
+    with pytest.raises(UnknownName, match=r"unknown table format '\.xlsx'"):
+        HeadTable.read("t.xlsx")
+
+
+def test_importing_the_table_imports_nothing_heavy():
+    code = (
+        "import sys, interp.table, interp.head;"
+        "print({'torch', 'transformers', 'pandas', 'plotly', 'pyarrow'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
