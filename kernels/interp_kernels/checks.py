@@ -1,0 +1,204 @@
+"""Checks of one attention call; each costs O(tokens) and names what it found."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from interp_kernels.errors import InvalidAttention
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_AXES = {
+    "q": "batch, head, query, d",
+    "k": "batch, kv_head, key, d",
+    "v": "batch, kv_head, key, d_v",
+}
+
+
+def check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:
+    """Ranks, dtypes, devices, shapes and head counts of q, k and v."""
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if x.ndim != 4:
+            raise InvalidAttention(
+                f"{name} has shape {list(x.shape)}; expected 4 axes [{_AXES[name]}]"
+            )
+    if len({q.dtype, k.dtype, v.dtype}) > 1:
+        raise InvalidAttention(
+            f"q is {q.dtype}, k is {k.dtype}, v is {v.dtype}; convert them to one dtype"
+        )
+    if q.dtype not in FLOATS:
+        raise InvalidAttention(f"q, k, v are {q.dtype}; use float16, bfloat16, float32 or float64")
+    if len({q.device, k.device, v.device}) > 1:
+        raise InvalidAttention(f"q is on {q.device}, k on {k.device}, v on {v.device}; move to one")
+    for axis, name in ((0, "batch"), (1, "kv_head"), (2, "key")):
+        if k.shape[axis] != v.shape[axis]:
+            raise InvalidAttention(
+                f"k {list(k.shape)} and v {list(v.shape)} differ on the {name} axis"
+            )
+    if q.shape[0] != k.shape[0]:
+        raise InvalidAttention(f"q has batch {q.shape[0]}, k has batch {k.shape[0]}")
+    if q.shape[3] != k.shape[3] or q.shape[3] == 0:
+        raise InvalidAttention(
+            f"q has head size {q.shape[3]}, k has {k.shape[3]}; need one size > 0"
+        )
+    if k.shape[1] == 0 or q.shape[1] == 0 or q.shape[1] % k.shape[1]:
+        raise InvalidAttention(
+            f"{q.shape[1]} query heads cannot share {k.shape[1]} key-value heads evenly; "
+            "the first number must be a multiple of the second"
+        )
+
+
+def check_numbers(scale: float, offset: int, window: int | None, softcap: float | None) -> None:
+    """Scalars: finite scale, whole offset, window of at least one key, positive soft-cap."""
+    if not isinstance(scale, int | float) or not math.isfinite(scale):
+        raise InvalidAttention(f"scale is {scale}; expected a finite number")
+    if not isinstance(offset, int):
+        raise InvalidAttention(f"offset is {offset!r}; expected a whole number of tokens")
+    if window is not None and (not isinstance(window, int) or window < 1):
+        raise InvalidAttention(f"window is {window!r}; expected at least 1 key, or None")
+    if softcap is not None and not (math.isfinite(softcap) and softcap > 0):
+        raise InvalidAttention(f"softcap is {softcap}; expected a positive number, or None")
+
+
+def checked_bias(bias: Tensor, shape: tuple[int, int, int, int], device: torch.device) -> Tensor:
+    """The bias with four axes of full or unit size, so that tiles of it are plain slices."""
+    if bias.dtype != torch.bool and bias.dtype not in FLOATS:
+        raise InvalidAttention(
+            f"bias is {bias.dtype}; use a float to add to the scores, or bool with True = visible"
+        )
+    if bias.device != device:
+        raise InvalidAttention(f"bias is on {bias.device}, q on {device}; move it")
+    sizes = (1,) * (4 - bias.ndim) + tuple(bias.shape)
+    if bias.ndim > 4 or any(b not in (1, s) for b, s in zip(sizes, shape, strict=True)):
+        raise InvalidAttention(
+            f"bias {list(bias.shape)} does not broadcast to [batch, head, query, key] "
+            f"= {list(shape)}"
+        )
+    bias = bias.reshape(sizes)
+    if bias.dtype != torch.bool and bias.numel():
+        top = unexpanded(bias).amax()  # NaN wins over every number
+        if not top < math.inf:
+            raise InvalidAttention(
+                f"bias holds {top.item()}; only finite numbers and -inf can be added"
+            )
+    return bias
+
+
+def check_padding(
+    name: str, padding: Tensor | None, shape: tuple[int, int], device: torch.device
+) -> None:
+    """A padding mask is bool, of one value per token, beside q."""
+    if padding is None:
+        return
+    if padding.dtype != torch.bool or tuple(padding.shape) != shape:
+        raise InvalidAttention(
+            f"{name} is {padding.dtype} {list(padding.shape)}; expected bool {list(shape)}, "
+            "True for a real token"
+        )
+    if padding.device != device:
+        raise InvalidAttention(f"{name} is on {padding.device}, q on {device}; move it")
+
+
+def check_sinks(sinks: Tensor | None, head: int, activation: str, device: torch.device) -> None:
+    """Sinks are one finite logit per query head of a softmax."""
+    if sinks is None:
+        return
+    if tuple(sinks.shape) != (head,) or sinks.dtype not in FLOATS:
+        raise InvalidAttention(
+            f"sinks are {sinks.dtype} {list(sinks.shape)}; expected one float per head [{head}]"
+        )
+    if activation != "softmax":
+        raise InvalidAttention(f"sinks are logits of a softmax; activation is {activation!r}")
+    if sinks.device != device:
+        raise InvalidAttention(f"sinks are on {sinks.device}, q on {device}; move them")
+    if not torch.isfinite(sinks).all():
+        head_at = int((~torch.isfinite(sinks)).nonzero()[0])
+        raise InvalidAttention(f"sinks hold {sinks[head_at].item()} at head {head_at}")
+
+
+def check_tokens(tokens: Tensor, shape: tuple[int, int], device: torch.device) -> None:
+    """Tokens are whole numbers, one per key."""
+    if tokens.is_floating_point() or tokens.dtype == torch.bool or tuple(tokens.shape) != shape:
+        raise InvalidAttention(
+            f"tokens are {tokens.dtype} {list(tokens.shape)}; expected whole numbers {list(shape)}"
+        )
+    if tokens.device != device:
+        raise InvalidAttention(f"tokens are on {tokens.device}, q on {device}; move them")
+
+
+def checked_starts(
+    start: Tensor | Sequence[int] | None, key_padding: Tensor | None, batch: int, key: int
+) -> tuple[int, ...]:
+    """The first prompt position of each batch row, as plain numbers."""
+    if start is None:
+        if key_padding is None or key == 0:
+            return (0,) * batch
+        first = key_padding.int().argmax(-1)
+        return tuple(torch.where(key_padding.any(-1), first, key).tolist())
+    starts = tuple(int(s) for s in start)
+    if len(starts) != batch or any(not 0 <= s <= key for s in starts):
+        raise InvalidAttention(
+            f"start is {list(starts)}; expected {batch} positions between 0 and {key}"
+        )
+    return starts
+
+
+def check_finite(q: Tensor, k: Tensor, v: Tensor) -> None:
+    """No NaN or infinity; smallest and largest value are one pass with no temporary."""
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if x.numel() == 0:
+            continue
+        low, high = torch.aminmax(unexpanded(x))
+        if torch.isfinite(low) and torch.isfinite(high):
+            continue
+        where = (~torch.isfinite(x)).nonzero()
+        batch, head, position, _ = where[0].tolist()
+        value = x[tuple(where[0])].item()
+        axis = "head" if name == "q" else "kv_head"
+        raise InvalidAttention(
+            f"{name} holds {value} at batch {batch}, {axis} {head}, position {position} "
+            f"({len(where)} such values in all); look at the layer before"
+        )
+
+
+def check_score_range(q: Tensor, k: Tensor, scale: float) -> None:
+    """No score beyond the inputs' dtype: a model run in that dtype made infinities of them.
+
+    The product of the largest norms bounds every score, so the exact look is rarely taken.
+    """
+    if q.numel() == 0 or k.numel() == 0:
+        return
+    limit = torch.finfo(q.dtype).max
+    wide = torch.float32 if q.dtype == torch.float16 else torch.float64
+    quick = torch.promote_types(q.dtype, torch.float32)
+    q_size = torch.linalg.vector_norm(unexpanded(q), dim=-1, dtype=quick).amax()
+    k_size = torch.linalg.vector_norm(unexpanded(k), dim=-1, dtype=quick).amax()
+    if abs(scale) * float(q_size) * float(k_size) <= limit:
+        return
+    group = q.shape[1] // k.shape[1]
+    for batch in range(q.shape[0]):
+        for head in range(q.shape[1]):
+            keys = k[batch, head // group].to(wide).mT
+            for first in range(0, q.shape[2], 256):
+                score = (scale * q[batch, head, first : first + 256].to(wide)) @ keys
+                if (top := float(score.abs().max())) > limit:
+                    row, key = divmod(int(score.abs().argmax()), score.shape[1])
+                    raise InvalidAttention(
+                        f"the score of query {first + row} and key {key} (batch {batch}, head "
+                        f"{head}) is {top:.3g}, more than {q.dtype} holds ({limit:.3g}); "
+                        "run the model in a wider dtype"
+                    )
+
+
+def unexpanded(x: Tensor) -> Tensor:
+    """One copy of what `expand` repeats: enough to find extremes."""
+    for axis, stride in enumerate(x.stride()):
+        if stride == 0 and x.shape[axis] > 1:
+            x = x.narrow(axis, 0, 1)
+    return x

@@ -1,0 +1,148 @@
+"""One attention call, as any implementation receives it: checked once, when it is built."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, get_args
+
+import torch
+
+from interp_kernels import checks
+from interp_kernels.errors import InvalidAttention
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float, Int
+    from torch import Tensor
+
+Activation = Literal["softmax", "sigmoid", "relu", "signed"]
+
+# A mask written as numbers hides a key with the most negative number of some dtype, or nearly.
+# -1e30 is below every bias that is meant as one (ALiBi reaches -1e5 at 100k tokens).
+HIDDEN_BELOW = -1e30
+
+
+@dataclass(frozen=True)
+class AttentionShape:
+    """The sizes of one attention call: what a memory estimate needs."""
+
+    batch: int
+    head: int
+    kv_head: int
+    query: int
+    key: int
+    d: int
+    d_v: int
+    itemsize: int = 4
+
+    @property
+    def group(self) -> int:
+        """Query heads per key-value head."""
+        return self.head // self.kv_head
+
+    @property
+    def work_itemsize(self) -> int:
+        """Bytes of a number inside the computation: float64 for float64 inputs, else float32."""
+        return max(4, self.itemsize)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Attention:
+    """One attention call: softmax(mask(softcap(scale q k^T) + bias)) v, or a variant of it.
+
+    Query i stands at absolute position `offset + i`, key j at position j. A key is visible when
+    every mask allows it: `causal` (key <= query), `window` (key > query - window), a bool `bias`,
+    a float `bias` above -1e30 (or half its dtype's most negative number), `key_padding`,
+    `query_padding`.
+
+    A row with no visible key (a padded query, say) is defined: pattern 0, output 0, log-sum-exp
+    -inf (the sink's logit when the head has a sink), entropy 0, largest weight 0 at key -1.
+    Zero-length batches, queries and keys give empty or all-zero results, never an error.
+
+    Args:
+        q, k, v: any strides, expanded or not; float16, bfloat16, float32 or float64, all alike.
+        causal: required, because nothing in the tensors tells an encoder from a decoder.
+        scale: multiplies q k^T; d ** -0.5 unless given.
+        window: how many keys back a query sees, itself included; None for no limit.
+        bias: added to the scores after the soft-cap (float), or True where visible (bool).
+        key_padding, query_padding: True for a real token, False for padding. Nothing is derived
+            for padded queries: give `query_padding` to keep them out of the column statistics.
+        softcap: scores become softcap * tanh(scores / softcap).
+        sinks: one extra logit per head inside the softmax, dropped after it: rows sum to < 1.
+        offset: K - Q unless given, so that the last query stands at the last key.
+        activation: "softmax"; "sigmoid" and "relu" of each score; "signed", which is
+            sign(score) softmax(|score|). Only softmax takes sinks.
+        tokens: ids on the key axis, handed to predicates.
+        start: first prompt position of each row under left padding; by default the first key that
+            is no padding. Predicates and key sets count positions from it.
+
+    Raises:
+        InvalidAttention: what does not fit, or NaN and infinity, or scores beyond the dtype.
+    """
+
+    q: Float[Tensor, "batch head query_pos d_head"]
+    k: Float[Tensor, "batch kv_head key_pos d_head"]
+    v: Float[Tensor, "batch kv_head key_pos d_value"]
+    causal: bool
+    scale: float = None  # pyright: ignore[reportAssignmentType] - set below, as are offset and start
+    window: int | None = None
+    bias: Float[Tensor, "#batch #head #query_pos #key_pos"] | Bool[Tensor, "#b #h #q #k"] | None = (
+        None
+    )
+    key_padding: Bool[Tensor, "batch key_pos"] | None = None
+    query_padding: Bool[Tensor, "batch query_pos"] | None = None
+    softcap: float | None = None
+    sinks: Float[Tensor, " head"] | None = None
+    offset: int = None  # pyright: ignore[reportAssignmentType]
+    activation: Activation = "softmax"
+    tokens: Int[Tensor, "batch key_pos"] | None = None
+    start: tuple[int, ...] = None  # pyright: ignore[reportAssignmentType]
+
+    def __post_init__(self) -> None:
+        checks.check_tensors(self.q, self.k, self.v)
+        batch, head, query, d = self.q.shape
+        key = self.k.shape[2]
+
+        def derive(field: str, value: object) -> None:
+            object.__setattr__(self, field, value)
+
+        if self.scale is None:
+            derive("scale", d**-0.5)
+        if self.offset is None:
+            derive("offset", key - query)
+        if self.activation not in get_args(Activation):
+            known = ", ".join(get_args(Activation))
+            raise InvalidAttention(f"activation {self.activation!r} is not known; known: {known}")
+        checks.check_numbers(self.scale, self.offset, self.window, self.softcap)
+        if self.bias is not None:
+            derive("bias", checks.checked_bias(self.bias, (batch, head, query, key), self.q.device))
+        checks.check_padding("key_padding", self.key_padding, (batch, key), self.q.device)
+        checks.check_padding("query_padding", self.query_padding, (batch, query), self.q.device)
+        checks.check_sinks(self.sinks, head, self.activation, self.q.device)
+        if self.tokens is not None:
+            checks.check_tokens(self.tokens, (batch, key), self.q.device)
+        derive("start", checks.checked_starts(self.start, self.key_padding, batch, key))
+        checks.check_finite(self.q, self.k, self.v)
+        if self.softcap is None:
+            checks.check_score_range(self.q, self.k, self.scale)
+
+    @property
+    def shape(self) -> AttentionShape:
+        """The sizes alone."""
+        batch, head, query, d = self.q.shape
+        kv_head, key, d_v = self.v.shape[1:]
+        return AttentionShape(batch, head, kv_head, query, key, d, d_v, self.q.element_size())
+
+    @property
+    def work_dtype(self) -> torch.dtype:
+        """What sums are kept in: float64 for float64 inputs, float32 for everything else."""
+        return torch.float64 if self.q.dtype == torch.float64 else torch.float32
+
+    @property
+    def normalised(self) -> bool:
+        """Whether weights come from a softmax, so that a log-sum-exp exists."""
+        return self.activation in ("softmax", "signed")
+
+    def hidden_below(self) -> float:
+        """The value at and below which a float bias hides its key."""
+        assert self.bias is not None, "only a bias has a threshold"
+        return max(HIDDEN_BELOW, torch.finfo(self.bias.dtype).min / 2)

@@ -1,0 +1,391 @@
+"""What can be asked of an attention pattern without keeping it: one small class each.
+
+P is the pattern [batch, head, query, key]: the weights, 0 where a key is hidden. |P| equals P
+except for the "signed" activation; statistics of *how much* attention use |P|, products use P.
+
+`needs` says what an implementation must have at hand:
+    "row"     the whole row of one query at a time; one value (or a few) per query
+    "column"  the same, summed over queries
+    "lse"     only each row's log-sum-exp: single weights are exp(score - lse), O(d) each
+
+Positions in `Mass`, `Targets`, `KeySetMass` and `PairMass` are prompt positions: counted from
+`Attention.start`. Everything else (`Rows`, `Tile`, `Diagonal`'s queries, keys that come out of
+`Largest` and `TopK`, labels) counts along the tensors' own axes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+
+from interp_kernels.errors import InvalidReduction
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
+    from torch import Tensor
+
+    from interp_kernels.problem import AttentionShape
+
+Needs = Literal["row", "column", "lse"]
+
+
+class Chosen(NamedTuple):
+    """Weights with the keys they sit on; key -1 where there is no weight above zero."""
+
+    weight: Float[Tensor, "batch head query_pos *k"]
+    key: Int[Tensor, "batch head query_pos *k"]
+
+
+class ScoreMoments(NamedTuple):
+    """Mean, population variance and maximum of the scores of a row's visible keys."""
+
+    mean: Float[Tensor, "batch head query_pos"]
+    variance: Float[Tensor, "batch head query_pos"]
+    maximum: Float[Tensor, "batch head query_pos"]
+
+
+class Reduction:
+    """Something to ask of an attention pattern; `name` is its key in the result."""
+
+    needs: ClassVar[Needs] = "row"
+    name: str
+
+    def output_shape(self, at: AttentionShape) -> tuple[int, ...]:
+        """Shape of the result (of each tensor of it, for `Chosen` and `ScoreMoments`)."""
+        return (at.batch, at.head, at.query)
+
+    def check(self, at: AttentionShape) -> None:
+        """Refuses what does not fit this attention call.
+
+        Raises:
+            InvalidReduction: what does not fit and what would.
+        """
+
+
+def _require(fits: bool, what: str) -> None:
+    if not fits:
+        raise InvalidReduction(what)
+
+
+def _check_labels(name: str, labels: Tensor, size: int, batch: int, axis: str) -> None:
+    whole = not labels.is_floating_point() and not labels.is_complex()
+    _require(
+        whole and labels.ndim == 2 and labels.shape[0] in (1, batch) and labels.shape[1] == size,
+        f"{name}: labels are {labels.dtype} {list(labels.shape)}; expected whole numbers "
+        f"[{batch} or 1, {size}], one per {axis}, -1 for none",
+    )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Output(Reduction):
+    """P @ v, the head's output before the output projection, in the dtype of v."""
+
+    name: str = "output"
+
+    def output_shape(self, at: AttentionShape) -> tuple[int, ...]:
+        """[batch, head, query, d_v]."""
+        return (at.batch, at.head, at.query, at.d_v)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LogSumExp(Reduction):
+    """log of the sum of exp(score) over visible keys and the head's sink; -inf for an empty row."""
+
+    name: str = "lse"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Entropy(Reduction):
+    """-sum_key |P| ln |P|, in nats, of the weights as they stand (a sink's share is left out)."""
+
+    name: str = "entropy"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Largest(Reduction):
+    """The weight of largest size and its key; the first of equals; (0, -1) for an empty row."""
+
+    name: str = "largest"
+
+
+@dataclass(frozen=True, eq=False)
+class Mass(Reduction):
+    """sum_key |P| over the keys where `predicate(query, key, tokens=...)` holds."""
+
+    name: str
+    predicate: Callable[..., Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Targets(Reduction):
+    """How many visible keys the predicate holds for, per row: 0 tells a row without a target."""
+
+    needs: ClassVar[Needs] = "lse"
+    name: str
+    predicate: Callable[..., Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class PairMass(Reduction):
+    """sum_key |P| over listed pairs (batch, query position, key position): a `Mass` looked up."""
+
+    needs: ClassVar[Needs] = "lse"
+    name: str
+    pairs: Int[Tensor, "pair 3"]
+
+    def check(self, at: AttentionShape) -> None:
+        """Pairs are whole numbers in three columns."""
+        _require(
+            self.pairs.ndim == 2
+            and self.pairs.shape[1] == 3
+            and not self.pairs.is_floating_point(),
+            f"{self.name}: pairs are {self.pairs.dtype} {list(self.pairs.shape)}; expected whole "
+            "numbers [pair, 3]: batch, query position, key position",
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class KeySetMass(Reduction):
+    """sum_key |P| over a fixed set of prompt positions, such as the first four."""
+
+    needs: ClassVar[Needs] = "lse"
+    name: str
+    keys: tuple[int, ...]
+
+    def check(self, at: AttentionShape) -> None:
+        """Positions lie on the key axis."""
+        _require(
+            all(isinstance(key, int) and key >= 0 for key in self.keys),
+            f"{self.name}: keys are {self.keys}; expected prompt positions from 0",
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class SegmentMass(Reduction):
+    """sum_key |P| over each of n segments, a segment being the keys with its label."""
+
+    labels: Int[Tensor, "#batch key_pos"]
+    n: int
+    name: str = "segment_mass"
+
+    def output_shape(self, at: AttentionShape) -> tuple[int, ...]:
+        """[batch, head, query, n]."""
+        return (at.batch, at.head, at.query, self.n)
+
+    def check(self, at: AttentionShape) -> None:
+        """One label per key."""
+        _check_labels(self.name, self.labels, at.key, at.batch, "key")
+
+
+@dataclass(frozen=True, eq=False)
+class SegmentToSegment(Reduction):
+    """sum |P| over the queries of one segment and the keys of another, for every pair of them."""
+
+    needs: ClassVar[Needs] = "column"
+    query_labels: Int[Tensor, "#batch query_pos"]
+    key_labels: Int[Tensor, "#batch key_pos"]
+    n_query: int
+    n_key: int
+    name: str = "segment_to_segment"
+
+    def output_shape(self, at: AttentionShape) -> tuple[int, ...]:
+        """[batch, head, n_query, n_key]."""
+        return (at.batch, at.head, self.n_query, self.n_key)
+
+    def check(self, at: AttentionShape) -> None:
+        """One label per query and one per key."""
+        _check_labels(self.name, self.query_labels, at.query, at.batch, "query")
+        _check_labels(self.name, self.key_labels, at.key, at.batch, "key")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Distance(Reduction):
+    """sum_key |P| |query - key|, the expected distance in tokens of a row that sums to 1."""
+
+    name: str = "distance"
+
+
+@dataclass(frozen=True, eq=False)
+class TopK(Reduction):
+    """The k weights of largest size and their keys, largest first; equals come in any order."""
+
+    k: int
+    name: str = "top_k"
+
+    def output_shape(self, at: AttentionShape) -> tuple[int, ...]:
+        """[batch, head, query, k]; slots beyond the visible keys hold (0, -1)."""
+        return (at.batch, at.head, at.query, self.k)
+
+    def check(self, at: AttentionShape) -> None:
+        """At least one key."""
+        _require(self.k >= 1, f"{self.name}: k is {self.k}; expected at least 1")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Received(Reduction):
+    """sum_query |P|: the attention each key receives from all queries."""
+
+    needs: ClassVar[Needs] = "column"
+    name: str = "received"
+
+    def output_shape(self, at: AttentionShape) -> tuple[int, ...]:
+        """[batch, head, key]."""
+        return (at.batch, at.head, at.key)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ReceivedValueWeighted(Reduction):
+    """sum_query |P| times the norm of the key's value vector."""
+
+    needs: ClassVar[Needs] = "column"
+    name: str = "received_value_weighted"
+
+    def output_shape(self, at: AttentionShape) -> tuple[int, ...]:
+        """[batch, head, key]."""
+        return (at.batch, at.head, at.key)
+
+
+@dataclass(frozen=True, eq=False)
+class ResultNorm(Reduction):
+    """Norm of the head's output P @ v, or of (P @ v) @ W_O[head], what it writes."""
+
+    w_o: Float[Tensor, "head d_value d_model"] | None = None
+    name: str = "result_norm"
+
+    def check(self, at: AttentionShape) -> None:
+        """One output matrix per query head."""
+        w_o = self.w_o
+        _require(
+            w_o is None or (w_o.ndim == 3 and tuple(w_o.shape[:2]) == (at.head, at.d_v)),
+            f"{self.name}: w_o is {None if w_o is None else list(w_o.shape)}; expected "
+            f"[{at.head}, {at.d_v}, d_model]",
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class PooledMap(Reduction):
+    """sum |P| over each block x block square of the pattern, squares counted from (0, 0)."""
+
+    needs: ClassVar[Needs] = "column"
+    block: int
+    name: str = "pooled_map"
+
+    def output_shape(self, at: AttentionShape) -> tuple[int, ...]:
+        """[batch, head, query blocks, key blocks]; the last ones may be partial."""
+        return (at.batch, at.head, -(-at.query // self.block), -(-at.key // self.block))
+
+    def check(self, at: AttentionShape) -> None:
+        """A block holds at least one token."""
+        _require(self.block >= 1, f"{self.name}: block is {self.block}; expected at least 1")
+
+
+@dataclass(frozen=True, eq=False)
+class Rows(Reduction):
+    """P at chosen queries and every key."""
+
+    needs: ClassVar[Needs] = "lse"
+    rows: tuple[int, ...]
+    name: str = "rows"
+
+    def output_shape(self, at: AttentionShape) -> tuple[int, ...]:
+        """[batch, head, row, key]."""
+        return (at.batch, at.head, len(self.rows), at.key)
+
+    def check(self, at: AttentionShape) -> None:
+        """Rows lie on the query axis."""
+        _require(
+            all(0 <= row < at.query for row in self.rows),
+            f"{self.name}: rows {self.rows} do not all lie in 0..{at.query - 1}",
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Tile(Reduction):
+    """P at chosen queries and chosen keys."""
+
+    needs: ClassVar[Needs] = "lse"
+    rows: tuple[int, ...]
+    keys: tuple[int, ...]
+    name: str = "tile"
+
+    def output_shape(self, at: AttentionShape) -> tuple[int, ...]:
+        """[batch, head, row, chosen key]."""
+        return (at.batch, at.head, len(self.rows), len(self.keys))
+
+    def check(self, at: AttentionShape) -> None:
+        """Rows lie on the query axis, keys on the key axis."""
+        _require(
+            all(0 <= row < at.query for row in self.rows)
+            and all(0 <= key < at.key for key in self.keys),
+            f"{self.name}: rows {self.rows} or keys {self.keys} leave {at.query} x {at.key}",
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Diagonal(Reduction):
+    """P at key = query position - offset, per offset; 0 where that key does not exist."""
+
+    needs: ClassVar[Needs] = "lse"
+    offsets: tuple[int, ...]
+    name: str = "diagonal"
+
+    def output_shape(self, at: AttentionShape) -> tuple[int, ...]:
+        """[batch, head, query, offset]."""
+        return (at.batch, at.head, at.query, len(self.offsets))
+
+
+@dataclass(frozen=True, eq=False)
+class LeftProduct(Reduction):
+    """vectors @ P: weighted sums over queries (rollout towards the input)."""
+
+    needs: ClassVar[Needs] = "column"
+    vectors: Float[Tensor, "#batch #head n query_pos"]
+    name: str = "left_product"
+
+    def output_shape(self, at: AttentionShape) -> tuple[int, ...]:
+        """[batch, head, n, key]."""
+        return (at.batch, at.head, self.vectors.shape[-2], at.key)
+
+    def check(self, at: AttentionShape) -> None:
+        """Vectors run along the query axis."""
+        sizes = tuple(self.vectors.shape)
+        _require(
+            len(sizes) == 4
+            and sizes[0] in (1, at.batch)
+            and sizes[1] in (1, at.head)
+            and sizes[3] == at.query,
+            f"{self.name}: vectors are {list(sizes)}; expected [{at.batch} or 1, {at.head} or 1, "
+            f"n, {at.query}]",
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class RightProduct(Reduction):
+    """P @ vectors: expectations of any function of the key (rollout away from the input)."""
+
+    vectors: Float[Tensor, "#batch #head key_pos n"]
+    name: str = "right_product"
+
+    def output_shape(self, at: AttentionShape) -> tuple[int, ...]:
+        """[batch, head, query, n]."""
+        return (at.batch, at.head, at.query, self.vectors.shape[-1])
+
+    def check(self, at: AttentionShape) -> None:
+        """Vectors run along the key axis."""
+        sizes = tuple(self.vectors.shape)
+        _require(
+            len(sizes) == 4
+            and sizes[0] in (1, at.batch)
+            and sizes[1] in (1, at.head)
+            and sizes[2] == at.key,
+            f"{self.name}: vectors are {list(sizes)}; expected [{at.batch} or 1, {at.head} or 1, "
+            f"{at.key}, n]",
+        )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Moments(Reduction):
+    """Mean, variance and maximum of the scores (scaled, capped, biased) over visible keys."""
+
+    name: str = "moments"

@@ -1,0 +1,143 @@
+"""Predicates over positions, evaluated on a tile or listed as the pairs they hold for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import torch
+
+from interp_kernels.errors import PredicateError
+from interp_kernels.masks import ALL, WHOLE, Part, key_range, span
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Int
+    from torch import Tensor
+
+    from interp_kernels.problem import Attention
+    from interp_kernels.reductions import Mass, Targets
+
+
+def same_for_every_prompt(attention: Attention, batch: slice = ALL) -> bool:
+    """Whether a predicate sees the same positions and tokens in every batch row of the slice."""
+    first, last = span(batch, attention.q.shape[0])
+    if last - first <= 1:
+        return True
+    starts = attention.start
+    return attention.tokens is None and len(set(starts[first:last])) == 1
+
+
+def target_tile(
+    attention: Attention,
+    asked: Mass | Targets,
+    part: Part = WHOLE,
+) -> Bool[Tensor, "#batch query_pos key_pos"]:
+    """True where the predicate holds; the batch axis is 1 when every prompt gives the same.
+
+    The predicate is called as `predicate(query, key, tokens=tokens)`, per prompt, with positions
+    and tokens counted from the prompt's start. Positions before the start never hold, whatever the
+    predicate says there: it is not asked.
+
+    Raises:
+        PredicateError: it raised, or returned something else than bool over query by key.
+    """
+    batch, _, queries, keys = part
+    first, last = span(batch, attention.q.shape[0])
+    rows = range(first, first + 1 if same_for_every_prompt(attention, batch) else last)
+    tiles = [_prompt_tile(attention, asked, row, queries, keys) for row in rows]
+    if tiles:
+        return torch.stack(tiles)
+    query, key = span(queries, attention.q.shape[2]), span(keys, attention.k.shape[2])
+    shape = (0, query[1] - query[0], key[1] - key[0])
+    return torch.zeros(shape, dtype=torch.bool, device=attention.q.device)
+
+
+def _prompt_tile(
+    attention: Attention, asked: Mass | Targets, row: int, queries: slice, keys: slice
+) -> Bool[Tensor, "query_pos key_pos"]:
+    start, device = attention.start[row], attention.q.device
+    q0, q1 = span(queries, attention.q.shape[2])
+    k0, k1 = span(keys, attention.k.shape[2])
+    held = torch.zeros(q1 - q0, k1 - k0, dtype=torch.bool, device=device)
+    # The part of the tile that lies inside the prompt.
+    q_in, k_in = min(max(q0, start - attention.offset), q1), min(max(k0, start), k1)
+    if q_in == q1 or k_in == k1:
+        return held
+    query = torch.arange(q_in, q1, device=device)[:, None] + (attention.offset - start)
+    key = torch.arange(k_in - start, k1 - start, device=device)[None, :]
+    tokens = None if attention.tokens is None else attention.tokens[row, start:]
+    try:
+        answer = asked.predicate(query, key, tokens=tokens)
+    except Exception as error:  # whatever a caller's own function raises is passed on, named
+        raise PredicateError(
+            f"predicate {asked.name!r} raised {type(error).__name__}: {error} "
+            f"(called with query [{q1 - q_in}, 1], key [1, {k1 - k_in}] and "
+            f"{'no tokens' if tokens is None else f'{len(tokens)} tokens'})"
+        ) from error
+    if not isinstance(answer, torch.Tensor) or answer.dtype != torch.bool:
+        kind = answer.dtype if isinstance(answer, torch.Tensor) else type(answer).__name__
+        raise PredicateError(f"predicate {asked.name!r} returned {kind}; expected a bool tensor")
+    expected = (q1 - q_in, k1 - k_in)
+    sizes = (1,) * (2 - answer.ndim) + tuple(answer.shape)
+    if answer.ndim > 2 or any(a not in (1, e) for a, e in zip(sizes, expected, strict=True)):
+        raise PredicateError(
+            f"predicate {asked.name!r} returned shape {list(answer.shape)} for query "
+            f"[{expected[0]}, 1] and key [1, {expected[1]}]; expected {list(expected)}"
+        )
+    held[q_in - q0 :, k_in - k0 :] = answer
+    return held
+
+
+def target_pairs(
+    attention: Attention, asked: Mass | Targets, *, most: int, tile: int = 1 << 22
+) -> Int[Tensor, "pair 3"] | None:
+    """Every (batch, query, key) the predicate holds for, in reach of causality and window.
+
+    None when there are more than `most`: then listing them is no saving. Costs one evaluation of
+    the predicate per prompt, shared by all heads, `tile` positions at a time.
+    """
+    found: list[Tensor] = []
+    count = 0
+    for row in range(attention.q.shape[0]):
+        for queries in query_blocks(attention, tile):
+            keys = key_range(attention, queries)
+            held = _prompt_tile(attention, asked, row, queries, keys)
+            pairs = held.nonzero()
+            if not len(pairs):
+                continue
+            count += len(pairs)
+            if count > most:
+                return None
+            pairs = pairs + pairs.new_tensor([queries.start, keys.start])
+            found.append(torch.cat([torch.full_like(pairs[:, :1], row), pairs], 1))
+    empty = torch.zeros(0, 3, dtype=torch.int64, device=attention.q.device)
+    return torch.cat([empty, *found])
+
+
+def query_blocks(attention: Attention, tile: int) -> Iterator[slice]:
+    """Query blocks of at most `tile` (query, key) positions each, of at least one query."""
+    queries, keys = attention.q.shape[2], max(1, attention.k.shape[2])
+    size = max(1, tile // keys)
+    for first in range(0, queries, size):
+        yield slice(first, min(queries, first + size))
+
+
+def key_set(attention: Attention, keys: tuple[int, ...]) -> Bool[Tensor, "batch key_pos"]:
+    """True at the keys whose prompt position is in the set."""
+    device = attention.q.device
+    position = torch.arange(attention.k.shape[2], device=device)
+    start = torch.tensor(attention.start, dtype=torch.int64, device=device)
+    wanted = torch.tensor(keys, dtype=torch.int64, device=device)
+    return torch.isin(position[None, :] - start[:, None], wanted)
+
+
+def listed_pairs(attention: Attention, pairs: Int[Tensor, "pair 3"]) -> Int[Tensor, "pair 3"]:
+    """Prompt positions as indices of the tensors, each pair once, those outside them left out."""
+    batch, query, key = len(attention.q), attention.q.shape[2], attention.k.shape[2]
+    pairs = pairs.to(attention.q.device, torch.int64)
+    at = pairs[:, 0]
+    pairs = pairs[(at >= 0) & (at < batch) & (pairs[:, 1:] >= 0).all(-1)]
+    start = torch.tensor(attention.start, dtype=torch.int64, device=pairs.device)[pairs[:, 0]]
+    queries, keys = pairs[:, 1] + start - attention.offset, pairs[:, 2] + start
+    inside = (queries >= 0) & (queries < query) & (keys < key)
+    return torch.stack([pairs[:, 0], queries, keys], 1)[inside].unique(dim=0)
