@@ -110,12 +110,23 @@ def from_parquet(content: bytes) -> tuple[dict[str, list], Provenance, dict[str,
         table = pq.read_table(pa.BufferReader(content), page_checksum_verification=True)
     except (pa.ArrowException, OSError) as error:
         raise ValueError(str(error).splitlines()[0]) from error
-    notes = {key.decode(): text.decode() for key, text in (table.schema.metadata or {}).items()}
-    if notes.get("interp") != _FORMAT or table.column_names != list(COLUMNS):
+    notes = _notes(table.schema.metadata)
+    if table.column_names != list(COLUMNS):
         raise ValueError("it is a Parquet file of something else")
     columns = {name: table[name].to_pylist() for name in COLUMNS}
-    extra = {key[7:]: text for key, text in notes.items() if key.startswith("interp.")}
-    return columns, _keyed(json.loads(extra.pop("provenance"))), extra
+    return columns, _keyed(json.loads(notes.pop("provenance"))), notes
+
+
+def parquet_notes(path: Path) -> dict[str, str]:
+    """The extra texts of a Parquet file, from its last bytes only; ValueError when damaged."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with path.open("rb") as content:
+        try:
+            return _notes(pq.read_metadata(content).metadata)
+        except (pa.ArrowException, OSError) as error:
+            raise ValueError(str(error).splitlines()[0]) from error
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -156,7 +167,8 @@ def cannot_write(path: Path, error: OSError) -> str:
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return f"may not write {path}; choose a folder you may write to"
     if error.errno in (errno.ENOTDIR, errno.EEXIST):
-        return f"cannot write {path}: {path.parent} is a file; choose another folder"
+        file = next(part for part in (path, *path.parents) if part.exists())
+        return f"cannot write {path}: {file} is a file, not a folder; choose another folder"
     if error.errno == errno.EISDIR:
         return f"cannot write {path}: it is a folder; choose another name"
     return f"cannot write {path}: {error.strerror or error}"
@@ -171,3 +183,10 @@ def _listed(provenance: Provenance) -> list[dict[str, Any]]:
 
 def _keyed(entries: Any) -> Provenance:
     return {(entry["model"], entry["metric"]): entry["provenance"] for entry in entries}
+
+
+def _notes(metadata: dict[bytes, bytes] | None) -> dict[str, str]:
+    notes = {key.decode(): text.decode() for key, text in (metadata or {}).items()}
+    if notes.get("interp") != _FORMAT:
+        raise ValueError("it is a Parquet file of something else")
+    return {key[7:]: text for key, text in notes.items() if key.startswith("interp.")}
