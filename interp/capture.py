@@ -1,0 +1,366 @@
+"""What one forward pass leaves behind: chosen activations of chosen heads, by their standard names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from interp.edits import Edit
+from interp.errors import OptionError, UnknownName, UnreadableAttention
+from interp.model.calls import Call
+from interp.model.projection import output_projection
+from interp.model.sites import Site, Where, first_tensor
+from interp.model.streams import unavailable
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+
+HEAD_NAMES = {
+    "q": "queries that enter the scores, after rotary and norms [batch, head, query_pos, d_head]",
+    "k": "keys that enter the scores, after rotary and norms [batch, kv_head, key_pos, d_head]",
+    "v": "values [batch, kv_head, key_pos, d_v]",
+    "scores": "logits that enter the softmax [batch, head, query_pos, key_pos]",
+    "pattern": "attention probabilities [batch, head, query_pos, key_pos]",
+    "z": "heads' outputs before the output projection [batch, head, query_pos, d_v]",
+    "result": "each head's part of the attention output, without the bias [batch, query_pos, head, d_model]",
+}
+STREAM_NAMES = {
+    "resid_pre": "residual stream that enters the block [batch, pos, d_model]",
+    "resid_mid": "residual stream between attention and MLP [batch, pos, d_model]",
+    "resid_post": "residual stream that leaves the block [batch, pos, d_model]",
+    "attn_out": "what attention adds to the stream, bias included [batch, pos, d_model]",
+    "mlp_out": "what the MLP adds to the stream [batch, pos, d_model]",
+}
+NAMES = HEAD_NAMES | STREAM_NAMES
+
+
+@dataclass(frozen=True, eq=False)
+class ActivationCache(Mapping):
+    """Read-only activations of one forward pass: `cache["pattern", 3]`, or `cache["z", 3, "encoder"]`.
+
+    The head axis holds `heads[stack, layer]`, in that order (all of them unless chosen).
+    """
+
+    logits: Tensor
+    values: Mapping[tuple[str, str, int], Tensor] = field(repr=False)
+    heads: Mapping[tuple[str, int], tuple[int, ...]]
+    edits: tuple[str, ...] = ()
+
+    def _key(self, key: Any) -> tuple[str, str, int]:
+        if not isinstance(key, tuple) or len(key) not in (2, 3):
+            raise OptionError(
+                f"cache[{key!r}]: ask for a name and a layer, such as cache['pattern', 0]"
+            )
+        name, layer, *rest = key
+        if name not in NAMES:
+            raise UnknownName("activation", str(name), NAMES)
+        stacks = dict.fromkeys(s for n, s, _ in self.values if n == name)
+        fits = [
+            (name, s, layer)
+            for s in stacks
+            if (not rest or rest[0] == s) and (name, s, layer) in self.values
+        ]
+        if len(fits) > 1:
+            raise OptionError(
+                f"layer {layer} was captured in {', '.join(s for _, s, _ in fits)}; add the stack"
+            )
+        if not fits:
+            have = sorted({f"{n} of {s}.{x}" for n, s, x in self.values})
+            raise OptionError(
+                f"{name} of layer {layer} {rest or ''} was not captured; captured: {', '.join(have)}"
+            )
+        return fits[0]
+
+    def __getitem__(self, key: Any) -> Tensor:
+        return self.values[self._key(key)]
+
+    def __iter__(self) -> Iterator[tuple[str, int, str]]:
+        return ((name, layer, stack) for name, stack, layer in self.values)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def stack(self, name: str, stack: str | None = None) -> Tensor:
+        """One activation of all captured layers, `[layer, ...]`; layers must have one shape."""
+        found = {
+            (s, layer): x
+            for (n, s, layer), x in self.values.items()
+            if n == name and stack in (None, s)
+        }
+        if not found:
+            raise UnknownName("captured activation", name, {n for n, _, _ in self.values})
+        shapes = {tuple(x.shape) for x in found.values()}
+        if len(shapes) > 1:
+            raise OptionError(
+                f"{name} has several shapes over the layers ({shapes}); take the layers one by one"
+            )
+        return torch.stack(list(found.values()))
+
+    def by_site(self, name: str) -> dict[tuple[str, int], Tensor]:
+        """One activation of all captured layers, keyed by stack and layer."""
+        return {(s, layer): x for (n, s, layer), x in self.values.items() if n == name}
+
+    def z_by_site(self) -> dict[tuple[str, int], Tensor]:
+        """All captured z, as `interp.edits.resample` takes it."""
+        return self.by_site("z")
+
+
+@dataclass
+class _Request:
+    names: tuple[str, ...]
+    sites: list[Site]
+    heads: dict[tuple[str, int], tuple[int, ...]]
+    rows: Any
+    positions: Any
+
+
+def _index(x: Any, what: str) -> Any:
+    if x is None or isinstance(x, (slice, Tensor)):
+        return slice(None) if x is None else x
+    x = [x] if isinstance(x, int) else list(x)
+    if not all(isinstance(i, int) for i in x):
+        raise OptionError(f"{what} are integers or a slice, not {x!r}")
+    return torch.tensor(x)
+
+
+def _requested(
+    model: Model, names: Sequence[str], layers, stack, heads, rows, positions
+) -> _Request:
+    names = (names,) if isinstance(names, str) else tuple(names)
+    for name in names:
+        if name not in NAMES:
+            raise UnknownName("activation", name, NAMES)
+    sites = [s for s in model.sites if stack in (None, s.stack)]
+    if layers is not None:
+        wanted = [layers] if isinstance(layers, int) else list(layers)
+        have = {s.layer for s in sites}
+        if set(wanted) - have:
+            raise OptionError(
+                f"{model.name} has no attention in layers {sorted(set(wanted) - have)}; it has {sorted(have)}"
+            )
+        sites = [s for s in sites if s.layer in wanted]
+    chosen = {}
+    for site in sites:
+        mine = (
+            list(range(site.n_heads))
+            if heads is None
+            else [heads]
+            if isinstance(heads, int)
+            else list(heads)
+        )
+        if mine and not all(isinstance(h, int) and -site.n_heads <= h < site.n_heads for h in mine):
+            raise OptionError(f"{site.name} has heads 0 to {site.n_heads - 1}; asked for {mine}")
+        chosen[site.stack, site.layer] = tuple(h % site.n_heads for h in mine)
+    for name in names:
+        for site in sites:
+            if name in ("q", "k") and not site.has_qk:
+                raise UnreadableAttention(
+                    f"{site.name}: the scores of this family are a sum of several products, "
+                    f"so no single {name} makes them; scores and pattern can be captured"
+                )
+            if name in STREAM_NAMES and name not in site.streams:
+                raise UnreadableAttention(f"{site.name} has no {name}: {unavailable(site, name)}")
+    return _Request(names, sites, chosen, _index(rows, "rows"), _index(positions, "positions"))
+
+
+def _take(x: Tensor, axis: int, index: Any) -> Tensor:
+    if isinstance(index, slice):
+        return x[(slice(None),) * axis + (index,)]
+    index = index.to(x.device)
+    return x.index_select(axis, torch.where(index < 0, index + x.shape[axis], index))
+
+
+class _Recorder:
+    """Fills the tensors of one forward pass."""
+
+    def __init__(self, model: Model, request: _Request, *, to: torch.device | None):
+        self.model, self.request, self.to = model, request, to
+        self.values: dict[tuple[str, str, int], Tensor] = {}
+        self.sites = set(request.sites)
+
+    def keep(self, name: str, site: Site, x: Tensor) -> None:
+        self.values[name, site.stack, site.layer] = x if self.to is None else x.to(self.to)
+
+    def visit(self, site: Site, call: Call, real: Tensor) -> None:
+        if (site.stack, site.layer) not in self.request.heads:
+            return
+        self.model.require_finite(call, site)
+        heads = torch.tensor(self.request.heads[site.stack, site.layer], device=call.z.device)
+        rows, positions = self.request.rows, self.request.positions
+        kv = torch.unique(heads // (site.n_heads // site.n_kv_heads)) if len(heads) else heads
+        for name in self.request.names:
+            if name in ("scores", "pattern"):
+                index = rows if isinstance(rows, slice) else rows.to(call.z.device)
+                full = call.scores(index) if name == "scores" else call.pattern(index)
+                self.keep(name, site, _take(full, 1, heads))
+            elif name in ("k", "v"):
+                x = call.k if name == "k" else call.v
+                assert x is not None
+                self.keep(name, site, _take(_take(x, 1, kv), 2, positions))
+            elif name in ("q", "z"):
+                x = call.q if name == "q" else call.z
+                assert x is not None
+                self.keep(name, site, _take(_take(x, 1, heads), 2, positions))
+
+    @contextmanager
+    def hooks(self) -> Iterator[None]:
+        runs: dict[nn.Module, int] = {}
+        watched: dict[tuple[str, int, str], list[tuple[str, Site, Where]]] = {}
+        for site in self.request.sites:
+            for name in self.request.names:
+                if name in STREAM_NAMES:
+                    where = site.streams[name]
+                    watched.setdefault((where.module, where.run, where.side), []).append(
+                        (name, site, where)
+                    )
+                elif name == "result":
+                    where = Where(site.projection or "", "in", site.run)
+                    if site.projection is None:
+                        output_projection(self.model.module, site)  # says why there is none
+                    watched.setdefault((where.module, where.run, "in"), []).append(
+                        (name, site, where)
+                    )
+        modules = {path: self.model.module.get_submodule(path) for path, _, _ in watched}
+
+        def take(path: str, run: int, side: str, x: Tensor | None) -> None:
+            for name, site, where in watched.get((path, run, side), ()):
+                assert x is not None
+                value = (
+                    self._result(site, x)
+                    if name == "result"
+                    else x * where.scale
+                    if where.scale != 1
+                    else x
+                )
+                self.keep(name, site, _take(value, 1, self.request.positions))
+
+        with ExitStack() as stack:
+            for path, module in modules.items():
+
+                def before(module: nn.Module, args: tuple, kwargs: dict, path: str = path) -> None:
+                    run = runs[module] = runs.get(module, -1) + 1
+                    given = first_tensor(args)
+                    x = first_tensor(kwargs) if given is None else given
+                    # a copy where the family may add to the stream in place
+                    take(path, run, "in", None if x is None else x.clone())
+
+                def after(module: nn.Module, args: tuple, output: object, path: str = path) -> None:
+                    x = first_tensor(output)
+                    take(path, runs[module], "out", None if x is None else x.clone())
+
+                for handle in (
+                    module.register_forward_pre_hook(before, with_kwargs=True),
+                    module.register_forward_hook(after),
+                ):
+                    stack.callback(handle.remove)
+            yield
+
+    def _result(self, site: Site, given: Tensor) -> Tensor:
+        matrix, _ = output_projection(self.model.module, site)
+        heads = list(self.request.heads[site.stack, site.layer])
+        given = given.reshape(*given.shape[:-1], site.n_heads, site.d_v)[..., heads, :]
+        return torch.einsum("...hd,hdm->...hm", given, matrix[heads].to(given.dtype))
+
+
+def capture(
+    model: Model,
+    prompts: Any,
+    names: Sequence[str] = ("pattern",),
+    *,
+    layers: int | Sequence[int] | None = None,
+    stack: str | None = None,
+    heads: int | Sequence[int] | None = None,
+    rows: int | slice | Sequence[int] | Tensor | None = None,
+    positions: int | slice | Sequence[int] | Tensor | None = None,
+    edits: Sequence[Edit] = (),
+    grad: bool = False,
+    to: torch.device | str | None = None,
+) -> ActivationCache:
+    """Run once and keep the activations named.
+
+    Args:
+        names: any of `interp.capture.NAMES`.
+        layers, stack, heads: whose; all by default. `heads` are query heads; of k and v the kv
+            heads they read are kept.
+        rows: query positions of scores and patterns; only these are ever formed.
+        positions: positions of everything else.
+        edits: interventions under which to run.
+        grad: keep the graph, so that gradients flow through what is kept.
+        to: where to put what is kept, such as "cpu".
+
+    Positions count the padded columns of the batch as the model sees them.
+
+    Raises:
+        UnknownName: an activation name that does not exist.
+        UnreadableAttention: the model has no such activation, with the reason.
+        NonFiniteError: NaN or infinity in an attention output, naming the layer.
+    """
+    request = _requested(model, names, layers, stack, heads, rows, positions)
+    recorder = _Recorder(model, request, to=None if to is None else torch.device(to))
+    with torch.enable_grad() if grad else torch.no_grad(), ExitStack() as contexts:
+        if edits:
+            contexts.enter_context(model.edited(*edits))
+        active = model.active_edits
+        contexts.enter_context(recorder.hooks())
+        contexts.enter_context(model.visited(recorder.visit))
+        logits = model.run(prompts)
+    return ActivationCache(logits, recorder.values, request.heads, active)
+
+
+@dataclass(frozen=True, eq=False)
+class Generation:
+    """Greedily generated ids, and what was captured at each step (the first step is the prompt)."""
+
+    ids: Tensor
+    steps: tuple[ActivationCache, ...]
+
+
+def generate(
+    model: Model,
+    prompts: Any,
+    max_new_tokens: int,
+    *,
+    names: Sequence[str] = (),
+    edits: Sequence[Edit] = (),
+) -> Generation:
+    """Generate greedily with the model's own cache and keep activations of every step.
+
+    A sliding-window cache keeps only the last keys: the key axis of a step counts what the cache
+    holds, not positions of the text.
+    """
+    inputs = model.inputs(prompts)
+    inputs = {k: v for k, v in inputs.items() if not k.startswith("decoder_")}
+    request = _requested(model, names, None, None, None, None, None)
+    wrong = [n for n in request.names if n in STREAM_NAMES or n == "result"]
+    if wrong:
+        raise OptionError(
+            f"while generating, {', '.join(wrong)} are not kept; known: q, k, v, scores, pattern, z"
+        )
+    recorders: list[_Recorder] = []
+    seen: dict[tuple[str, int], int] = {}
+
+    def visit(site: Site, call: Call, real: Tensor) -> None:
+        key = site.stack, site.layer
+        step = seen[key] = seen.get(key, -1) + 1
+        while len(recorders) <= step:
+            recorders.append(_Recorder(model, request, to=None))
+        recorders[step].visit(site, call, real)
+
+    pad = getattr(model.config, "pad_token_id", None)
+    with torch.no_grad(), model.edited(*edits) if edits else nullcontext(), model.visited(visit):
+        active = model.active_edits
+        ids = model.module.generate(  # type: ignore[operator]
+            **inputs,
+            max_new_tokens=max_new_tokens,
+            do_sample=False,
+            pad_token_id=0 if pad is None else pad,
+        )
+    steps = tuple(
+        ActivationCache(torch.empty(0), r.values, request.heads, active) for r in recorders
+    )
+    return Generation(ids, steps)

@@ -1,0 +1,166 @@
+"""One run of one attention module, whatever code computed it: the same five tensors and three questions.
+
+A `Call` is what a tap shows its visitors. `q k v z` are the tensors the model itself used;
+`scores` and `pattern` are formed on demand, for the rows asked for. A visitor may assign `z`:
+the model then goes on with the assigned value. Since z is a function of q, k, v and the
+pattern, every edit of those is an assignment of z.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+Rows = slice | Tensor
+ALL = slice(None)
+
+
+def spread(x: Tensor, heads: int) -> Tensor:
+    """Repeat each kv head for the query heads of its group: `[batch, kv_head, ...] -> [batch, head, ...]`."""
+    return x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], 1)
+
+
+def _rows(x: Tensor, rows: Rows) -> Tensor:
+    return x[:, :, rows] if x.shape[2] > 1 else x
+
+
+def precise(x: Tensor) -> Tensor:
+    """At least float32: a recomputed score must not carry the rounding of a half-precision product."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+class Call:
+    """One run of one attention module. Subclasses say how scores come about."""
+
+    q: Float[Tensor, "batch head query_pos d_head"] | None
+    k: Float[Tensor, "batch kv_head key_pos d_head"] | None
+    v: Float[Tensor, "batch kv_head key_pos d_v"]
+    z: Float[Tensor, "batch head query_pos d_v"]
+
+    def scores(self, rows: Rows = ALL) -> Float[Tensor, "batch head row key_pos"]:
+        """Logits that enter the softmax; hidden keys hold a large negative number."""
+        raise TypeError(f"{type(self).__name__} is abstract")
+
+    def pattern(self, rows: Rows = ALL) -> Float[Tensor, "batch head row key_pos"]:
+        """Attention probabilities; rows may sum to less than one (sinks)."""
+        raise TypeError(f"{type(self).__name__} is abstract")
+
+    def visible(self, rows: Rows = ALL) -> Bool[Tensor, "batch #head row key_pos"]:
+        """Which keys a query may attend to."""
+        raise TypeError(f"{type(self).__name__} is abstract")
+
+    def mix(
+        self, pattern: Float[Tensor, "batch head row key_pos"]
+    ) -> Float[Tensor, "batch head row d_v"]:
+        """The z that a pattern gives."""
+        batch, heads, rows, keys = pattern.shape
+        groups = self.v.shape[1]
+        v = self.v.to(pattern.dtype)
+        return (pattern.reshape(batch, groups, -1, keys) @ v).reshape(batch, heads, rows, -1)
+
+    @property
+    def n_heads(self) -> int:
+        """Query heads of this call."""
+        return self.z.shape[1]
+
+
+@dataclass(eq=False)
+class ComputedCall(Call):
+    """A call whose scores follow from q, k and what masks or biases them."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    z: Tensor
+    scale: float
+    mask: Tensor | None = None  # bool (True = attend), or added to the scores
+    causal: bool = False  # set only where the kernel itself hides the future
+    bias: Tensor | None = None
+    softcap: float | None = None
+    sinks: Tensor | None = (
+        None  # one logit per head that takes part in the softmax and is then dropped
+    )
+
+    def _mask(self, rows: Rows) -> Tensor | None:
+        if self.mask is None:
+            return None
+        return _rows(self.mask, rows)[..., : self.k.shape[2]]
+
+    def visible(self, rows: Rows = ALL) -> Tensor:
+        """Which keys a query may attend to."""
+        queries, keys = self.q.shape[2], self.k.shape[2]
+        query = torch.arange(queries, device=self.q.device)[rows]
+        key = torch.arange(keys, device=self.q.device)
+        seen = torch.ones(
+            self.q.shape[0], 1, len(query), keys, dtype=torch.bool, device=self.q.device
+        )
+        if self.causal:
+            seen = seen & (key <= query[:, None])
+        mask = self._mask(rows)
+        if mask is not None:
+            seen = seen & (
+                mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
+            )
+        return seen
+
+    def scores(self, rows: Rows = ALL) -> Tensor:
+        """Logits that enter the softmax; hidden keys hold a large negative number."""
+        q, k = precise(self.q[:, :, rows]), precise(self.k)
+        batch, heads, n_rows, d = q.shape
+        s = q.reshape(batch, k.shape[1], -1, d) @ k.transpose(-1, -2)
+        s = s.reshape(batch, heads, n_rows, -1) * self.scale
+        if self.softcap is not None:
+            s = torch.tanh(s / self.softcap) * self.softcap
+        if self.bias is not None:
+            s = s + _rows(self.bias, rows)[..., : s.shape[-1]].to(s.dtype)
+        lowest = torch.finfo(s.dtype).min
+        if self.causal:
+            query = torch.arange(self.q.shape[2], device=s.device)[rows]
+            key = torch.arange(s.shape[-1], device=s.device)
+            s = s.masked_fill(key > query[:, None], lowest)
+        mask = self._mask(rows)
+        if mask is None:
+            return s
+        # adding finfo.min twice (mask and bias) must not become -inf, or a fully hidden row turns NaN
+        return (
+            s.masked_fill(~mask, lowest)
+            if mask.dtype == torch.bool
+            else (s + mask).clamp_min(lowest)
+        )
+
+    def pattern(self, rows: Rows = ALL) -> Tensor:
+        """Attention probabilities; rows may sum to less than one (sinks)."""
+        s = self.scores(rows)
+        if self.sinks is None:
+            return s.softmax(-1)
+        sink = precise(self.sinks).reshape(1, -1, 1, 1).expand(*s.shape[:-1], 1)
+        return torch.cat([s, sink], -1).softmax(-1)[..., :-1]
+
+
+@dataclass(eq=False)
+class RecordedCall(Call):
+    """A call of attention code of a module's own: the softmax and its neighbours, as they ran."""
+
+    v: Tensor
+    z: Tensor
+    recorded_scores: Tensor
+    recorded_pattern: Tensor
+    q: Tensor | None = None  # None where the scores are a sum of several products
+    k: Tensor | None = None
+
+    def scores(self, rows: Rows = ALL) -> Tensor:
+        """Logits that enter the softmax; hidden keys hold a large negative number."""
+        return precise(self.recorded_scores[:, :, rows])
+
+    def pattern(self, rows: Rows = ALL) -> Tensor:
+        """Attention probabilities; rows may sum to less than one (sinks)."""
+        return precise(self.recorded_pattern[:, :, rows])
+
+    def visible(self, rows: Rows = ALL) -> Tensor:
+        """Which keys a query may attend to: those whose score is not a mask's large negative number."""
+        s = self.recorded_scores[:, :, rows]
+        # Families hide with finfo.min, -1e9 or -10000 ("large" everywhere): a true score is far above.
+        return s > max(torch.finfo(s.dtype).min / 2, -5_000.0)

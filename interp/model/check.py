@@ -1,0 +1,112 @@
+"""The self-check: what is captured must reproduce what the model itself computed.
+
+Two equalities per attention. `pattern·v == z`: the recomputed pattern, applied to the values,
+is the kernel's own output; any quirk of a family that the formulas do not know breaks it.
+`sum of head results + output bias == attention output`: the heads are sliced on the right side
+of the output projection.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from interp.errors import CheckError
+from interp.model.calls import precise
+from interp.model.model import Model
+from interp.model.probe import probe_run
+from interp.model.projection import output_projection
+from interp.model.sites import Event, Site
+
+# Largest error over the largest entry, for the rounding of one attention in each type.
+TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
+
+
+@dataclass(frozen=True)
+class SiteCheck:
+    """Errors of one attention, relative to the largest entry of what is reproduced."""
+
+    site: Site
+    pattern_error: float
+    result_error: float | None  # None where nothing projects this attention's heads
+    note: str = ""
+
+    def passed(self, tolerance: float) -> bool:
+        """Whether both equalities hold."""
+        return self.pattern_error <= tolerance and (self.result_error or 0.0) <= tolerance
+
+
+@dataclass(frozen=True)
+class Check:
+    """The self-check of a model."""
+
+    model: str
+    tolerance: float
+    sites: tuple[SiteCheck, ...]
+    unread: tuple[str, ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        """Whether every attention reproduces the model's own output."""
+        return all(s.passed(self.tolerance) for s in self.sites)
+
+    def require(self) -> None:
+        """Raise unless the check passed.
+
+        Raises:
+            CheckError: naming the module and the size of the error.
+        """
+        for s in self.sites:
+            if not s.passed(self.tolerance):
+                what = (
+                    "pattern·v == z"
+                    if s.pattern_error > self.tolerance
+                    else "sum of head results == attention output"
+                )
+                error = s.pattern_error if s.pattern_error > self.tolerance else s.result_error
+                raise CheckError(
+                    f"{self.model}: module {s.site.module} ({s.site.name}) fails {what} "
+                    f"(relative error {error:.1e}, allowed {self.tolerance:.0e}); its scores would not be the "
+                    "model's own, so it is refused"
+                )
+
+
+def check_model(model: Model, seed: int = 1) -> Check:
+    """Run the self-check on a few random tokens."""
+    _, events = probe_run(model.module, seed)
+    tolerance = TOLERANCE.get(model.dtype, 5e-2)
+    return Check(
+        model.name,
+        tolerance,
+        tuple(_site(model, events, site) for site in model.sites),
+        model.unread,
+    )
+
+
+def _relative(got: Tensor, want: Tensor) -> float:
+    error = (got.double() - want.double()).abs().max() / want.double().abs().max().clamp_min(1e-30)
+    return float(error) if bool(torch.isfinite(error)) else float("inf")
+
+
+def _site(model: Model, events: list[Event], site: Site) -> SiteCheck:
+    index = next(
+        i for i, e in enumerate(events) if e.call and e.name == site.module and e.run == site.run
+    )
+    call = events[index].call
+    assert call is not None
+    pattern_error = _relative(call.mix(call.pattern()), call.z)
+    if site.projection is None:
+        return SiteCheck(site, pattern_error, None, "no output projection")
+    projected = next(e for e in events[index:] if e.name == site.projection)
+    assert projected.given is not None
+    assert projected.returned is not None
+    matrix, bias = output_projection(model.module, site)
+    given = precise(projected.given.reshape(-1, site.n_heads, site.d_v))
+    heads = torch.einsum("nhd,hdm->nhm", given, precise(matrix))
+    total = heads.sum(1) + (0 if bias is None else precise(bias))
+    error = _relative(total, projected.returned.reshape(total.shape))
+    return SiteCheck(
+        site, pattern_error, error, "gated before the projection" if site.gated else ""
+    )

@@ -1,0 +1,119 @@
+"""A few random inputs that any model accepts, to look at it with."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from interp.errors import UnreadableAttention
+
+PROBE_BATCH, PROBE_LENGTH, PROBE_TARGET = 2, 7, 5
+
+
+def text_config(config: Any) -> Any:
+    """The part of a config that describes the language model."""
+    get = getattr(config, "get_text_config", None)
+    return get() if callable(get) else config
+
+
+def vocabulary(config: Any) -> int:
+    """How many token ids the model knows."""
+    return int(getattr(text_config(config), "vocab_size", 0) or 0)
+
+
+def takes(model: nn.Module) -> set[str]:
+    """Names of the arguments of the model's forward."""
+    return set(inspect.signature(model.forward).parameters)
+
+
+def is_encoder_decoder(model: nn.Module) -> bool:
+    """Whether the model reads a source and writes a target."""
+    return bool(getattr(model.config, "is_encoder_decoder", False)) and (  # type: ignore[union-attr]
+        "decoder_input_ids" in takes(model)
+    )
+
+
+def probe_inputs(model: nn.Module, seed: int = 0) -> dict[str, Tensor]:
+    """Random inputs, 2 items of 7 tokens (targets of 5), drawn without touching torch's global generator."""
+    generator = torch.Generator().manual_seed(seed)
+    config, names = model.config, takes(model)
+    first = next(model.parameters())
+    dtype = first.dtype if first.is_floating_point() else torch.float32
+    inputs: dict[str, Tensor] = {}
+    vocab = vocabulary(config)
+    length = min(PROBE_LENGTH, position_limit(model) or PROBE_LENGTH)
+
+    def ids(length: int) -> Tensor:
+        high = max(vocab, 1)
+        low = min(4, high - 1)  # the first ids are usually special
+        return torch.randint(low, high, (PROBE_BATCH, length), generator=generator)
+
+    def values(*shape: int) -> Tensor:
+        return torch.randn(PROBE_BATCH, *shape, generator=generator).to(dtype)
+
+    towers = hasattr(config, "vision_config") and hasattr(config, "text_config")
+    if "pixel_values" in names and ("input_ids" not in names or (towers and not _generates(model))):
+        vision = getattr(config, "vision_config", config)
+        size = vision.image_size
+        height, width = (size, size) if isinstance(size, int) else size
+        inputs["pixel_values"] = values(getattr(vision, "num_channels", 3), height, width)
+    if "input_features" in names:
+        frames = 2 * getattr(config, "max_source_positions", 50)
+        inputs["input_features"] = values(getattr(config, "num_mel_bins", 80), frames)
+    elif "input_values" in names and "input_ids" not in names:
+        inputs["input_values"] = values(4000)
+    elif "input_ids" in names:
+        inputs["input_ids"] = ids(length)
+    if is_encoder_decoder(model):
+        inputs["decoder_input_ids"] = ids(min(PROBE_TARGET, length - 1))
+    if not inputs:
+        raise UnreadableAttention(
+            f"{type(model).__name__} takes {', '.join(sorted(names))}: no text, image or sound to try it with"
+        )
+    return {name: x.to(first.device) for name, x in inputs.items()}
+
+
+def _generates(model: nn.Module) -> bool:
+    can = getattr(model, "can_generate", None)
+    return bool(can()) if callable(can) else False
+
+
+def position_limit(model: nn.Module) -> int | None:
+    """Longest prompt the model's position table allows, or None where positions are computed."""
+    config = text_config(model.config)
+    stated = context_length(model)
+    if stated is None:
+        return None
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Embedding) and "pos" in name.rpartition(".")[2].replace(
+            "wpe", "pos"
+        ):
+            rows = module.num_embeddings
+            if stated <= rows <= stated + 8:
+                # RoBERTa's kind counts from after the padding id; OPT's kind keeps spare rows at the front
+                return rows - module.padding_idx - 1 if module.padding_idx is not None else stated
+    if getattr(config, "max_position_embeddings", None) is None:
+        return None
+    tables = [
+        p for n, p in model.named_parameters() if "pos" in n.rpartition(".")[2] and p.dim() >= 2
+    ]
+    return stated if any(stated in t.shape for t in tables) else None
+
+
+def context_length(model: nn.Module) -> int | None:
+    """The context length that the config states."""
+    config = text_config(model.config)
+    for name in (
+        "max_position_embeddings",
+        "n_positions",
+        "n_ctx",
+        "max_seq_len",
+        "max_target_positions",
+    ):
+        value = getattr(config, name, None)
+        if isinstance(value, int) and value > 0:
+            return value
+    return None

@@ -1,0 +1,359 @@
+"""From a source to a checked `Model`: hub ids, folders, bundled and planted models, live modules.
+
+Checkpoints are untrusted. Weights are read from safetensors; pickles and code that comes with a
+checkpoint run only when the caller says so. A model that loads is then tried on a few tokens and
+refused where its captured attention does not reproduce its own output.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import nn
+
+from interp.errors import LoadError, NonFiniteError, UnknownName
+from interp.model.model import Model
+
+_INDEX = "model.safetensors.index.json"
+_PICKLES = (
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+    "model.pt",
+    "model.pth",
+    "model.ckpt",
+)
+
+
+def load(
+    source: str | Path | nn.Module | Any,
+    *,
+    tokenizer: Any = None,
+    name: str | None = None,
+    revision: str | None = None,
+    device: str | torch.device | None = None,
+    dtype: str | torch.dtype | None = None,
+    attention: str | None = None,
+    trust_remote_code: bool = False,
+    allow_pickle: bool = False,
+    check: bool = True,
+) -> Model:
+    """Load a model and check that its heads can be read.
+
+    Args:
+        source: a hub id, a folder, `bundled:NAME`, `planted:NAME`, or a Hugging Face model.
+        tokenizer: for text prompts; found beside the weights unless given.
+        name: what results call the model; the source unless given.
+        revision: of a hub id.
+        device, dtype: where and in which type to load; of a model object they stay as they are.
+        attention: attention implementation, such as "sdpa" or "eager"; the model's own choice
+            unless given.
+        trust_remote_code: run code that comes with the checkpoint.
+        allow_pickle: read pickled weights, which can run code.
+        check: try the model on a few tokens; `interp check` prints what this compares.
+
+    A model object is used as it is: neither it nor its config is changed.
+
+    Raises:
+        LoadError: the source is missing, damaged or needs trust that was not given.
+        UnreadableAttention: the model has no softmax attention, or it cannot be reached.
+        CheckError: what was captured does not reproduce the model's own output.
+        NonFiniteError: NaN or infinity in the weights.
+    """
+    if isinstance(source, nn.Module):
+        given = {"device": device, "dtype": dtype, "attention": attention, "revision": revision}
+        wrong = [k for k, v in given.items() if v is not None]
+        if wrong:
+            raise LoadError(
+                f"{', '.join(wrong)} cannot be chosen for a model object; it is used as it is"
+            )
+        return _adopt(source, tokenizer, name or _name_of(source), None, check)
+    source = str(source)
+    kind, _, rest = source.partition(":")
+    if kind == "planted":
+        module = _planted(rest).to(device=device, dtype=_dtype(dtype))
+        if attention is not None:
+            module.set_attn_implementation(attention)
+        return _adopt(module, tokenizer, name or source, None, check)
+    folder = str(_bundled(rest)) if kind == "bundled" else source
+    path = Path(folder).expanduser()
+    local = path.exists() or folder.startswith((".", "/", "~"))
+    if local:
+        _check_folder(path, allow_pickle=allow_pickle)
+        folder = str(path)
+    options: dict[str, Any] = {
+        "trust_remote_code": trust_remote_code,
+        "revision": revision,
+        "dtype": _dtype(dtype) or "auto",
+        "use_safetensors": None if allow_pickle else True,
+    }
+    if attention is not None:
+        options["attn_implementation"] = attention
+    module, found_revision = _from_pretrained(folder, options, local)
+    if tokenizer is None:
+        tokenizer = _tokenizer(folder, local, trust_remote_code)
+    if device is not None:
+        module = module.to(device)
+    module.eval()
+    return _adopt(
+        module,
+        tokenizer,
+        name or (path.name if local and kind != "bundled" else source),
+        found_revision,
+        check,
+    )
+
+
+def _adopt(
+    module: nn.Module, tokenizer: Any, name: str, revision: str | None, check: bool
+) -> Model:
+    from interp.model.check import check_model
+    from interp.model.probe import probe
+
+    if not hasattr(module, "config"):
+        raise LoadError(
+            f"{type(module).__name__} is no Hugging Face model (it has no config); "
+            "pass a transformers PreTrainedModel, a folder or a hub id"
+        )
+    for key, x in module.named_parameters():
+        if x.is_floating_point() and x.device.type != "meta" and not bool(torch.isfinite(x).all()):
+            raise NonFiniteError(
+                f"{name}: NaN or infinity in the weights {key}; the checkpoint is damaged"
+            )
+    model = probe(module, name, tokenizer, revision)
+    if check:
+        check_model(model).require()
+    return model
+
+
+def _name_of(module: nn.Module) -> str:
+    path = getattr(getattr(module, "config", None), "name_or_path", "") or ""
+    return Path(path).name if Path(path).is_absolute() else path or type(module).__name__
+
+
+def _dtype(dtype: str | torch.dtype | None) -> torch.dtype | None:
+    if dtype is None or isinstance(dtype, torch.dtype):
+        return dtype
+    known = {
+        "float32": torch.float32,
+        "bfloat16": torch.bfloat16,
+        "float16": torch.float16,
+        "float64": torch.float64,
+    }
+    if dtype not in known:
+        raise UnknownName("dtype", dtype, known)
+    return known[dtype]
+
+
+def _bundled(name: str) -> Path:
+    from interp import bundled
+
+    if name not in bundled.names():
+        raise UnknownName("bundled model", name, bundled.names())
+    return bundled.path(name)
+
+
+def _planted(name: str) -> nn.Module:
+    from interp import planted
+
+    if name not in planted.NAMES:
+        raise UnknownName("planted model", name, planted.NAMES)
+    return planted.build(name).model
+
+
+def _check_folder(path: Path, *, allow_pickle: bool) -> None:
+    """Say what is wrong with a folder before transformers says it in thirty lines."""
+    if not path.exists():
+        raise LoadError(f"{path} does not exist")
+    if not path.is_dir():
+        raise LoadError(
+            f"{path} is no folder; give the folder that holds config.json and model.safetensors"
+        )
+    config = path / "config.json"
+    if not config.exists():
+        raise LoadError(f"{path} has no config.json; it is no Hugging Face model folder")
+    try:
+        json.loads(config.read_text())
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise LoadError(f"{config} is no JSON: {error}") from error
+    shards = sorted(path.glob("*.safetensors"))
+    if not shards:
+        pickles = [p for p in _PICKLES if (path / p).exists()] or [
+            p.name for p in path.glob("*.bin")
+        ]
+        if not pickles:
+            raise LoadError(f"{path} has a config but no weights (*.safetensors)")
+        if not allow_pickle:
+            raise LoadError(
+                f"{path} holds its weights as a pickle ({pickles[0]}), and a pickle can run any code; "
+                "convert it to safetensors, or allow it with allow_pickle=True (--allow-pickle) if you trust it"
+            )
+    index = path / _INDEX
+    if index.exists():
+        wanted = set(json.loads(index.read_text())["weight_map"].values())
+        missing = sorted(wanted - {p.name for p in shards})
+        if missing:
+            raise LoadError(
+                f"{path} lacks {len(missing)} of {len(wanted)} weight files: {', '.join(missing[:3])}"
+            )
+    for shard in shards:
+        try:
+            with safe_open(shard, framework="pt") as file:
+                file.keys()
+        except SafetensorError as error:
+            raise LoadError(
+                f"{shard} is damaged or cut short ({error}); download or copy it again"
+            ) from error
+
+
+def _from_pretrained(
+    folder: str, options: dict[str, Any], local: bool
+) -> tuple[nn.Module, str | None]:
+    from huggingface_hub.errors import HFValidationError
+    from transformers import AutoConfig
+    from transformers.utils import logging
+
+    try:
+        config = AutoConfig.from_pretrained(
+            folder, trust_remote_code=options["trust_remote_code"], revision=options["revision"]
+        )
+    except (OSError, HFValidationError) as error:
+        if local:
+            raise LoadError(f"{folder}: the config cannot be read: {_line(error)}") from error
+        raise LoadError(
+            f"{folder!r} is neither a folder nor a model that the hub or its cache can give "
+            f"({_line(error)}); check the name, the network and your access"
+        ) from error
+    except ValueError as error:
+        if "trust_remote_code" in str(error):
+            raise LoadError(_needs_code(folder)) from error
+        config = _registered_config(folder, local)
+        if config is None:
+            raise LoadError(
+                f"{folder}: {_line(error)}; import the class of this model first (--import FILE)"
+            ) from error
+    cls = _class_for(config, folder, options["trust_remote_code"])
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        module, info = cls.from_pretrained(
+            folder, config=config, output_loading_info=True, **_accepted(options)
+        )
+    except (OSError, ValueError, ImportError, RuntimeError, SafetensorError) as error:
+        if "trust_remote_code" in str(error):
+            raise LoadError(_needs_code(folder)) from error
+        if "safetensors" in str(error) and options["use_safetensors"]:
+            raise LoadError(
+                f"{folder} has no safetensors weights; pickled ones can run any code, so they are read "
+                "only with allow_pickle=True (--allow-pickle)"
+            ) from error
+        raise LoadError(f"{folder} cannot be loaded: {_line(error)}") from error
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
+    missing = sorted(
+        k for k in info["missing_keys"] if not re.search(r"position_ids|inv_freq|rotary", k)
+    )
+    if missing:
+        raise LoadError(
+            f"{folder}: the checkpoint lacks {len(missing)} tensors of {cls.__name__} "
+            f"({', '.join(missing[:3])}); they would be random numbers"
+        )
+    if info.get("mismatched_keys"):
+        raise LoadError(
+            f"{folder}: tensors do not have the config's shapes: {sorted(map(str, info['mismatched_keys']))[:2]}"
+        )
+    return module, getattr(config, "_commit_hash", None)
+
+
+def _accepted(options: dict[str, Any]) -> dict[str, Any]:
+    return {
+        k: v
+        for k, v in options.items()
+        if v is not None and not (k == "trust_remote_code" and not v)
+    }
+
+
+def _line(error: BaseException) -> str:
+    return re.sub(r"\s+", " ", str(error)).strip()[:300]
+
+
+def _needs_code(folder: str) -> str:
+    return (
+        f"{folder} needs code that comes with the checkpoint; read that code, and if you trust it "
+        "pass trust_remote_code=True (--trust-remote-code)"
+    )
+
+
+def _registered_config(folder: str, local: bool) -> Any:
+    """The config of a class that someone imported without registering it with the Auto classes."""
+    if not local:
+        return None
+    raw = json.loads((Path(folder) / "config.json").read_text())
+    for cls in _subclasses():
+        if cls.__name__ in (raw.get("architectures") or []):
+            return cls.config_class.from_pretrained(folder)
+    return None
+
+
+def _subclasses() -> list[type]:
+    from transformers import PreTrainedModel
+
+    found, todo = [], [PreTrainedModel]
+    while todo:
+        for cls in todo.pop().__subclasses__():
+            found.append(cls)
+            todo.append(cls)
+    return found
+
+
+def _class_for(config: Any, folder: str, trusted: bool) -> Any:
+    """The class the checkpoint was saved from, which has the head it was trained with."""
+    import transformers
+
+    names = list(getattr(config, "architectures", None) or [])
+    remote = getattr(config, "auto_map", None) or {}
+    for name in names:
+        cls = getattr(transformers, name, None)
+        cls = cls or next((c for c in _subclasses() if c.__name__ == name), None)
+        if cls is not None and not (remote and trusted):
+            return cls
+    if remote and not trusted:
+        raise LoadError(_needs_code(folder))
+    for auto in (transformers.AutoModelForCausalLM, transformers.AutoModel):
+        if type(config) in auto._model_mapping or any(auto.__name__ in k for k in remote):
+            return auto
+    raise LoadError(
+        f"{folder}: no class for {names or config.model_type!r}; import the file that defines it first (--import FILE)"
+    )
+
+
+def _tokenizer(folder: str, local: bool, trusted: bool) -> Any:
+    """The tokenizer beside the weights, or None where there is none."""
+    from transformers import AutoTokenizer
+
+    if local and not any((Path(folder) / n).exists() for n in _TOKENIZER_FILES):
+        return None
+    try:
+        return AutoTokenizer.from_pretrained(folder, trust_remote_code=trusted)
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        if local:
+            raise LoadError(f"{folder}: its tokenizer cannot be read: {_line(error)}") from error
+        return None  # a hub model without one: text prompts will say so
+
+
+_TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "tokenizer.model",
+    "vocab.json",
+    "vocab.txt",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+)

@@ -1,0 +1,407 @@
+"""`Model`: the only thing that knows where a transformer keeps its heads."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from interp.edits import Edit
+from interp.errors import NonFiniteError, OptionError, PromptError
+from interp.head import Head
+from interp.model.calls import Call
+from interp.model.inputs import (
+    context_length,
+    is_encoder_decoder,
+    position_limit,
+    takes,
+    text_config,
+    vocabulary,
+)
+from interp.model.sites import Site
+from interp.model.tap import tapped
+
+if TYPE_CHECKING:
+    from interp.capture import ActivationCache
+    from interp.prompts import Prompts
+
+Inputs = Mapping[str, Tensor]
+
+
+@dataclass(eq=False)
+class Model:
+    """A transformer whose heads can be read and edited; made by `interp.load`.
+
+    The wrapped module is never changed: taps are open only while a run lasts.
+    """
+
+    module: nn.Module
+    name: str
+    sites: tuple[Site, ...]
+    tokenizer: Any = None
+    revision: str | None = None
+    unread: tuple[str, ...] = ()  # attention the model has that is not softmax attention
+    _edits: list[tuple[Edit, ...]] = field(default_factory=list, repr=False)
+
+    # --- what it is ---------------------------------------------------------------------------
+
+    @property
+    def config(self) -> Any:
+        """The Hugging Face config."""
+        return self.module.config
+
+    @property
+    def device(self) -> torch.device:
+        """Where the first parameter lies."""
+        return next(self.module.parameters()).device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of the first floating parameter."""
+        return next(p.dtype for p in self.module.parameters() if p.is_floating_point())
+
+    @property
+    def attention(self) -> str:
+        """The attention implementation the model runs with, such as `sdpa`."""
+        return str(getattr(self.config, "_attn_implementation", None) or "own code")
+
+    @property
+    def stacks(self) -> tuple[str, ...]:
+        """Names of the attention stacks, such as `("encoder", "decoder", "cross")`."""
+        return tuple(dict.fromkeys(site.stack for site in self.sites))
+
+    @property
+    def kind(self) -> str:
+        """`causal`, `encoder`, `encoder-decoder`, `vision` or `audio`."""
+        if is_encoder_decoder(self.module):
+            return "encoder-decoder"
+        if not self.takes_text:
+            return "audio" if {"input_values", "input_features"} & takes(self.module) else "vision"
+        return "causal" if all(site.causal for site in self.sites) else "encoder"
+
+    @property
+    def n_layers(self) -> int:
+        """Layers of the largest stack, counted by the highest layer index."""
+        return 1 + max(site.layer for site in self.sites)
+
+    @property
+    def n_heads(self) -> int:
+        """Query heads per layer (of the widest layer)."""
+        return max(site.n_heads for site in self.sites)
+
+    @property
+    def n_kv_heads(self) -> int:
+        """Key-value heads per layer (of the widest layer)."""
+        return max(site.n_kv_heads for site in self.sites)
+
+    @property
+    def d_head(self) -> int:
+        """Width of queries and keys; read from the run, never `d_model / n_heads`."""
+        return self.sites[0].d_head
+
+    @cached_property
+    def d_model(self) -> int:
+        """Width of the residual stream."""
+        config = text_config(self.config)
+        return int(
+            next(
+                getattr(config, n)
+                for n in ("hidden_size", "d_model", "n_embd", "dim")
+                if hasattr(config, n)
+            )
+        )
+
+    @property
+    def d_vocab(self) -> int:
+        """Number of token ids."""
+        return vocabulary(self.config)
+
+    @property
+    def context(self) -> int | None:
+        """The context length the config states."""
+        return context_length(self.module)
+
+    @property
+    def takes_text(self) -> bool:
+        """Whether token ids alone are an input."""
+        return "input_ids" in takes(self.module) and not (
+            "pixel_values" in takes(self.module) and self.d_vocab == 0
+        )
+
+    def heads(self, stack: str | None = None) -> list[Head]:
+        """Every head, in order of layers."""
+        return [
+            Head(site.layer, h)
+            for site in self.sites
+            if stack in (None, site.stack)
+            for h in range(site.n_heads)
+        ]
+
+    def site(self, layer: int, stack: str | None = None) -> Site:
+        """The attention of one layer.
+
+        Raises:
+            OptionError: there is none, or several stacks have that layer and none is named.
+        """
+        found = [s for s in self.sites if s.layer == layer and stack in (None, s.stack)]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise OptionError(
+                f"layer {layer} exists in {', '.join(s.stack for s in found)}; name the stack"
+            )
+        known = ", ".join(s.name for s in self.sites)
+        raise OptionError(
+            f"{self.name} has no attention in {stack or ''} layer {layer}; it has {known}"
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"Model({self.name}: {self.kind}, {len(self.sites)} attention layers x {self.n_heads} heads "
+            f"({self.n_kv_heads} kv), d_head {self.d_head}, d_model {self.d_model}, {self.dtype})"
+        )
+
+    # --- running ------------------------------------------------------------------------------
+
+    def inputs(self, prompts: Prompts | Inputs | str | Sequence) -> dict[str, Tensor]:
+        """What the module is called with: ids and mask of prompts, or given tensors as they are."""
+        from interp.prompts import Prompts
+
+        if isinstance(prompts, Mapping):
+            return {
+                k: v.to(self.device) if isinstance(v, Tensor) else v for k, v in prompts.items()
+            }
+        prompts = Prompts.of(prompts, self)
+        prompts.check(self)
+        ids, real = prompts.padded()
+        inputs = {"input_ids": ids.to(self.device)}
+        if not bool(real.all()):
+            inputs["attention_mask"] = real.long().to(self.device)
+        if is_encoder_decoder(self.module):
+            inputs["decoder_input_ids"] = inputs["input_ids"]
+            if "attention_mask" in inputs:
+                inputs["decoder_attention_mask"] = inputs["attention_mask"]
+        return inputs
+
+    def run(
+        self, prompts: Prompts | Inputs | str | Sequence, edits: Sequence[Edit] = ()
+    ) -> Float[Tensor, "batch pos d_vocab"]:
+        """Logits (or the last hidden state of a model without a head), under the edits given.
+
+        Raises:
+            PromptError: the prompts do not fit the model.
+            OptionError: an edit names a head that does not exist.
+        """
+        inputs = self.inputs(prompts)
+        if edits:
+            with self.edited(*edits):
+                return self._forward(inputs)
+        return self._forward(inputs)
+
+    def _forward(self, inputs: Inputs) -> Tensor:
+        for name, x in inputs.items():
+            if (
+                isinstance(x, Tensor)
+                and name.endswith("attention_mask")
+                and bool((x == 0).all(-1).any())
+            ):
+                raise PromptError(
+                    f"{name} hides every key of prompt {int((x == 0).all(-1).nonzero()[0])}; keep at least one token"
+                )
+        given = {
+            k: v
+            for k, v in inputs.items()
+            if k in takes(self.module) or "kwargs" in takes(self.module)
+        }
+        out = self.module(
+            **given, **({"use_cache": False} if "use_cache" in takes(self.module) else {})
+        )
+        for name in (
+            "logits",
+            "last_hidden_state",
+            "pooler_output",
+            "image_embeds",
+            "logits_per_image",
+        ):
+            value = getattr(out, name, None)
+            if isinstance(value, Tensor):
+                return value
+        return out if isinstance(out, Tensor) else out[0]
+
+    @contextmanager
+    def edited(self, *edits: Edit) -> Iterator[Model]:
+        """Inside the block every run of the module, ours or the caller's own, is edited.
+
+        Nested blocks add up: the outer edits act first.
+
+        Raises:
+            OptionError: an edit names a head that does not exist.
+        """
+        for edit in edits:
+            self._check_heads(edit)
+
+        def visit(site: Site, call: Call, real: Tensor) -> None:
+            for edit in edits:
+                edit(call, site, real)
+
+        self._edits.append(edits)
+        try:
+            with self.visited(visit):
+                yield self
+        finally:
+            self._edits.pop()
+
+    @property
+    def active_edits(self) -> tuple[str, ...]:
+        """Names of the edits in force, outermost first."""
+        return tuple(edit.name for edits in self._edits for edit in edits)
+
+    def _check_heads(self, edit: Edit) -> None:
+        sizes = {(s.stack, s.layer): s.n_heads for s in self.sites}
+        if edit.stack is not None and edit.stack not in self.stacks:
+            raise OptionError(f"no stack {edit.stack!r}; {self.name} has {', '.join(self.stacks)}")
+        for head in edit.heads:
+            counts = [
+                n
+                for (stack, layer), n in sizes.items()
+                if layer == head.layer and edit.stack in (None, stack)
+            ]
+            if not counts or head.head >= max(counts):
+                have = (
+                    f"{max(counts)} heads in layer {head.layer}"
+                    if counts
+                    else f"layers {sorted({s.layer for s in self.sites})}"
+                )
+                raise OptionError(f"{self.name} has no head {head}; it has {have}")
+            if edit.stack is None and len(counts) > 1:
+                raise OptionError(
+                    f"{head} exists in several stacks; name one of {', '.join(self.stacks)} with stack="
+                )
+
+    @contextmanager
+    def visited(self, visit) -> Iterator[None]:
+        """Call `visit(site, call, real)` at every attention of every forward in the block.
+
+        `real [batch, query_pos]` marks the query positions that are no padding.
+        """
+        by_module: dict[nn.Module, list[Site]] = {}
+        modules = dict(self.module.named_modules())
+        for site in self.sites:
+            by_module.setdefault(modules[site.module], []).append(site)
+        masks: dict[str, Tensor | None] = {"self": None, "decoder": None}
+
+        def look(module: nn.Module, args: tuple, kwargs: dict) -> None:
+            masks["self"] = kwargs.get("attention_mask")
+            masks["decoder"] = kwargs.get("decoder_attention_mask")
+
+        def show(module: nn.Module, run: int, call: Call) -> None:
+            sites = by_module.get(module)
+            if sites is None:
+                return
+            site = sites[run % len(sites)]
+            mask = masks["self"]
+            if is_encoder_decoder(self.module) and site.stack != "encoder":
+                mask = masks["decoder"]
+            visit(site, call, _real(mask, call))
+
+        handle = self.module.register_forward_pre_hook(look, with_kwargs=True)
+        try:
+            with tapped(self.module, show, watch=any(s.watched for s in self.sites)):
+                yield
+        finally:
+            handle.remove()
+
+    # --- reading ------------------------------------------------------------------------------
+
+    def capture(
+        self,
+        prompts: Prompts | Inputs | str | Sequence,
+        names: Sequence[str] = ("pattern",),
+        **options: Any,
+    ) -> ActivationCache:
+        """Activations of one forward pass by name; see `interp.capture.capture` for the options."""
+        from interp.capture import capture
+
+        return capture(self, prompts, names, **options)
+
+    def mean_z(
+        self, prompts: Prompts | Sequence, batch_size: int = 16
+    ) -> dict[tuple[str, int], Float[Tensor, "head d_head"]]:
+        """The mean of every head's z over all real positions of the prompts, for `mean(over="dataset")`."""
+        from interp.prompts import Prompts
+
+        total: dict[tuple[str, int], Tensor] = {}
+        count: dict[tuple[str, int], float] = {}
+
+        def visit(site: Site, call: Call, real: Tensor) -> None:
+            key = site.stack, site.layer
+            z = (call.z.double() * real[:, None, :, None]).sum((0, 2))
+            total[key] = total.get(key, torch.zeros_like(z)) + z
+            count[key] = count.get(key, 0.0) + float(real.sum())
+
+        with torch.no_grad(), self.visited(visit):
+            for batch in Prompts.of(prompts, self).batches(batch_size):
+                self._forward(self.inputs(batch))
+        return {key: (total[key] / count[key]).to(torch.float32) for key in total}
+
+    def generate(
+        self,
+        prompts: Prompts | Inputs | str | Sequence,
+        max_new_tokens: int,
+        *,
+        names: Sequence[str] = (),
+        edits: Sequence[Edit] = (),
+    ):
+        """Greedy generation with a cache, capturing at every step; see `interp.capture.generate`."""
+        from interp.capture import generate
+
+        return generate(self, prompts, max_new_tokens, names=names, edits=edits)
+
+    def require_finite(self, call: Call, site: Site) -> None:
+        """Raise if a call's output is not finite.
+
+        Raises:
+            NonFiniteError: naming the layer and the heads.
+        """
+        if not bool(torch.isfinite(call.z).all()):
+            bad = (~torch.isfinite(call.z)).flatten(2).any(-1).any(0).nonzero().flatten().tolist()
+            raise NonFiniteError(
+                f"{self.name}: NaN or infinity in the attention output of {site.stack} layer {site.layer} "
+                f"(module {site.module}, heads {bad}); "
+                f"the activations overflow in {self.dtype} or the weights are damaged"
+            )
+
+    @cached_property
+    def content_hash(self) -> str:
+        """sha256 of every parameter and buffer that is saved: names, types, shapes and bytes."""
+        digest = hashlib.sha256()
+        for name, x in sorted(self.module.state_dict().items()):
+            digest.update(f"{name} {x.dtype} {tuple(x.shape)};".encode())
+            digest.update(x.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+        return digest.hexdigest()
+
+    @cached_property
+    def limit(self) -> int | None:
+        """Longest prompt the position table allows; None where positions are computed (rotary, ALiBi)."""
+        return position_limit(self.module)
+
+    def weights_of(self, site: Site) -> Any:
+        """W_Q, W_K, W_V, W_O of one attention; see `interp.model.weights`."""
+        from interp.model.weights import head_weights
+
+        return head_weights(self, site)
+
+
+def _real(mask: Tensor | None, call: Call) -> Tensor:
+    """Which query positions hold tokens, from the mask a forward was called with."""
+    batch, queries = call.z.shape[0], call.z.shape[2]
+    if mask is None or mask.dim() != 2 or mask.shape[0] != batch or mask.shape[1] < queries:
+        return torch.ones(batch, queries, dtype=torch.bool, device=call.z.device)
+    return mask[:, mask.shape[1] - queries :].bool().to(call.z.device)

@@ -1,0 +1,105 @@
+"""Look at a module once and write down where its heads are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from interp.errors import LoadError, UnreadableAttention
+from interp.model.inputs import is_encoder_decoder, probe_inputs, takes
+from interp.model.model import Model
+from interp.model.sites import Event, Site, find_sites, recorded
+from interp.model.streams import find_streams
+
+
+@contextmanager
+def inference(module: nn.Module) -> Iterator[None]:
+    """Evaluation mode for a while; every submodule gets its own mode back."""
+    training = [m for m in module.modules() if m.training]
+    for m in training:
+        m.training = False
+    try:
+        yield
+    finally:
+        for m in training:
+            m.training = True
+
+
+def probe_run(module: nn.Module, seed: int = 0) -> tuple[dict[str, torch.Tensor], list[Event]]:
+    """One forward pass on random inputs, with everything that modules got and gave.
+
+    Raises:
+        LoadError: the model does not run on the inputs its forward names.
+    """
+    inputs = probe_inputs(module, seed)
+    cached = {"use_cache": False} if "use_cache" in takes(module) else {}
+    with torch.no_grad(), inference(module), recorded(module) as events:
+        try:
+            module(**inputs, **cached)
+        except (TypeError, ValueError, RuntimeError, IndexError) as error:
+            shapes = ", ".join(f"{k} {tuple(v.shape)}" for k, v in inputs.items())
+            raise LoadError(f"{type(module).__name__} does not run on {shapes}: {error}") from error
+    return inputs, events
+
+
+def probe(
+    module: nn.Module, name: str, tokenizer: Any = None, revision: str | None = None
+) -> Model:
+    """A `Model` whose attention sites and streams were found by one run on a few tokens.
+
+    Raises:
+        UnreadableAttention: no softmax attention was seen, with the reason.
+    """
+    inputs, events = probe_run(module)
+    length = inputs["decoder_input_ids"].shape[1] if is_encoder_decoder(module) else None
+    sites = find_sites(module, events, length) if any(e.call for e in events) else []
+    if not sites:
+        raise UnreadableAttention(_why_nothing(module))
+    _require_known_layout(module, sites)
+    streams = find_streams(module, events, sites)
+    sites = [replace(site, streams=s) for site, s in zip(sites, streams, strict=True)]
+    return Model(module, name, tuple(sites), tokenizer, revision, unread=_unread(module, sites))
+
+
+def _attention_modules(module: nn.Module) -> list[str]:
+    """Modules that call themselves attention and hold a matrix: candidates that no tap has seen."""
+    found = []
+    for name, m in module.named_modules():
+        if "attention" in type(m).__name__.lower() or "attn" in type(m).__name__.lower():
+            found.append(name)
+    return [n for n in found if not any(o != n and n.startswith(f"{o}.") for o in found)]
+
+
+def _unread(module: nn.Module, sites: list[Site]) -> tuple[str, ...]:
+    return tuple(
+        name
+        for name in _attention_modules(module)
+        if not any(
+            s.module == name or s.module.startswith(f"{name}.") or name.startswith(f"{s.module}.")
+            for s in sites
+        )
+    )
+
+
+def _why_nothing(module: nn.Module) -> str:
+    kind = type(module).__name__
+    names = _attention_modules(module)
+    if not names:
+        return f"{kind} has no softmax attention (no attention module at all), so there are no patterns to read"
+    return (
+        f"{kind} computes its attention ({names[0]}) in a form of its own, without a product, a softmax over "
+        "keys and a second product; sparse, banded and linear attention cannot be read as patterns"
+    )
+
+
+def _require_known_layout(module: nn.Module, sites: list[Site]) -> None:
+    for site in sites:
+        if site.n_heads % site.n_kv_heads:
+            raise UnreadableAttention(
+                f"{type(module).__name__}: {site.module} has {site.n_heads} heads over {site.n_kv_heads} kv heads"
+            )
