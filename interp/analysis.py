@@ -1,0 +1,218 @@
+"""Declare an analysis once; the call, the command, its options and help all follow from it.
+
+Three declarations, one per way a head can be scored:
+
+`@detector`    one line that says which keys an ideal head attends to; the score is the mass there.
+`@statistic`   names a reduction of the attention pattern, averaged over query rows.
+`@weights`     a function of the weights alone.
+
+A declared function keeps its name (file name = function name = metric name). Keyword-only
+parameters are its options; its docstring is its help. Nothing here imports torch.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from interp.errors import OptionError, UnknownName
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from interp.model.model import Model
+    from interp.model.sites import Site
+    from interp.table import HeadTable
+    from interp_kernels.reductions import Reduction
+
+Kind = Literal["detector", "statistic", "weights"]
+Null = Literal["auto", "shuffled-tokens", "random-init", "none"]
+NULLS = ("auto", "shuffled-tokens", "random-init", "none")
+
+
+@dataclass(frozen=True)
+class Option:
+    """A keyword-only parameter of an analysis."""
+
+    name: str
+    default: Any
+    annotation: str
+
+    def parse(self, text: str) -> Any:
+        """A value from the command line, of the type of the default.
+
+        Raises:
+            OptionError: the text is no such value.
+        """
+        kind = type(self.default)
+        if kind is bool:
+            words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+            if text.lower() in words:
+                return words[text.lower()]
+        elif kind in (int, float, str):
+            try:
+                return kind(text)
+            except ValueError:
+                pass
+        raise OptionError(f"option {self.name}={text!r} is no {self.annotation or kind.__name__}")
+
+
+@dataclass(frozen=True, eq=False)
+class Analysis:
+    """A declared analysis; calling it scores every head of a model."""
+
+    kind: Kind
+    function: Callable[..., Any]
+    unit: str
+    low: float | None
+    high: float | None
+    chance: str
+    options: Mapping[str, Option] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """Function name, file name and metric name."""
+        return self.function.__name__
+
+    @property
+    def doc(self) -> str:
+        """The docstring, dedented."""
+        return inspect.getdoc(self.function) or ""
+
+    @property
+    def reads_tokens(self) -> bool:
+        """Whether what counts as a target depends on the tokens, not on positions alone."""
+        return self.kind == "detector" and "tokens" in inspect.signature(self.function).parameters
+
+    @property
+    def default_null(self) -> Null:
+        """The null that should score at chance: a positional head does not care about shuffled tokens."""
+        return "shuffled-tokens" if self.reads_tokens else "random-init"
+
+    def bind(self, **options: Any) -> Bound:
+        """This analysis with options set.
+
+        Raises:
+            UnknownName: an option it does not have.
+            OptionError: a value of the wrong type.
+        """
+        values = {name: option.default for name, option in self.options.items()}
+        for name, value in options.items():
+            if name not in self.options:
+                raise UnknownName(f"option of {self.name}", name, self.options or ["(none)"])
+            default = self.options[name].default
+            same = isinstance(value, type(default)) and isinstance(value, bool) == isinstance(default, bool)
+            if not same and not (isinstance(default, float) and isinstance(value, int)):
+                raise OptionError(f"{self.name}: {name}={value!r} is no {type(default).__name__}")
+            values[name] = value
+        changed = {n: v for n, v in values.items() if v != self.options[n].default}
+        label = self.name + (":" + ",".join(f"{n}={v}" for n, v in sorted(changed.items())) if changed else "")
+        return Bound(self, MappingProxyType(values), label)
+
+    def __call__(self, model: Model, prompts: Any = None, *, null: Null = "auto", seed: int = 0, batch_size: int = 16, **options: Any) -> HeadTable:
+        """Score every head of a model; see `interp.score` for prompts, null and seed."""
+        from interp.scoring import score
+
+        return score(model, [self.bind(**options)], prompts, null=null, seed=seed, batch_size=batch_size)
+
+    def predicate(self, query: Any, key: Any, tokens: Any = None, **options: Any) -> Any:
+        """Of a detector: which of these (query, key) pairs an ideal head would attend to."""
+        given = {"tokens": tokens} if self.reads_tokens else {}
+        return self.function(query, key, **given, **(dict(self.bind(**options).options)))
+
+    def __repr__(self) -> str:
+        return f"<{self.kind} {self.name}: {self.doc.partition(chr(10))[0]}>"
+
+
+@dataclass(frozen=True, eq=False)
+class Bound:
+    """An analysis with its options chosen; `label` is the metric name in tables."""
+
+    analysis: Analysis
+    options: Mapping[str, Any]
+    label: str
+
+    def reductions(self) -> list[Reduction]:
+        """What to ask of each attention pattern; the first holds the values, a second the rows that count."""
+        from interp_kernels.reductions import Mass, Targets
+
+        if self.analysis.kind == "statistic":
+            return [self.analysis.function(**self.options)]
+        if self.analysis.kind != "detector":
+            raise OptionError(f"{self.label} is a score from weights; it asks nothing of a pattern")
+
+        def predicate(query: Any, key: Any, tokens: Any = None) -> Any:
+            return self.analysis.predicate(query, key, tokens, **self.options)
+
+        return [Mass(self.label, predicate), Targets(f"{self.label} rows", predicate)]
+
+    def from_weights(self, model: Model) -> dict[Site, Tensor]:
+        """Scores of every head, `[head]` per attention."""
+        return self.analysis.function(model, **self.options)
+
+
+def _options(function: Callable[..., Any]) -> dict[str, Option]:
+    found = {}
+    for name, p in inspect.signature(function).parameters.items():
+        if p.kind is not inspect.Parameter.KEYWORD_ONLY:
+            continue
+        if p.default is inspect.Parameter.empty:
+            raise TypeError(f"{function.__name__}: option {name} needs a default")
+        found[name] = Option(name, p.default, str(p.annotation) if p.annotation is not p.empty else "")
+    return found
+
+
+def _declare(kind: Kind, function: Callable | None, **about: Any) -> Any:
+    def wrap(function: Callable) -> Analysis:
+        file = Path(inspect.getfile(function)).stem
+        if not function.__doc__:
+            raise TypeError(f"{function.__name__}: the docstring is the help, so there must be one")
+        if file != function.__name__ and not file.startswith(("test_", "<")):
+            raise TypeError(f"{function.__name__} is declared in {file}.py; give both one name")
+        return Analysis(kind, function, options=_options(function), **about)
+
+    return wrap if function is None else wrap(function)
+
+
+def detector(function: Callable | None = None, *, chance: str = "mass of the null") -> Any:
+    """Declare a kind of head by the positions an ideal one attends to.
+
+    The function gets broadcasting index arrays `query` and `key`, positions of one prompt without
+    its padding, and, if it asks for it, the prompt's `tokens`; it returns where the target is, by
+    elementwise operations alone. Score = mean over the query rows that have a target of the
+    attention mass on it, averaged over prompts: 1 for an ideal head on any prompt.
+    """
+    return _declare("detector", function, unit="attention mass", low=0.0, high=1.0, chance=chance)
+
+
+def statistic(*, unit: str, low: float | None = 0.0, high: float | None = None) -> Any:
+    """Declare a statistic of attention rows: the function returns the reduction to ask for.
+
+    Score = mean over query rows, averaged over prompts.
+    """
+    return _declare("statistic", None, unit=unit, low=low, high=high, chance="value of the null")
+
+
+def weights(*, unit: str, low: float | None = None, high: float | None = None) -> Any:
+    """Declare a score from weights alone: a function of the model, returning `{site: [head]}`."""
+    return _declare("weights", None, unit=unit, low=low, high=high, chance="value of random weights")
+
+
+def picture(analysis: Analysis, text: str, **options: Any) -> None:
+    """Print where an ideal head attends: rows are queries, columns keys, `#` marks the target."""
+    words = text.split()
+    names = list(dict.fromkeys(words))
+    tokens = np.array([names.index(w) for w in words])
+    at = np.arange(len(words))
+    target = np.broadcast_to(
+        analysis.predicate(at[:, None], at[None, :], tokens, **options), (len(words), len(words))
+    )
+    print("  " + " ".join(words))
+    for word, row in zip(words, target, strict=True):
+        print(word + " " + " ".join("#" if hit else "." for hit in row))

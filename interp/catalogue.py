@@ -1,0 +1,170 @@
+"""The folder is the registry: every file of a room declares the analysis of its name.
+
+Listing reads the files without running them, so names, options and help cost no import of torch,
+and a file that does not parse is reported instead of hiding the others.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import inspect
+import sys
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from interp.errors import OptionError, UnknownName
+
+if TYPE_CHECKING:
+    from interp.analysis import Analysis, Bound
+
+ROOMS = ("heads", "weights")
+KINDS = ("detector", "statistic", "weights")
+_DECLARED = {  # what the decorators fill in by themselves
+    "detector": {"unit": "attention mass", "low": 0.0, "high": 1.0},
+    "statistic": {"unit": "", "low": 0.0, "high": None},
+    "weights": {"unit": "", "low": None, "high": None},
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One declared analysis, as its file states it."""
+
+    name: str
+    room: str
+    kind: str
+    doc: str
+    unit: str
+    low: float | None
+    high: float | None
+    options: dict[str, tuple[Any, str]]  # name -> default, annotation
+    path: Path
+
+    @property
+    def summary(self) -> str:
+        """The first sentence of the docstring."""
+        return self.doc.partition("\n")[0]
+
+    @property
+    def source(self) -> str:
+        """The paper the definition is from, as the docstring names it."""
+        _, found, rest = self.doc.partition("Reference:")
+        return " ".join(rest.partition("\n\n")[0].split()) if found else ""
+
+
+def _literal(node: ast.expr) -> Any:
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        return ast.unparse(node)
+
+
+def read_entry(path: Path, room: str) -> Entry:
+    """The declaration in a file, read without running it.
+
+    Raises:
+        OptionError: the file does not parse, or declares no analysis of its own name.
+    """
+    try:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+    except (SyntaxError, UnicodeDecodeError) as error:
+        raise OptionError(f"{path} does not parse: {error}") from error
+    for node in tree.body:
+        if not isinstance(node, ast.FunctionDef) or node.name != path.stem:
+            continue
+        for mark in node.decorator_list:
+            call = mark if isinstance(mark, ast.Call) else None
+            target = call.func if call else mark
+            kind = target.id if isinstance(target, ast.Name) else getattr(target, "attr", "")
+            if kind not in KINDS:
+                continue
+            about = _DECLARED[kind] | {k.arg: _literal(k.value) for k in (call.keywords if call else [])}
+            options = {
+                arg.arg: (_literal(default), ast.unparse(arg.annotation) if arg.annotation else "")
+                for arg, default in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
+                if default is not None
+            }
+            doc = inspect.cleandoc(ast.get_docstring(node, clean=False) or "")
+            return Entry(path.stem, room, kind, doc, about["unit"], about["low"], about["high"], options, path)
+    raise OptionError(
+        f"{path} declares no analysis {path.stem!r}: decorate a function of the file's name with "
+        "@detector, @statistic or @weights"
+    )
+
+
+@cache
+def catalogue() -> dict[str, Entry]:
+    """Every analysis of every room, by name."""
+    found = {}
+    for room in ROOMS:
+        for path in sorted((Path(__file__).parent / room).glob("*.py")):
+            if not path.stem.startswith("_"):
+                found[path.stem] = read_entry(path, room)
+    return found
+
+
+def entry(name: str) -> Entry:
+    """One entry.
+
+    Raises:
+        UnknownName: no analysis of that name, with the nearest.
+    """
+    known = catalogue()
+    if name not in known:
+        raise UnknownName("metric", name, known)
+    return known[name]
+
+
+def analysis(name: str) -> Analysis:
+    """The analysis itself, imported; a path ending in .py loads a file of the caller's own.
+
+    Raises:
+        UnknownName: no analysis of that name.
+        OptionError: the file declares none.
+    """
+    if name.endswith(".py"):
+        return _from_file(Path(name))
+    found = entry(name)
+    return getattr(import_module(f"interp.{found.room}"), name)
+
+
+def _from_file(path: Path) -> Analysis:
+    if not path.is_file():
+        raise OptionError(f"{path} does not exist; give the file that declares the metric")
+    read_entry(path, "own")
+    spec = importlib.util.spec_from_file_location(f"interp_own_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return getattr(module, path.stem)
+
+
+def parse_metric(text: str) -> Bound:
+    """A metric as the command line writes it: `name` or `name:option=value,option=value`.
+
+    Raises:
+        UnknownName: the metric or an option does not exist.
+        OptionError: a value does not fit its option.
+    """
+    name, _, rest = text.partition(":")
+    found = analysis(name)
+    given = {}
+    for part in filter(None, rest.split(",")):
+        option, equals, value = part.partition("=")
+        if not equals:
+            raise OptionError(f"{text!r}: write options as {name}:option=value")
+        if option not in found.options:
+            raise UnknownName(f"option of {name}", option, found.options or ["(none)"])
+        given[option] = found.options[option].parse(value)
+    return found.bind(**given)
+
+
+def ranges() -> dict[str, tuple[float | None, float | None]]:
+    """The range of each metric, for colour scales."""
+    return {name: (e.low, e.high) for name, e in catalogue().items()}

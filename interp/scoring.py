@@ -1,0 +1,318 @@
+"""Score every head of a model: mean, standard error, sample count and the same score on a null."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from interp import __version__
+from interp.analysis import NULLS, Analysis, Bound, Null
+from interp.catalogue import catalogue, parse_metric
+from interp.engine import applies, reduce_patterns
+from interp.errors import OptionError, PromptError
+from interp.model.sites import Site
+from interp.prompts import Prompts, bos_id, repeats
+from interp.table import HeadTable
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+
+Progress = Callable[[str, int, int], None]
+"""Told the metric (or what is being run), how much is done and how much there is."""
+
+
+@dataclass(frozen=True)
+class _Scores:
+    """Per site: score, standard error `[head]` and number of prompts."""
+
+    score: np.ndarray
+    sem: np.ndarray
+    n: int
+
+
+def score(
+    model: Model,
+    metrics: Iterable[str | Analysis | Bound] | str | Analysis | None = None,
+    prompts: Any = None,
+    *,
+    null: Null = "auto",
+    seed: int = 0,
+    batch_size: int = 16,
+    engine: str = "auto",
+    progress: Progress | None = None,
+) -> HeadTable:
+    """Score every head of a model.
+
+    Args:
+        metrics: names (`"induction"`, `"local_window:width=8"`) or analyses; all by default.
+        prompts: texts, ids or `Prompts`, or a mapping of input tensors; random tokens repeated
+            twice by default (see `interp.prompts.repeats`).
+        null: what `null` is measured on: the same prompts with `shuffled-tokens`, scored where the
+            original tokens had their targets; the same architecture with `random-init` weights;
+            `auto`: shuffled tokens for detectors that read tokens, random weights for the rest.
+        seed: of default prompts, shuffling and random weights.
+        batch_size: prompts per forward pass; changes no number.
+        engine: "stored" forms a layer's patterns, "streamed" never does, "auto" decides by size.
+        progress: see `Progress`.
+
+    `sem` is the standard error over prompts: rows of one prompt are not independent.
+
+    Raises:
+        UnknownName: a metric or option that does not exist.
+        PromptError: prompts that do not fit the model.
+        OptionError: a metric that cannot be computed on this kind of model.
+    """
+    if isinstance(metrics, (str, Analysis)):
+        metrics = [metrics]
+    bounds = [bound(m) for m in (catalogue() if metrics is None else metrics)]
+    if metrics is None:
+        bounds = [b for b in bounds if why_not(model, b) is None]
+    tables = score_each(
+        model, bounds, prompts, null=null, seed=seed, batch_size=batch_size, engine=engine, progress=progress
+    )
+    return HeadTable.concat([table for _, table in tables])
+
+
+def bound(metric: str | Analysis | Bound) -> Bound:
+    """A metric with its options, from any way of naming it."""
+    if isinstance(metric, str):
+        return parse_metric(metric)
+    return metric.bind() if isinstance(metric, Analysis) else metric
+
+
+def why_not(model: Model, metric: Bound) -> str | None:
+    """One line on why a metric cannot be computed on a model, or None where it can."""
+    if metric.analysis.kind == "weights":
+        return metric.analysis.function.__dict__.get("why_not", lambda model: None)(model)
+    if not any(applies(metric, site, model) for site in model.sites):
+        return f"{metric.label} looks at tokens, and {model.name} reads {model.kind} input"
+    return None
+
+
+def default_prompts(model: Model, seed: int) -> Prompts | Mapping[str, Tensor]:
+    """Random tokens repeated twice; noise for models that read no tokens."""
+    if model.takes_text and model.kind != "encoder-decoder" or "input_ids" in _inputs(model):
+        return repeats(model, seed=seed)
+    return _inputs(model, seed)
+
+
+def _inputs(model: Model, seed: int = 0) -> dict[str, Tensor]:
+    from interp.model.inputs import probe_inputs
+
+    return probe_inputs(model.module, seed)
+
+
+def score_each(
+    model: Model,
+    bounds: Sequence[Bound],
+    prompts: Any = None,
+    *,
+    null: Null = "auto",
+    seed: int = 0,
+    batch_size: int = 16,
+    engine: str = "auto",
+    progress: Progress | None = None,
+) -> Iterator[tuple[str, HeadTable]]:
+    """Like `score`, one table per metric, each as soon as it is there; patterns are run once for all."""
+    if null not in NULLS:
+        raise OptionError(f"null={null!r} is not known; known: {', '.join(NULLS)}")
+    for b in bounds:
+        reason = why_not(model, b)
+        if reason is not None:
+            raise OptionError(reason)
+    labels = [b.label for b in bounds]
+    if len(set(labels)) < len(labels):
+        raise OptionError(f"a metric is asked for twice: {', '.join(labels)}")
+    tell = progress or (lambda what, done, total: None)
+    nulls = {b.label: b.analysis.default_null if null == "auto" else null for b in bounds}
+    for b in bounds:
+        if b.analysis.kind == "weights" and nulls[b.label] == "shuffled-tokens":
+            nulls[b.label] = "none"  # weights read no tokens
+    random = _Lazy(lambda: random_init(model, seed))
+    patterned = [b for b in bounds if b.analysis.kind != "weights"]
+    if patterned:
+        given = default_prompts(model, seed) if prompts is None else prompts
+        given = given if isinstance(given, (Mapping, Prompts)) else Prompts.of(given, model)
+        if isinstance(given, Prompts):
+            given.check(model)
+        chosen = choose_engine(model, given, batch_size, engine)
+        run = _Run(model, given, seed, batch_size, chosen, tell)
+        scores = run.of(model, given, patterned, "scoring")
+        beside: dict[str, dict[Site, _Scores]] = {}
+        for kind in ("shuffled-tokens", "random-init"):
+            mine = [b for b in patterned if nulls[b.label] == kind]
+            if mine:
+                beside |= run.null(kind, mine, random)
+        for b in patterned:
+            yield b.label, _table(model, b, scores[b.label], beside.get(b.label), nulls[b.label], run.about())
+    for b in bounds:
+        if b.analysis.kind != "weights":
+            continue
+        tell(b.label, 0, 1)
+        values = _exact(b.from_weights(model))
+        beside_weights = _exact(b.from_weights(random.get())) if nulls[b.label] == "random-init" else None
+        tell(b.label, 1, 1)
+        about = {"prompts": "none: weights only", "seed": seed, "engine": "weights"}
+        yield b.label, _table(model, b, values, beside_weights, nulls[b.label], about)
+
+
+class _Lazy:
+    """The random-weights model, made when first needed."""
+
+    def __init__(self, make: Callable[[], Model]):
+        self.make, self.made = make, None
+
+    def get(self) -> Model:
+        self.made = self.made or self.make()
+        return self.made
+
+
+@dataclass
+class _Run:
+    model: Model
+    prompts: Prompts | Mapping[str, Tensor]
+    seed: int
+    batch_size: int
+    engine: str
+    tell: Progress
+
+    def of(self, model: Model, prompts: Any, bounds: Sequence[Bound], what: str) -> dict[str, dict[Site, _Scores]]:
+        total = len(prompts) if isinstance(prompts, Prompts) else next(iter(prompts.values())).shape[0]
+        done = 0
+        self.tell(what, 0, total)
+
+        def advance(n: int) -> None:
+            nonlocal done
+            done += n
+            self.tell(what, done, total)
+
+        per_prompt = reduce_patterns(
+            model, prompts, bounds, batch_size=self.batch_size, engine=self.engine, advance=advance
+        )
+        return {
+            p.bound.label: {site: _summary(p.of(site)) for site in p.values} for p in per_prompt
+        }
+
+    def null(self, kind: str, bounds: Sequence[Bound], random: _Lazy) -> dict[str, dict[Site, _Scores]]:
+        if kind == "random-init":
+            found = self.of(random.get(), self.prompts, bounds, "null: random weights")
+            by_name = {s.name: s for s in self.model.sites}
+            return {label: {by_name[s.name]: v for s, v in sites.items()} for label, sites in found.items()}
+        if not isinstance(self.prompts, Prompts):
+            raise PromptError(f"{self.model.name} reads no tokens, so there are none to shuffle; use null='random-init'")
+        first = bos_id(self.model)
+        keep = first is not None and all(p[0] == first for p in self.prompts.ids)
+        return self.of(self.model, self.prompts.shuffled(self.seed, keep), bounds, "null: shuffled tokens")
+
+    def about(self) -> dict[str, Any]:
+        if isinstance(self.prompts, Prompts):
+            longest = max(map(len, self.prompts.ids))
+            what = {"prompts": self.prompts.design, "prompts_hash": self.prompts.hash, "longest": longest}
+            what["n_prompts"] = len(self.prompts)
+        else:
+            what = {"prompts": f"given {', '.join(sorted(self.prompts))}", "prompts_hash": _tensor_hash(self.prompts)}
+        return what | {"seed": self.seed, "engine": self.engine}
+
+
+def _tensor_hash(inputs: Mapping[str, Tensor]) -> str:
+    import hashlib
+
+    digest = hashlib.sha256()
+    for name, x in sorted(inputs.items()):
+        digest.update(name.encode())
+        digest.update(x.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def choose_engine(model: Model, prompts: Prompts | Mapping[str, Tensor], batch_size: int, engine: str) -> str:
+    """The engine asked for; for "auto", streamed once a layer's patterns would pass 256 MiB."""
+    if engine != "auto":
+        return engine
+    if not isinstance(prompts, Prompts):
+        return "stored"
+    longest = max(map(len, prompts.ids))
+    square = min(batch_size, len(prompts)) * model.n_heads * longest**2 * 4
+    return "streamed" if square > 2**28 else "stored"
+
+
+def _summary(values: Tensor) -> _Scores:
+    """Mean and standard error over the prompts that had rows; `[prompt, head]` in."""
+    x = values.numpy()
+    counted = ~np.isnan(x).any(1)
+    n = int(counted.sum())
+    x = x[counted]
+    if n == 0:
+        nothing = np.full(values.shape[1], np.nan)
+        return _Scores(nothing, nothing, 0)
+    sem = x.std(0, ddof=1) / np.sqrt(n) if n > 1 else np.full(x.shape[1], np.nan)
+    return _Scores(x.mean(0), sem, n)
+
+
+def _exact(values: Mapping[Site, Tensor]) -> dict[Site, _Scores]:
+    found = {}
+    for site, x in values.items():
+        score = x.detach().double().cpu().numpy()
+        found[site] = _Scores(score, np.full(score.shape, np.nan), 1)
+    return found
+
+
+def random_init(model: Model, seed: int) -> Model:
+    """The same architecture with fresh random weights, drawn without touching the global generator."""
+    import copy
+
+    from interp.model.probe import probe
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        module = type(model.module)(copy.deepcopy(model.config))
+    module = module.to(device=model.device, dtype=model.dtype).eval()
+    return probe(module, f"{model.name} (random weights)", model.tokenizer)
+
+
+def _table(
+    model: Model,
+    metric: Bound,
+    scores: Mapping[Site, _Scores],
+    null: Mapping[Site, _Scores] | None,
+    null_kind: str,
+    about: Mapping[str, Any],
+) -> HeadTable:
+    import transformers
+
+    records = []
+    by_name = {} if null is None else {s.name: v for s, v in null.items()}
+    for site, s in scores.items():
+        beside = by_name.get(site.name)
+        records.append(
+            {
+                "model": model.name, "stack": site.stack, "layer": site.layer, "metric": metric.label,
+                "score": s.score, "sem": s.sem, "n": s.n,
+                "null": None if beside is None else beside.score,
+                "null_sem": None if beside is None else beside.sem,
+                "unit": metric.analysis.unit, "n_kv_heads": site.n_kv_heads,
+            }  # fmt: skip
+        )
+    provenance = {
+        "model_id": model.name,
+        "revision": model.revision,
+        "content_hash": model.content_hash,
+        "dtype": str(model.dtype).removeprefix("torch."),
+        "attention": model.attention,
+        "options": dict(metric.options),
+        "null": null_kind,
+        "edits": list(model.active_edits),
+        "versions": {
+            "interp": __version__,
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+            "python": platform.python_version(),
+        },
+        "made_by": f"interp.score, {metric.analysis.kind} {metric.analysis.name}: {metric.analysis.doc.partition(chr(10))[0]}",
+    } | dict(about)
+    return HeadTable.from_records(records, {(model.name, metric.label): provenance})
