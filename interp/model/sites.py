@@ -48,7 +48,7 @@ class Site:
     causal: bool
     projection: str | None = None
     gated: bool = False  # the projection's input is not z itself
-    streams: Mapping[str, Where] = field(default_factory=dict)
+    streams: Mapping[str, Where] = field(default_factory=dict, compare=False)
 
     @property
     def name(self) -> str:
