@@ -21,6 +21,7 @@ Mode = Literal["fused", "observer"]
 
 # Modules, imported when asked for; "auto" takes the first that can do what is asked.
 BACKENDS: dict[str, str] = {
+    "chunked": "interp_kernels.chunked",
     "reference": "interp_kernels.reference",
 }
 

@@ -122,3 +122,34 @@ def mask_scores_(
         scores.masked_fill_(~attention.key_padding[batch, None, None, keys], fill)
     if attention.query_padding is not None:
         scores.masked_fill_(~attention.query_padding[batch, None, queries, None], fill)
+
+
+class At(NamedTuple):
+    """Single entries of the pattern, by index tensors that broadcast."""
+
+    batch: Tensor
+    head: Tensor
+    query: Tensor
+    key: Tensor
+
+
+def bias_at(attention: Attention, at: At) -> Tensor:
+    """The bias of single entries."""
+    bias = attention.bias
+    assert bias is not None
+    return bias[tuple(i if n > 1 else i * 0 for i, n in zip(at, bias.shape, strict=True))]
+
+
+def visible_at(attention: Attention, at: At) -> Tensor:
+    """Whether single entries are visible."""
+    position = at.query + attention.offset
+    seen = (at.key <= position) if attention.causal else torch.ones_like(at.key <= position)
+    if attention.window is not None:
+        seen = seen & (at.key > position - attention.window)
+    if attention.key_padding is not None:
+        seen = seen & attention.key_padding[at.batch, at.key]
+    if attention.query_padding is not None:
+        seen = seen & attention.query_padding[at.batch, at.query]
+    if attention.bias is not None:
+        seen = seen & _shown(attention, bias_at(attention, at))
+    return seen

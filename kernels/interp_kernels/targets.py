@@ -43,7 +43,7 @@ def target_tile(
     """
     batch, _, queries, keys = part
     first, last = span(batch, attention.q.shape[0])
-    rows = range(first, first + 1 if same_for_every_prompt(attention, batch) else last)
+    rows = range(first, min(last, first + 1) if same_for_every_prompt(attention, batch) else last)
     tiles = [_prompt_tile(attention, asked, row, queries, keys) for row in rows]
     if tiles:
         return torch.stack(tiles)

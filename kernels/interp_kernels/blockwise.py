@@ -1,0 +1,224 @@
+"""What each reduction takes from one block of the pattern: some queries, every key they see."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeVar
+
+import torch
+
+from interp_kernels import reductions as ask
+from interp_kernels.masks import Part, key_positions, query_positions
+from interp_kernels.reductions import Chosen, Reduction, ScoreMoments
+from interp_kernels.reference import largest, one_hot, result_norm
+from interp_kernels.targets import key_set, target_tile
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from interp_kernels.backends import Value
+    from interp_kernels.problem import Attention, AttentionShape
+
+T = TypeVar("T")
+
+# A predicate that holds at fewer positions than this share of a tile is summed by index.
+SPARSE = 1 / 32
+
+
+@dataclass(eq=False)
+class Block:
+    """The pattern of one part of an attention call.
+
+    `below_peak` is the score (its size, if signed) less the row's largest, `log_total` the
+    log-sum-exp less it too: small numbers, so that entropies near 0 stay exact.
+    """
+
+    attention: Attention
+    part: Part
+    weight: Tensor
+    size: Tensor
+    values: Tensor
+    shared: dict[str, Tensor]
+    below_peak: Tensor | None = None
+    peak: Tensor | None = None
+    log_total: Tensor | None = None
+    moments: ScoreMoments | None = None
+
+    @cached_property
+    def result(self) -> Tensor:
+        """P @ v of this block."""
+        batch, head, query, key = self.weight.shape
+        rows = self.weight.view(len(self.values), -1, key)
+        return torch.bmm(rows, self.values).view(batch, head, query, -1)
+
+    @cached_property
+    def received(self) -> Tensor:
+        """Column sums over this block's queries."""
+        return self.size.sum(-2)
+
+    def across_heads(self, name: str, make: Callable[[], Tensor]) -> Tensor:
+        """A tile that is the same for every head, made once per query block."""
+        if name not in self.shared:
+            self.shared[name] = make()
+        return self.shared[name]
+
+
+def start(reduction: Reduction, attention: Attention) -> Value:
+    """A result before any block: what a row without visible keys, or a key never seen, has."""
+    size = attention.shape
+    shape, dtype = reduction.output_shape(size), attention.work_dtype
+    empty = torch.zeros(shape, dtype=dtype, device=attention.q.device)
+    match reduction:
+        case ask.Output():
+            return empty.to(attention.v.dtype)
+        case ask.LogSumExp() if attention.sinks is not None:
+            return empty + attention.sinks.to(dtype)[:, None]
+        case ask.LogSumExp():
+            return empty - torch.inf
+        case ask.Largest() | ask.TopK():
+            return Chosen(empty, torch.full_like(empty, -1, dtype=torch.int64))
+        case ask.Moments():
+            return ScoreMoments(empty, empty.clone(), empty - torch.inf)
+    # Sums over many blocks of queries are kept in float64: they cost only as much as they hold.
+    return empty.double() if reduction.needs == "column" else empty
+
+
+def finish(reduction: Reduction, attention: Attention, found: Value) -> Value:
+    """A result after the last block."""
+    if reduction.needs != "column" or isinstance(found, Chosen | ScoreMoments):
+        return found
+    if isinstance(reduction, ask.ReceivedValueWeighted):
+        norm = torch.linalg.vector_norm(attention.v, dim=-1, dtype=torch.float64)
+        found.mul_(norm.repeat_interleave(attention.shape.group, dim=1))
+    return found.to(attention.work_dtype)
+
+
+def add(reduction: Reduction, block: Block, found: Value) -> None:
+    """Puts one block's share into the result."""
+    batch, heads, queries, keys = block.part
+    at = (batch, heads, queries)
+    match reduction, found:
+        case ask.Largest(), Chosen():
+            weight, key = largest(block.weight)
+            found.weight[at] = weight
+            found.key[at] = key + keys.start * (key >= 0)
+        case ask.Moments(), ScoreMoments():
+            assert block.moments is not None, "taken before the scores were used up"
+            for whole, piece in zip(found, block.moments, strict=True):
+                whole[at] = piece
+        case ask.TopK(), Chosen():
+            k = min(reduction.k, block.size.shape[-1])
+            size, key = block.size.topk(k, dim=-1)
+            found.weight[at][..., :k] = block.weight.gather(-1, key)
+            found.key[at][..., :k] = (key + keys.start).masked_fill(size == 0, -1)
+        case ask.Received() | ask.ReceivedValueWeighted(), torch.Tensor():
+            found[batch, heads, keys] += block.received
+        case ask.PooledMap(), torch.Tensor():
+            found[batch, heads] += pooled(block, reduction.block)
+        case ask.LeftProduct(), torch.Tensor():
+            vectors = _matching(reduction.vectors, block)[..., queries]
+            found[batch, heads, :, keys] += vectors.to(block.weight.dtype) @ block.weight
+        case ask.SegmentToSegment(), torch.Tensor():
+            labels = _rows_of(reduction.query_labels, batch)[:, queries]
+            rows = one_hot(labels, reduction.n_query, block.size.dtype)[:, None]
+            labels = _rows_of(reduction.key_labels, batch)[:, keys]
+            columns = one_hot(labels, reduction.n_key, block.size.dtype)[:, None]
+            found[batch, heads] += rows.mT @ (block.size @ columns)
+        case _, torch.Tensor():
+            found[at] = row_statistic(reduction, block)
+        case _:
+            raise AssertionError(f"{type(reduction).__name__} has a result of another kind")
+
+
+def row_statistic(reduction: Reduction, block: Block) -> Tensor:  # noqa: PLR0911 - a table
+    """One value (or vector) per query of the block."""
+    attention, (batch, heads, _, keys) = block.attention, block.part
+    match reduction:
+        case ask.Output():
+            return block.result.to(attention.v.dtype)
+        case ask.LogSumExp():
+            assert block.peak is not None
+            assert block.log_total is not None
+            return block.peak + block.log_total
+        case ask.Entropy():
+            return entropy(block)
+        case ask.Mass():
+            return mass(reduction, block)
+        case ask.KeySetMass():
+            held = key_set(attention, reduction.keys)[batch, None, keys, None]
+            return (block.size @ held.to(block.size.dtype))[..., 0]
+        case ask.SegmentMass():
+            labels = _rows_of(reduction.labels, batch)[:, keys]
+            return block.size @ one_hot(labels, reduction.n, block.size.dtype)[:, None]
+        case ask.Distance():
+            return torch.einsum("bhqk,qk->bhq", block.size, distances(block))
+        case ask.ResultNorm():
+            w_o = None if reduction.w_o is None else reduction.w_o[heads]
+            return result_norm(block.result, w_o)
+        case ask.RightProduct():
+            vectors = _matching(reduction.vectors, block)[:, :, keys]
+            return block.weight @ vectors.to(block.weight.dtype)
+    raise AssertionError(f"{type(reduction).__name__} is no row statistic of a block")
+
+
+def entropy(block: Block) -> Tensor:
+    """-sum |P| ln |P|; for a softmax ln P is at hand, so no logarithm per entry is taken."""
+    if block.below_peak is None or block.log_total is None:
+        return -torch.special.xlogy(block.size, block.size).sum(-1)
+    total = block.size.sum(-1) if block.attention.sinks is not None else 1
+    # log_total is set to 0 for empty rows by the caller, whose weights are all 0.
+    return total * block.log_total - torch.linalg.vecdot(block.size, block.below_peak)
+
+
+def mass(reduction: ask.Mass, block: Block) -> Tensor:
+    """sum |P| where the predicate holds: by index where that is rarely, as a product elsewhere."""
+    size = block.size
+    target = block.across_heads(
+        f"target {reduction.name}",
+        lambda: target_tile(block.attention, reduction, block.part),
+    )
+    count = int(target.count_nonzero())
+    if count > SPARSE * target.numel():
+        return torch.einsum("bhqk,bqk->bhq", size, target.to(size.dtype))
+    total = size.new_zeros(size.shape[:-1])
+    row, query, key = target.nonzero().unbind(-1)
+    if len(target) == 1:
+        return total.index_add_(-1, query, size[:, :, query, key])
+    total = total.transpose(1, 2).contiguous()
+    return total.index_put_((row, query), size[row, :, query, key], accumulate=True).mT
+
+
+def distances(block: Block) -> Tensor:
+    """|query - key| over the block."""
+    queries, keys = block.part.queries, block.part.keys
+    return block.across_heads(
+        "distance",
+        lambda: (
+            (query_positions(block.attention, queries) - key_positions(block.attention, keys))
+            .abs()
+            .to(block.size.dtype)
+        ),
+    )
+
+
+def pooled(block: Block, pool: int) -> Tensor:
+    """This block's share of the pooled map, wherever its edges fall in the map's squares."""
+    queries, keys = block.part.queries, block.part.keys
+    at: AttentionShape = block.attention.shape
+    device = block.size.device
+    square = torch.arange(queries.start, queries.stop, device=device) // pool
+    rows = block.size.new_zeros(*block.size.shape[:2], -(-at.query // pool), keys.stop - keys.start)
+    rows.index_add_(-2, square, block.size)
+    square = torch.arange(keys.start, keys.stop, device=device) // pool
+    return rows.new_zeros(*rows.shape[:3], -(-at.key // pool)).index_add_(-1, square, rows)
+
+
+def _rows_of(labels: Tensor, batch: slice) -> Tensor:
+    return labels if len(labels) == 1 else labels[batch]
+
+
+def _matching(vectors: Tensor, block: Block) -> Tensor:
+    vectors = vectors if vectors.shape[0] == 1 else vectors[block.part.batch]
+    return vectors if vectors.shape[1] == 1 else vectors[:, block.part.heads]

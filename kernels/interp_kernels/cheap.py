@@ -1,0 +1,162 @@
+"""Single weights from the log-sum-exp: exp(score - lse), O(d) each, whatever the context length.
+
+Serves every reduction that `needs` no more than the "lse", and masses whose predicate holds at few
+positions. Shared by all backends.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from interp_kernels import reductions as ask
+from interp_kernels.masks import At, Part, bias_at, key_range, visible, visible_at
+from interp_kernels.targets import key_set, listed_pairs, query_blocks, target_tile
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
+    from torch import Tensor
+
+    from interp_kernels.problem import Attention
+    from interp_kernels.reductions import Reduction
+
+    PerQuery = Float[Tensor, "batch head query_pos"]
+
+# Numbers in flight at a time: 16 MiB of float32.
+CHUNK = 1 << 22
+
+
+def weights(attention: Attention, product: Tensor, lse: Tensor | None, at: At) -> Tensor:
+    """Weights of single entries from their q k^T times scale, 0 where the key is hidden."""
+    score = product
+    if attention.softcap is not None:
+        score = attention.softcap * torch.tanh(score / attention.softcap)
+    if attention.bias is not None and attention.bias.dtype != torch.bool:
+        score = score + bias_at(attention, at)
+    if attention.activation == "sigmoid":
+        weight = torch.sigmoid(score)
+    elif attention.activation == "relu":
+        weight = torch.relu(score)
+    else:
+        assert lse is not None, "a softmax has a log-sum-exp"
+        signed = attention.activation == "signed"
+        weight = torch.exp((score.abs() if signed else score) - lse)
+        weight = torch.sign(score) * weight if signed else weight
+    # Hidden entries, and with them rows of lse -inf, may hold anything up to infinity: overwrite.
+    return weight.masked_fill(~visible_at(attention, at), 0)
+
+
+def from_lse(reduction: Reduction, attention: Attention, lse: PerQuery | None) -> Tensor:
+    """One cheap reduction; `lse` may be None for activations that are not normalised."""
+    match reduction:
+        case ask.Rows():
+            keys = torch.arange(attention.k.shape[2], device=attention.k.device)
+            return grid(attention, _index(attention, reduction.rows), keys, lse)
+        case ask.Tile():
+            rows, keys = _index(attention, reduction.rows), _index(attention, reduction.keys)
+            return grid(attention, rows, keys, lse)
+        case ask.Diagonal():
+            parts = [diagonal(attention, offset, lse) for offset in reduction.offsets]
+            empty = attention.q.new_zeros(*attention.q.shape[:3], 0, dtype=attention.work_dtype)
+            return torch.stack(parts, -1) if parts else empty
+        case ask.KeySetMass():
+            return key_set_mass(attention, reduction.keys, lse)
+        case ask.PairMass():
+            return pair_mass(attention, listed_pairs(attention, reduction.pairs), lse)
+        case ask.Targets():
+            return targets(attention, reduction)
+    raise AssertionError(f"{type(reduction).__name__} needs more than the log-sum-exp")
+
+
+def grid(
+    attention: Attention, queries: Int[Tensor, " m"], keys: Int[Tensor, " n"], lse: PerQuery | None
+) -> Float[Tensor, "batch head m n"]:
+    """The pattern at chosen queries and keys."""
+    size = attention.shape
+    dtype, device = attention.work_dtype, attention.q.device
+    q = attention.q[:, :, queries].to(dtype) * attention.scale
+    q = q.reshape(size.batch, size.kv_head, size.group * len(queries), size.d)
+    product = q @ attention.k[:, :, keys].to(dtype).mT
+    at = At(
+        torch.arange(size.batch, device=device)[:, None, None, None],
+        torch.arange(size.head, device=device)[:, None, None],
+        queries[:, None],
+        keys,
+    )
+    row = None if lse is None else lse[:, :, queries, None]
+    product = product.reshape(size.batch, size.head, len(queries), len(keys))
+    return weights(attention, product, row, at)
+
+
+def diagonal(attention: Attention, offset: int, lse: PerQuery | None) -> PerQuery:
+    """The weight at key = query position - offset; 0 where that key does not exist."""
+    size, dtype = attention.shape, attention.work_dtype
+    found = torch.zeros(size.batch, size.head, size.query, dtype=dtype, device=attention.q.device)
+    shift = attention.offset - offset
+    first, last = max(0, -shift), min(size.query, size.key - shift)
+    step = max(1, CHUNK // max(1, size.batch * size.head * size.d))
+    for low in range(first, last, step):
+        rows = slice(low, min(last, low + step))
+        q = attention.q[:, :, rows].to(dtype) * attention.scale
+        k = attention.k[:, :, low + shift : rows.stop + shift].to(dtype)
+        product = (q.unflatten(1, (size.kv_head, -1)) * k[:, :, None]).sum(-1).flatten(1, 2)
+        query = torch.arange(low, rows.stop, device=q.device)
+        at = At(
+            torch.arange(size.batch, device=q.device)[:, None, None],
+            torch.arange(size.head, device=q.device)[:, None],
+            query,
+            query + shift,
+        )
+        row = None if lse is None else lse[:, :, rows]
+        found[:, :, rows] = weights(attention, product, row, at)
+    return found
+
+
+def pair_mass(attention: Attention, pairs: Int[Tensor, "pair 3"], lse: PerQuery | None) -> PerQuery:
+    """sum |P| over listed (batch, query, key) indices, into their rows."""
+    size, dtype = attention.shape, attention.work_dtype
+    found = torch.zeros(size.batch, size.query, size.head, dtype=dtype, device=attention.q.device)
+    heads = torch.arange(size.head, device=attention.q.device)
+    for some in pairs.split(max(1, CHUNK // (size.head * size.d))):
+        batch, query, key = some.unbind(-1)
+        q = attention.q[batch, :, query].to(dtype) * attention.scale
+        k = attention.k[batch, :, key].to(dtype)
+        product = (q.unflatten(1, (size.kv_head, -1)) * k[:, :, None]).sum(-1).flatten(1, 2)
+        at = At(batch[:, None], heads, query[:, None], key[:, None])
+        row = None if lse is None else lse[batch, :, query]
+        weight = weights(attention, product, row, at).abs()
+        found.index_put_((batch, query), weight, accumulate=True)
+    return found.mT.contiguous()
+
+
+def key_set_mass(attention: Attention, keys: tuple[int, ...], lse: PerQuery | None) -> PerQuery:
+    """sum |P| over a set of prompt positions, for a few of them; queries in blocks."""
+    size, device = attention.shape, attention.q.device
+    held = key_set(attention, keys)
+    either = held.any(0).nonzero()[:, 0]  # rows with other starts count other keys
+    shape = (size.batch, size.head, size.query)
+    found = torch.zeros(shape, dtype=attention.work_dtype, device=device)
+    step = max(1, CHUNK // max(1, size.batch * size.head * (len(either) + size.d)))
+    for low in range(0, size.query, step):
+        rows = torch.arange(low, min(size.query, low + step), device=device)
+        weight = grid(attention, rows, either, lse).abs()
+        found[:, :, rows] = (weight * held[:, None, None, either]).sum(-1)
+    return found
+
+
+def targets(attention: Attention, asked: ask.Targets) -> Int[Tensor, "batch head query_pos"]:
+    """How many visible keys the predicate holds for; needs no score at all."""
+    size = attention.shape
+    shape = (size.batch, size.head, size.query)
+    found = torch.zeros(shape, dtype=torch.int64, device=attention.q.device)
+    for row in range(size.batch):
+        for queries in query_blocks(attention, CHUNK):
+            part = Part(slice(row, row + 1), queries=queries, keys=key_range(attention, queries))
+            held = target_tile(attention, asked, part)[:, None]
+            found[row : row + 1, :, queries] = (held & visible(attention, part)).sum(-1)
+    return found
+
+
+def _index(attention: Attention, positions: tuple[int, ...]) -> Int[Tensor, " n"]:
+    return torch.tensor(positions, dtype=torch.int64, device=attention.q.device)
