@@ -160,8 +160,8 @@ def _bundled(name: str) -> Path:
 def _planted(name: str) -> nn.Module:
     from interp import planted
 
-    if name not in planted.NAMES:
-        raise UnknownName("planted model", name, planted.NAMES)
+    if name not in planted.PLANTED:
+        raise UnknownName("planted model", name, planted.PLANTED)
     return planted.build(name).model
 
 

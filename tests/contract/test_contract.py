@@ -1,0 +1,195 @@
+"""What every analysis must do, asked of every file of every room: a new one is covered unedited."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import math
+import sys
+
+import numpy as np
+import pytest
+import torch
+import zoo
+
+import interp
+from interp.analysis import Analysis, picture
+from interp.catalogue import ROOMS, analysis, catalogue
+from interp.engine import ENGINES, _mean_over_rows, _statistics, reduce_patterns, to_attention
+from interp.model.calls import RecordedCall
+from interp.prompts import Prompts
+from interp.scoring import why_not
+
+ALL = sorted(catalogue())
+PATTERNED = [n for n in ALL if catalogue()[n].kind in ("detector", "statistic")]
+DETECTORS = [n for n in ALL if catalogue()[n].kind == "detector"]
+WITH_OPTIONS = [(n, o) for n in ALL for o in catalogue()[n].options]
+
+
+@pytest.fixture(scope="module")
+def model() -> interp.Model:
+    return interp.load(zoo.FAMILIES["llama"].model("sdpa"), name="llama")
+
+
+@pytest.fixture(scope="module")
+def prompts(model: interp.Model) -> Prompts:
+    rng = np.random.default_rng(0)
+    lengths = (11, 8, 14, 9)
+    halves = [rng.integers(5, 15, n // 2 + 1).tolist() for n in lengths]
+    return Prompts(tuple(tuple((h + h)[:n]) for h, n in zip(halves, lengths, strict=True)))
+
+
+def off_default(value: object) -> object:
+    match value:
+        case bool():
+            return not value
+        case int():
+            return value + 1
+        case float():
+            return value / 2 + 0.25
+    raise AssertionError(f"say here how {value!r} is taken off its default")
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_what_the_file_states_is_what_it_runs(name: str) -> None:
+    stated, declared = catalogue()[name], analysis(name)
+    assert isinstance(declared, Analysis)
+    assert (stated.name, stated.kind, stated.doc) == (declared.name, declared.kind, declared.doc)
+    assert (stated.unit, stated.low, stated.high) == (declared.unit, declared.low, declared.high)
+    assert {n: d for n, (d, _) in stated.options.items()} == {
+        n: o.default for n, o in declared.options.items()
+    }
+    assert stated.unit
+    assert stated.summary
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_worked_example(name: str) -> None:
+    file = f"interp.{catalogue()[name].room}.{name}"
+    importlib.import_module(file)
+    runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
+    test = doctest.DocTestParser().get_doctest(
+        catalogue()[name].doc, vars(sys.modules[file]) | {"picture": picture, name: analysis(name)}, name, None, 0
+    )
+    if catalogue()[name].kind == "detector":
+        assert test.examples, f"{name} shows no worked example"
+    runner.run(test)
+    assert runner.failures == 0
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_one_finite_score_per_head_and_inputs_untouched(name, model, prompts) -> None:
+    before = {k: v.clone() for k, v in model.module.state_dict().items()}
+    config = str(model.config)
+    table = analysis(name)(model, prompts, null="none")
+    frame = table.to_pandas()
+    assert len(frame) == sum(s.n_heads for s in model.sites)
+    assert np.isfinite(frame["score"]).all()
+    entry = catalogue()[name]
+    assert entry.low is None or (frame["score"] >= entry.low - 1e-6).all()
+    assert entry.high is None or (frame["score"] <= entry.high + 1e-6).all()
+    assert all(torch.equal(v, before[k]) for k, v in model.module.state_dict().items())
+    assert str(model.config) == config
+
+
+def scores(model, name, prompts, **options) -> np.ndarray:
+    table = analysis(name)(model, prompts, null="none", **options)
+    return table.to_pandas()["score"].to_numpy()
+
+
+@pytest.mark.parametrize("name", PATTERNED)
+def test_prompts_score_in_a_batch_as_they_do_alone(name, model, prompts) -> None:
+    bound = analysis(name).bind()
+    together = reduce_patterns(model, prompts, [bound], batch_size=4)[0]
+    alone = reduce_patterns(model, prompts, [bound], batch_size=1)[0]
+    for site in model.sites:
+        torch.testing.assert_close(together.of(site), alone.of(site), rtol=0, atol=2e-6, equal_nan=True)
+
+
+@pytest.mark.parametrize("name", PATTERNED)
+def test_padding_changes_nothing(name, model, prompts) -> None:
+    bound = analysis(name).bind()
+    right, left = (
+        reduce_patterns(model, Prompts(prompts.ids, padding=side), [bound], batch_size=4)[0]
+        for side in ("right", "left")
+    )
+    for site in model.sites:
+        torch.testing.assert_close(right.of(site), left.of(site), rtol=0, atol=5e-6, equal_nan=True)
+
+
+@pytest.mark.parametrize("name", PATTERNED)
+def test_streamed_equals_stored(name, model, prompts) -> None:
+    bound = analysis(name).bind()
+    stored, streamed = (reduce_patterns(model, prompts, [bound], engine=e)[0] for e in ENGINES)
+    for site in model.sites:
+        torch.testing.assert_close(
+            stored.of(site), streamed.of(site), rtol=2e-5, atol=2e-6, equal_nan=True
+        )
+
+
+@pytest.mark.parametrize(("name", "option"), WITH_OPTIONS)
+def test_no_option_is_dropped(name, option, model, prompts) -> None:
+    default = analysis(name).options[option].default
+    changed = {option: off_default(default)}
+    table = analysis(name)(model, prompts, null="none", **changed)
+    assert list(table.metrics) == [f"{name}:{option}={off_default(default)}"]
+    assert not np.allclose(scores(model, name, prompts), table.to_pandas()["score"], atol=1e-9)
+
+
+def ideal(name: str, tokens: list[int]) -> torch.Tensor:
+    """The pattern of a head that attends to its targets evenly, and to itself where it has none."""
+    at = torch.arange(len(tokens))
+    target = torch.as_tensor(analysis(name).predicate(at[:, None], at[None, :], torch.tensor(tokens)))
+    target = target.expand(len(tokens), len(tokens)) & (at[None, :] <= at[:, None])
+    pattern = torch.where(target.any(1, keepdim=True), target.double(), torch.eye(len(tokens)).double())
+    return pattern / pattern.sum(1, keepdim=True)
+
+
+@pytest.mark.parametrize("name", DETECTORS)
+def test_an_ideal_head_scores_one_and_looks_only_back(name, model) -> None:
+    tokens = [3, 7, 5, 9, 3, 7, 5, 9, 3, 7]
+    at = torch.arange(len(tokens))
+    target = torch.as_tensor(analysis(name).predicate(at[:, None], at[None, :], torch.tensor(tokens)))
+    assert not (target.expand(10, 10) & (at[None, :] > at[:, None])).any()
+    assert target.any()
+    pattern = ideal(name, tokens)[None, None]
+    assert score_of(name, pattern, tokens, model) == pytest.approx(1.0, abs=1e-12)
+
+
+def score_of(name: str, pattern: torch.Tensor, tokens: list[int], model: interp.Model) -> float:
+    v = torch.zeros(1, 1, len(tokens), 2)
+    hidden = torch.ones_like(pattern).tril() == 0
+    logits = pattern.clamp_min(1e-30).log().masked_fill(hidden, torch.finfo(torch.float64).min)
+    call = RecordedCall(v, v, logits, pattern)
+    real = torch.ones(1, len(tokens), dtype=torch.bool)
+    bound = analysis(name).bind()
+    attention = to_attention(call, real, torch.tensor([tokens]))
+    found = _statistics(call, attention, bound.reductions(), "stored")
+    return float(_mean_over_rows(bound, found, real, 1))
+
+
+@pytest.mark.parametrize("name", DETECTORS)
+def test_uniform_attention_scores_the_share_of_keys_that_are_targets(name, model) -> None:
+    tokens = [3, 7, 5, 9, 3, 7, 5, 9, 3, 7]
+    n = len(tokens)
+    pattern = torch.ones(n, n).tril().double()
+    pattern = (pattern / pattern.sum(1, keepdim=True))[None, None]
+    shares = []
+    for query in range(n):
+        hits = sum(
+            bool(analysis(name).predicate(np.int64(query), np.int64(key), np.array(tokens)))
+            for key in range(query + 1)
+        )
+        if hits:
+            shares.append(hits / (query + 1))
+    assert score_of(name, pattern, tokens, model) == pytest.approx(math.fsum(shares) / len(shares), abs=1e-12)
+
+
+def test_the_rooms_are_what_the_catalogue_lists() -> None:
+    for room in ROOMS:
+        package = importlib.import_module(f"interp.{room}")
+        assert dir(package) == sorted(n for n in ALL if catalogue()[n].room == room)
+
+
+def test_every_metric_applies_to_a_plain_decoder(model) -> None:
+    assert [n for n in ALL if why_not(model, analysis(n).bind())] == []
