@@ -1,0 +1,81 @@
+"""Small models whose mechanism is known because it was built in, to test methods against.
+
+Every planted model is an ordinary `transformers.LlamaForCausalLM` in evaluation mode: it loads,
+saves and runs like any other, with grouped-query heads and rotary positions. What differs is that
+each planted head has a stated role, so that a method can be told right from wrong.
+
+Names and one-line summaries are read from `PLANTED` without importing torch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from interp.errors import UnknownName
+
+if TYPE_CHECKING:
+    from interp.planted.assemble import Planted
+    from interp.planted.builders import (
+        backup,
+        bystander,
+        copy_suppression,
+        duplicate_token,
+        induction,
+        noise,
+        positional,
+        sink,
+        zoo,
+    )
+
+PLANTED: dict[str, str] = {
+    "induction": "a previous-token head feeding an induction head that copies",
+    "duplicate_token": "a head that attends to earlier copies of the current token",
+    "copy_suppression": "a head that lowers the logit of a predicted token seen before",
+    "bystander": "induction, and a head with the same attention whose output nobody reads",
+    "backup": "induction, and a head that copies only when the induction head is ablated",
+    "sink": "induction, and a head that rests on the first token and writes nothing",
+    "positional": "heads that look at a fixed offset, whatever the tokens",
+    "noise": "random heads only: what every detector must score near chance",
+    "zoo": "every planted mechanism in one model, among random heads",
+}
+
+__all__ = [
+    "PLANTED",
+    "Planted",
+    "backup",
+    "build",
+    "bystander",
+    "copy_suppression",
+    "duplicate_token",
+    "induction",
+    "noise",
+    "positional",
+    "sink",
+    "zoo",
+]
+
+
+def build(name: str, **sizes: Any) -> Planted:
+    """Builds the planted model called `name`; `sizes` are the builder's keyword arguments.
+
+    Raises `UnknownName` for a name that is not in `PLANTED`, `OptionError` for sizes that do not
+    fit the mechanism.
+    """
+    if name not in PLANTED:
+        raise UnknownName("planted model", name, PLANTED)
+    from interp.planted import builders
+
+    return getattr(builders, name)(**sizes)
+
+
+def __getattr__(name: str) -> Any:
+    # Builders are looked up on first use, so that listing the names does not import torch.
+    if name in PLANTED:
+        from interp.planted import builders
+
+        return getattr(builders, name)
+    if name == "Planted":
+        from interp.planted.assemble import Planted
+
+        return Planted
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

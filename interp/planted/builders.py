@@ -1,0 +1,193 @@
+"""The planted models: which roles, in which order, and where their heads attend.
+
+Every builder takes the same sizes: `layers`, `heads` and `kv_heads` per layer, `vocab` tokens
+(token 0 begins a sequence), `context` positions over which the attention targets are guaranteed,
+and the `seed` of everything random. Heads that are not planted are random.
+"""
+
+from __future__ import annotations
+
+from interp.planted.assemble import Planted, Sizes, Stage, assemble
+
+INDUCTION = [Stage(("previous_token",)), Stage(("induction",), key="previous")]
+
+
+def induction(
+    *,
+    layers: int = 2,
+    heads: int = 4,
+    kv_heads: int = 2,
+    vocab: int = 64,
+    context: int = 1024,
+    seed: int = 0,
+) -> Planted:
+    """A previous-token head feeding an induction head that copies what followed last time."""
+    sizes = Sizes(layers, heads, kv_heads, vocab, context, seed)
+    attends = {"previous_token": ["previous_token"], "induction": ["induction"]}
+    return assemble("induction", INDUCTION, attends, sizes)
+
+
+def duplicate_token(
+    *,
+    layers: int = 1,
+    heads: int = 4,
+    kv_heads: int = 2,
+    vocab: int = 64,
+    context: int = 1024,
+    seed: int = 0,
+) -> Planted:
+    """A head on earlier copies of the current token; without one it rests on the token itself.
+
+    It writes a copy to a subspace of its own, which the unembedding does not read.
+    """
+    sizes = Sizes(layers, heads, kv_heads, vocab, context, seed)
+    attends = {"duplicate_token": ["duplicate_token"]}
+    return assemble("duplicate_token", [Stage(("duplicate_token",))], attends, sizes)
+
+
+def copy_suppression(
+    *,
+    layers: int = 1,
+    heads: int = 4,
+    kv_heads: int = 2,
+    vocab: int = 64,
+    context: int = 1024,
+    seed: int = 0,
+) -> Planted:
+    """A head that finds the token about to be predicted in the context and lowers its logit.
+
+    The prediction comes from a table of bigrams in the embedding (`Planted.successor`).
+    """
+    sizes = Sizes(layers, heads, kv_heads, vocab, context, seed)
+    stages = [Stage(("copy_suppression",))]
+    return assemble("copy_suppression", stages, {}, sizes, bigrams=True)
+
+
+def bystander(
+    *,
+    layers: int = 2,
+    heads: int = 4,
+    kv_heads: int = 2,
+    vocab: int = 64,
+    context: int = 1024,
+    seed: int = 0,
+) -> Planted:
+    """Induction, and a head with the very attention of the induction head that does nothing.
+
+    The bystander writes a copy of what it attends to into a subspace that nobody reads.
+    """
+    sizes = Sizes(layers, heads, kv_heads, vocab, context, seed)
+    stages = [INDUCTION[0], Stage(("induction", "bystander"), key="previous")]
+    attends = {"previous_token": ["previous_token"], "induction": ["induction", "bystander"]}
+    return assemble("bystander", stages, attends, sizes)
+
+
+def backup(
+    *,
+    layers: int = 3,
+    heads: int = 4,
+    kv_heads: int = 2,
+    vocab: int = 64,
+    context: int = 1024,
+    seed: int = 0,
+) -> Planted:
+    """Induction, and a later head that does the same work only if the first did not.
+
+    The induction head marks what it has written; the backup head rests on the first token where
+    it sees the mark, and attends and copies like an induction head where it does not.
+    """
+    sizes = Sizes(layers, heads, kv_heads, vocab, context, seed)
+    stages = [*INDUCTION, Stage(("backup",), key="previous")]
+    attends = {
+        "previous_token": ["previous_token"],
+        "induction": ["induction"],
+        "first_token": ["backup"],
+    }
+    return assemble("backup", stages, attends, sizes)
+
+
+def sink(
+    *,
+    layers: int = 2,
+    heads: int = 4,
+    kv_heads: int = 2,
+    vocab: int = 64,
+    context: int = 1024,
+    seed: int = 0,
+) -> Planted:
+    """Induction, and in each of its layers a head on the first token, whose value is zero."""
+    sizes = Sizes(layers, heads, kv_heads, vocab, context, seed)
+    stages = [
+        Stage(("previous_token", "sink")),
+        Stage(("induction", "sink"), key="previous"),
+    ]
+    attends = {
+        "previous_token": ["previous_token"],
+        "induction": ["induction"],
+        "first_token": ["sink"],
+    }
+    return assemble("sink", stages, attends, sizes)
+
+
+def positional(
+    *,
+    layers: int = 1,
+    heads: int = 6,
+    kv_heads: int = 3,
+    vocab: int = 64,
+    context: int = 1024,
+    seed: int = 0,
+) -> Planted:
+    """Heads on one token back, three tokens back, and the last four tokens evenly."""
+    sizes = Sizes(layers, heads, kv_heads, vocab, context, seed)
+    stages = [Stage(("previous_token", "offset", "local_window"))]
+    attends = {
+        "previous_token": ["previous_token"],
+        "offset": ["offset"],
+        "local_window": ["local_window", "previous_token", "offset"],
+    }
+    return assemble("positional", stages, attends, sizes)
+
+
+def noise(
+    *,
+    layers: int = 2,
+    heads: int = 4,
+    kv_heads: int = 2,
+    vocab: int = 64,
+    context: int = 1024,
+    seed: int = 0,
+) -> Planted:
+    """Random heads only, with scores of about one nat: a null with the shape of the others."""
+    sizes = Sizes(layers, heads, kv_heads, vocab, context, seed)
+    return assemble("noise", [], {}, sizes)
+
+
+def zoo(
+    *,
+    layers: int = 4,
+    heads: int = 8,
+    kv_heads: int = 4,
+    vocab: int = 64,
+    context: int = 1024,
+    seed: int = 0,
+) -> Planted:
+    """Every mechanism in one model; copy suppression here takes back what induction predicts."""
+    sizes = Sizes(layers, heads, kv_heads, vocab, context, seed)
+    stages = [
+        Stage(("previous_token", "duplicate_token", "offset", "local_window", "sink")),
+        Stage(("induction", "bystander", "sink"), key="previous"),
+        Stage(("backup",), key="previous"),
+        Stage(("copy_suppression",)),
+    ]
+    attends = {
+        "previous_token": ["previous_token"],
+        "duplicate_token": ["duplicate_token"],
+        "offset": ["offset"],
+        "local_window": ["local_window", "previous_token", "offset"],
+        # Copy suppression looks for the token that induction predicts, which is where induction
+        # looks, and at every earlier copy of it.
+        "induction": ["induction", "bystander"],
+        "first_token": ["sink", "backup"],
+    }
+    return assemble("zoo", stages, attends, sizes)
