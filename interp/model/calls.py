@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 Rows = slice | Tensor
@@ -39,6 +39,8 @@ class Call:
     k: Float[Tensor, "batch kv_head key_pos d_head"] | None
     v: Float[Tensor, "batch kv_head key_pos d_v"]
     z: Float[Tensor, "batch head query_pos d_v"]
+    # Tokens of each prompt that came before the first query; None outside generation with a cache.
+    before: Int[Tensor, "batch"] | None = None
 
     def scores(self, rows: Rows = ALL) -> Float[Tensor, "batch head row key_pos"]:
         """Logits that enter the softmax; hidden keys hold a large negative number."""

@@ -74,15 +74,16 @@ class Check:
 
 
 def check_model(model: Model, seed: int = 1) -> Check:
-    """Run the self-check on a few random tokens."""
+    """Run the self-check on a few random tokens.
+
+    Raises:
+        NonFiniteError: an attention's output is NaN or infinite, naming the layer.
+    """
     _, events = probe_run(model.module, seed)
     tolerance = TOLERANCE.get(model.dtype, 5e-2)
-    return Check(
-        model.name,
-        tolerance,
-        tuple(_site(model, events, site) for site in model.sites),
-        model.unread,
-    )
+    with torch.no_grad():
+        sites = tuple(_site(model, events, site) for site in model.sites)
+    return Check(model.name, tolerance, sites, model.unread)
 
 
 def _relative(got: Tensor, want: Tensor) -> float:
@@ -96,6 +97,7 @@ def _site(model: Model, events: list[Event], site: Site) -> SiteCheck:
     )
     call = events[index].call
     assert call is not None
+    model.require_finite(call, site)  # overflow is no quirk of the family: say which layer
     pattern_error = _relative(call.mix(call.pattern()), call.z)
     if site.projection is None:
         return SiteCheck(site, pattern_error, None, "no output projection")

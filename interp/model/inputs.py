@@ -97,9 +97,9 @@ def position_limit(model: nn.Module) -> int | None:
                 return rows - module.padding_idx - 1 if module.padding_idx is not None else stated
     if getattr(config, "max_position_embeddings", None) is None:
         return None
-    tables = [
-        p for n, p in model.named_parameters() if "pos" in n.rpartition(".")[2] and p.dim() >= 2
-    ]
+    # GPT-J and CTRL keep their table of sines in a buffer
+    named = [*model.named_parameters(), *model.named_buffers()]
+    tables = [t for n, t in named if "pos" in n.rpartition(".")[2] and t.dim() >= 2]
     return stated if any(stated in t.shape for t in tables) else None
 
 

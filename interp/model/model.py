@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from interp.edits import Edit
 from interp.errors import NonFiniteError, OptionError, PromptError
 from interp.head import Head
 from interp.model.calls import Call
+from interp.model.inference import inference
 from interp.model.inputs import (
     context_length,
     is_encoder_decoder,
@@ -26,13 +28,18 @@ from interp.model.inputs import (
     vocabulary,
 )
 from interp.model.sites import Site
-from interp.model.tap import tapped
+from interp.model.visits import Visit, visiting
 
 if TYPE_CHECKING:
     from interp.capture import ActivationCache
     from interp.prompts import Prompts
 
 Inputs = Mapping[str, Tensor]
+
+# Taps act on the thread that opened them, and so do the names of the edits in force.
+_edits: ContextVar[tuple[tuple[Model, tuple[Edit, ...]], ...]] = ContextVar(
+    "interp_edits", default=()
+)
 
 
 @dataclass(eq=False)
@@ -48,7 +55,6 @@ class Model:
     tokenizer: Any = None
     revision: str | None = None
     unread: tuple[str, ...] = ()  # attention the model has that is not softmax attention
-    _edits: list[tuple[Edit, ...]] = field(default_factory=list, repr=False)
 
     # --- what it is ---------------------------------------------------------------------------
 
@@ -206,34 +212,46 @@ class Model:
         return self._forward(inputs)
 
     def _forward(self, inputs: Inputs) -> Tensor:
+        known = takes(self.module)
+        unknown = [k for k in inputs if k not in known]
+        if unknown and "kwargs" not in known:
+            raise PromptError(
+                f"{self.name} takes no {', '.join(unknown)}; it takes {sorted(known)}"
+            )
         for name, x in inputs.items():
-            if (
-                isinstance(x, Tensor)
-                and name.endswith("attention_mask")
-                and bool((x == 0).all(-1).any())
-            ):
-                raise PromptError(
-                    f"{name} hides every key of prompt {int((x == 0).all(-1).nonzero()[0])}; keep at least one token"
-                )
-        given = {
-            k: v
-            for k, v in inputs.items()
-            if k in takes(self.module) or "kwargs" in takes(self.module)
-        }
-        out = self.module(
-            **given, **({"use_cache": False} if "use_cache" in takes(self.module) else {})
-        )
+            if isinstance(x, Tensor) and name.endswith("attention_mask") and x.dim() == 2:
+                hidden = (x == 0).all(-1).nonzero()
+                if len(hidden):
+                    raise PromptError(
+                        f"{name} hides every key of prompt {int(hidden[0])}; keep at least one token"
+                    )
+        options = {"use_cache": False} if "use_cache" in known and "use_cache" not in inputs else {}
+        with inference(self.module):
+            out = self._called(dict(inputs) | options)
         for name in (
             "logits",
+            "logits_per_image",
             "last_hidden_state",
             "pooler_output",
             "image_embeds",
-            "logits_per_image",
         ):
             value = getattr(out, name, None)
             if isinstance(value, Tensor):
                 return value
         return out if isinstance(out, Tensor) else out[0]
+
+    def _called(self, given: Inputs) -> Any:
+        ids = given.get("input_ids")
+        try:
+            return self.module(**given)
+        except (IndexError, RuntimeError) as error:
+            length = 0 if ids is None else ids.shape[-1]
+            if self.context is None or length <= self.context:
+                raise
+            raise PromptError(
+                f"a prompt has {length} tokens; {self.name} was made for {self.context} and does not "
+                f"run beyond them ({error})"
+            ) from error
 
     @contextmanager
     def edited(self, *edits: Edit) -> Iterator[Model]:
@@ -251,17 +269,17 @@ class Model:
             for edit in edits:
                 edit(call, site, real)
 
-        self._edits.append(edits)
+        token = _edits.set((*_edits.get(), (self, edits)))
         try:
             with self.visited(visit):
                 yield self
         finally:
-            self._edits.pop()
+            _edits.reset(token)
 
     @property
     def active_edits(self) -> tuple[str, ...]:
         """Names of the edits in force, outermost first."""
-        return tuple(edit.name for edits in self._edits for edit in edits)
+        return tuple(e.name for model, edits in _edits.get() if model is self for e in edits)
 
     def _check_heads(self, edit: Edit) -> None:
         sizes = {(s.stack, s.layer): s.n_heads for s in self.sites}
@@ -285,38 +303,12 @@ class Model:
                     f"{head} exists in several stacks; name one of {', '.join(self.stacks)} with stack="
                 )
 
-    @contextmanager
-    def visited(self, visit) -> Iterator[None]:
+    def visited(self, visit: Visit) -> AbstractContextManager[None]:
         """Call `visit(site, call, real)` at every attention of every forward in the block.
 
         `real [batch, query_pos]` marks the query positions that are no padding.
         """
-        by_module: dict[nn.Module, list[Site]] = {}
-        modules = dict(self.module.named_modules())
-        for site in self.sites:
-            by_module.setdefault(modules[site.module], []).append(site)
-        masks: dict[str, Tensor | None] = {"self": None, "decoder": None}
-
-        def look(module: nn.Module, args: tuple, kwargs: dict) -> None:
-            masks["self"] = kwargs.get("attention_mask")
-            masks["decoder"] = kwargs.get("decoder_attention_mask")
-
-        def show(module: nn.Module, run: int, call: Call) -> None:
-            sites = by_module.get(module)
-            if sites is None:
-                return
-            site = sites[run % len(sites)]
-            mask = masks["self"]
-            if is_encoder_decoder(self.module) and site.stack != "encoder":
-                mask = masks["decoder"]
-            visit(site, call, _real(mask, call))
-
-        handle = self.module.register_forward_pre_hook(look, with_kwargs=True)
-        try:
-            with tapped(self.module, show, watch=any(s.watched for s in self.sites)):
-                yield
-        finally:
-            handle.remove()
+        return visiting(self.module, self.sites, visit)
 
     # --- reading ------------------------------------------------------------------------------
 
@@ -397,11 +389,3 @@ class Model:
         from interp.model.weights import head_weights
 
         return head_weights(self, site)
-
-
-def _real(mask: Tensor | None, call: Call) -> Tensor:
-    """Which query positions hold tokens, from the mask a forward was called with."""
-    batch, queries = call.z.shape[0], call.z.shape[2]
-    if mask is None or mask.dim() != 2 or mask.shape[0] != batch or mask.shape[1] < queries:
-        return torch.ones(batch, queries, dtype=torch.bool, device=call.z.device)
-    return mask[:, mask.shape[1] - queries :].bool().to(call.z.device)

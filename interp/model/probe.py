@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -11,23 +9,11 @@ import torch
 from torch import nn
 
 from interp.errors import LoadError, UnreadableAttention
+from interp.model.inference import inference
 from interp.model.inputs import is_encoder_decoder, probe_inputs, takes
 from interp.model.model import Model
 from interp.model.sites import Event, Site, find_sites, recorded
 from interp.model.streams import find_streams
-
-
-@contextmanager
-def inference(module: nn.Module) -> Iterator[None]:
-    """Evaluation mode for a while; every submodule gets its own mode back."""
-    training = [m for m in module.modules() if m.training]
-    for m in training:
-        m.training = False
-    try:
-        yield
-    finally:
-        for m in training:
-            m.training = True
 
 
 def probe_run(module: nn.Module, seed: int = 0) -> tuple[dict[str, torch.Tensor], list[Event]]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import get_ident
 
 import torch
 from torch import Tensor, nn
@@ -79,6 +80,11 @@ class _Watch(TorchFunctionMode):
         self.show, self.stack = show, stack
         self.products: dict[nn.Module, list[_Product]] = {}
         self.open: dict[nn.Module, _Open] = {}
+
+    def forget(self, module: nn.Module) -> None:
+        """Let go of what a module that has ended left unused: other products are no attention."""
+        self.products.pop(module, None)
+        self.open.pop(module, None)
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -197,21 +203,29 @@ def _read_einsum(
 def watching(model: nn.Module, show: Callable[[nn.Module, Call], None]) -> Iterator[None]:
     """Show each attention that `model` computes outside transformers' interface in the block."""
     stack: list[tuple[nn.Module, int]] = []
+    watch = _Watch(show, stack)
+    thread = get_ident()  # hooks are the module's and run in every thread, the mode only in this
 
     def enter(module: nn.Module, args: tuple, kwargs: dict) -> None:
+        if get_ident() != thread:
+            return
         # the batch axis comes first in what modules are given, also where they flatten it away
         given = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and x.dim() >= 2]
         stack.append((module, given[0].shape[0] if given else 1))
 
     def leave(module: nn.Module, args: object, output: object) -> None:
-        stack.pop()
+        if get_ident() == thread:
+            stack.pop()
+            watch.forget(module)
 
     handles = []
     try:
         for module in model.modules():
+            if isinstance(module, (nn.Softmax, nn.Dropout)):
+                continue  # a softmax written as a module belongs to the module around it
             handles.append(module.register_forward_pre_hook(enter, with_kwargs=True))
             handles.append(module.register_forward_hook(leave, always_call=True))
-        with _Watch(show, stack):
+        with watch:
             yield
     finally:
         for handle in handles:

@@ -2,23 +2,23 @@
 
 transformers looks its attention function up by name at each call, in `ALL_ATTENTION_FUNCTIONS`.
 While a tap is open, each registered name there points at a wrapper that runs the original and
-then shows the call. No name of our own is registered: under an unknown name transformers makes
-no mask at all, and some families switch their sparse attention off. The model's config, kernel,
-mask and numbers stay as they are, and the registry is as before once the last tap closes.
+then shows the call; the eager functions, which families define for themselves and pass as the
+default of the look-up, are wrapped as they are passed. No name of our own is registered: under
+an unknown name transformers makes no mask at all, and some families switch their sparse attention
+off. The model's config, kernel, mask and numbers stay as they are, and the registry is as before
+once the last tap closes.
 
 Attention code that does not go through that interface is watched by `softmax_watch`.
 """
 
 from __future__ import annotations
 
-import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Any
 
 from torch import Tensor, nn
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
@@ -50,16 +50,17 @@ _taps: ContextVar[tuple[_Tap, ...]] = ContextVar("interp_taps", default=())
 inside_interface: ContextVar[bool] = ContextVar("interp_inside_interface", default=False)
 _lock = Lock()
 _open = 0
-_wrapped: list[str] = []
+_before: dict[str, Callable] = {}
 
 
 def _read_call(
-    name: str, run: Any, module: nn.Module, args: tuple, kwargs: dict, out: Tensor
+    name: str, module: nn.Module, args: tuple, kwargs: dict, out: Tensor
 ) -> ComputedCall:
     query, key, value, mask = args
-    if (mask is not None and not (isinstance(mask, Tensor) and mask.dim() == 4)) or name.startswith(
-        "fl"
-    ):
+    unread = mask is not None and not (isinstance(mask, Tensor) and mask.dim() == 4)
+    # A kernel from the hub ("owner/name") or a flash one takes its window and its lengths as
+    # arguments, so a mask of None does not mean that every key is seen.
+    if unread or "fla" in name or "flex" in name or "/" in name:
         raise UnreadableAttention(
             f"{type(module).__name__} runs the kernel {name!r}, whose mask cannot be read; "
             "load the model with attn_implementation='sdpa' or 'eager'"
@@ -75,16 +76,15 @@ def _read_call(
         scale=float(query.shape[-1] ** -0.5 if scale is None else scale),
         mask=mask,
         # the eager functions never hide the future themselves: their mask does
-        causal=run is not None and bool(causal) and mask is None and query.shape[2] > 1,
+        causal=name != "eager" and bool(causal) and mask is None and query.shape[2] > 1,
         bias=kwargs.get("position_bias"),
         softcap=kwargs.get("softcap"),
         sinks=sinks,
     )
 
 
-def _wrap(name: str, run: Callable | None) -> Callable:
+def _wrap(name: str, original: Callable) -> Callable:
     def attention(module, query, key, value, attention_mask=None, *args, **kwargs):
-        original = run or sys.modules[type(module).__module__].eager_attention_forward
         taps = [tap for tap in _taps.get() if module in tap.modules]
         token = inside_interface.set(True)
         try:
@@ -93,7 +93,7 @@ def _wrap(name: str, run: Callable | None) -> Callable:
             inside_interface.reset(token)
         if not taps:
             return out, weights
-        call = _read_call(name, run, module, (query, key, value, attention_mask), kwargs, out)
+        call = _read_call(name, module, (query, key, value, attention_mask), kwargs, out)
         z = call.z
         for tap in taps:
             tap.show(module, call)
@@ -110,17 +110,31 @@ def _install() -> None:
         _open += 1
         if _open > 1:
             return
-        for name, run in ({"eager": None} | dict(ALL_ATTENTION_FUNCTIONS)).items():
+        look_up = ALL_ATTENTION_FUNCTIONS.get_interface
+
+        def get_interface(attn_implementation: str, default: Callable) -> Callable:
+            # The default is known only here: some files hold several eager functions, and a class
+            # derived from a family's lives in a file that holds none.
+            return look_up(attn_implementation, _wrap("eager", default))
+
+        _before.update(ALL_ATTENTION_FUNCTIONS)
+        for name, run in _before.items():
             ALL_ATTENTION_FUNCTIONS[name] = _wrap(name, run)
-            _wrapped.append(name)
+        ALL_ATTENTION_FUNCTIONS.get_interface = get_interface  # type: ignore[method-assign]
 
 
 def _restore() -> None:
     global _open  # noqa: PLW0603
     with _lock:
         _open -= 1
-        while not _open and _wrapped:
-            del ALL_ATTENTION_FUNCTIONS[_wrapped.pop()]
+        if _open:
+            return
+        del ALL_ATTENTION_FUNCTIONS.get_interface
+        for name, run in _before.items():
+            del ALL_ATTENTION_FUNCTIONS[name]
+            if ALL_ATTENTION_FUNCTIONS.get(name) is not run:  # it was the caller's own override
+                ALL_ATTENTION_FUNCTIONS[name] = run
+        _before.clear()
 
 
 @contextmanager
