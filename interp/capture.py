@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from interp.edits import Edit
-from interp.errors import OptionError, UnknownName, UnreadableAttention
+from interp.errors import NonFiniteError, OptionError, UnknownName, UnreadableAttention
 from interp.model.calls import Call
 from interp.model.projection import output_projection
 from interp.model.sites import Site, Where, first_tensor
@@ -37,6 +39,12 @@ STREAM_NAMES = {
     "mlp_out": "what the MLP adds to the stream [batch, pos, d_model]",
 }
 NAMES = HEAD_NAMES | STREAM_NAMES
+
+
+class NotCaptured(OptionError, KeyError):
+    """An activation that a cache does not hold; a `KeyError` too, so that `in` and `get` work."""
+
+    __str__ = Exception.__str__  # KeyError would print quotes around the sentence
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,8 +79,9 @@ class ActivationCache(Mapping):
             )
         if not fits:
             have = sorted({f"{n} of {s}.{x}" for n, s, x in self.values})
-            raise OptionError(
-                f"{name} of layer {layer} {rest or ''} was not captured; captured: {', '.join(have)}"
+            where = f"{rest[0]} layer {layer}" if rest else f"layer {layer}"
+            raise NotCaptured(
+                f"{name} of {where} was not captured; captured: {', '.join(have) or 'nothing'}"
             )
         return fits[0]
 
@@ -120,12 +129,16 @@ class _Request:
 
 
 def _index(x: Any, what: str) -> Any:
-    if x is None or isinstance(x, (slice, Tensor)):
+    if x is None or isinstance(x, slice):
         return slice(None) if x is None else x
-    x = [x] if isinstance(x, int) else list(x)
-    if not all(isinstance(i, int) for i in x):
+    if isinstance(x, Tensor):
+        if x.dtype.is_floating_point or x.dtype == torch.bool or x.dim() > 1:
+            raise OptionError(f"{what} are integers or a slice, not a tensor of {x.dtype}")
+        return x.reshape(-1).long()
+    x = [x] if isinstance(x, (int, np.integer)) else list(x)
+    if not all(isinstance(i, (int, np.integer)) for i in x):
         raise OptionError(f"{what} are integers or a slice, not {x!r}")
-    return torch.tensor(x)
+    return torch.tensor(x, dtype=torch.long)
 
 
 def _requested(
@@ -168,11 +181,24 @@ def _requested(
     return _Request(names, sites, chosen, _index(rows, "rows"), _index(positions, "positions"))
 
 
+def _inside(index: Any, size: int, what: str) -> Any:
+    """The same index counted from the front.
+
+    Raises:
+        OptionError: it points outside.
+    """
+    if isinstance(index, slice):
+        return index
+    outside = index[(index < -size) | (index >= size)].tolist()
+    if outside:
+        raise OptionError(f"{what} {outside} of {size}: they are counted from 0 to {size - 1}")
+    return torch.where(index < 0, index + size, index)
+
+
 def _take(x: Tensor, axis: int, index: Any) -> Tensor:
     if isinstance(index, slice):
         return x[(slice(None),) * axis + (index,)]
-    index = index.to(x.device)
-    return x.index_select(axis, torch.where(index < 0, index + x.shape[axis], index))
+    return x.index_select(axis, _inside(index, x.shape[axis], "positions").to(x.device))
 
 
 class _Recorder:
@@ -195,7 +221,8 @@ class _Recorder:
         kv = torch.unique(heads // (site.n_heads // site.n_kv_heads)) if len(heads) else heads
         for name in self.request.names:
             if name in ("scores", "pattern"):
-                index = rows if isinstance(rows, slice) else rows.to(call.z.device)
+                index = _inside(rows, call.z.shape[2], "rows")
+                index = index if isinstance(index, slice) else index.to(call.z.device)
                 full = call.scores(index) if name == "scores" else call.pattern(index)
                 self.keep(name, site, _take(full, 1, heads))
             elif name in ("k", "v"):
@@ -210,6 +237,8 @@ class _Recorder:
     @contextmanager
     def hooks(self) -> Iterator[None]:
         runs: dict[nn.Module, int] = {}
+        thread = get_ident()  # hooks run in every thread; what other threads run is not ours
+        matrices: dict[Site, Tensor] = {}
         watched: dict[tuple[str, int, str], list[tuple[str, Site, Where]]] = {}
         for site in self.request.sites:
             for name in self.request.names:
@@ -220,18 +249,22 @@ class _Recorder:
                     )
                 elif name == "result":
                     where = Where(site.projection or "", "in", site.run)
-                    if site.projection is None:
-                        output_projection(self.model.module, site)  # says why there is none
+                    # before the hooks are there: an adapter's matrix is found by running it
+                    matrices[site] = output_projection(self.model.module, site)[0]
                     watched.setdefault((where.module, where.run, "in"), []).append(
                         (name, site, where)
                     )
         modules = {path: self.model.module.get_submodule(path) for path, _, _ in watched}
 
         def take(path: str, run: int, side: str, x: Tensor | None) -> None:
-            for name, site, where in watched.get((path, run, side), ()):
+            wanted = watched.get((path, run, side), ())
+            if wanted:
+                assert x is not None
+                x = x.clone()  # the family may add to the stream in place
+            for name, site, where in wanted:
                 assert x is not None
                 value = (
-                    self._result(site, x)
+                    self._result(site, x, matrices[site])
                     if name == "result"
                     else x * where.scale
                     if where.scale != 1
@@ -243,15 +276,17 @@ class _Recorder:
             for path, module in modules.items():
 
                 def before(module: nn.Module, args: tuple, kwargs: dict, path: str = path) -> None:
+                    if get_ident() != thread:
+                        return
                     run = runs[module] = runs.get(module, -1) + 1
                     given = first_tensor(args)
                     x = first_tensor(kwargs) if given is None else given
-                    # a copy where the family may add to the stream in place
-                    take(path, run, "in", None if x is None else x.clone())
+                    take(path, run, "in", x)
 
                 def after(module: nn.Module, args: tuple, output: object, path: str = path) -> None:
-                    x = first_tensor(output)
-                    take(path, runs[module], "out", None if x is None else x.clone())
+                    if get_ident() != thread:
+                        return
+                    take(path, runs[module], "out", first_tensor(output))
 
                 for handle in (
                     module.register_forward_pre_hook(before, with_kwargs=True),
@@ -260,8 +295,7 @@ class _Recorder:
                     stack.callback(handle.remove)
             yield
 
-    def _result(self, site: Site, given: Tensor) -> Tensor:
-        matrix, _ = output_projection(self.model.module, site)
+    def _result(self, site: Site, given: Tensor, matrix: Tensor) -> Tensor:
         heads = list(self.request.heads[site.stack, site.layer])
         given = given.reshape(*given.shape[:-1], site.n_heads, site.d_v)[..., heads, :]
         return torch.einsum("...hd,hdm->...hm", given, matrix[heads].to(given.dtype))
@@ -309,6 +343,11 @@ def capture(
         contexts.enter_context(recorder.hooks())
         contexts.enter_context(model.visited(recorder.visit))
         logits = model.run(prompts)
+    if bool(torch.isnan(logits).any()):
+        raise NonFiniteError(
+            f"{model.name}: NaN in the output, though every attention output is finite: it comes from "
+            f"the last MLP, norm or head; the activations overflow in {model.dtype} or the weights are damaged"
+        )
     return ActivationCache(logits, recorder.values, request.heads, active)
 
 

@@ -70,22 +70,53 @@ class Edit:
         z = call.z
         chosen = torch.zeros(z.shape[1], dtype=torch.bool, device=z.device)
         chosen[heads] = True
-        where = chosen[None, :, None] & _at(self.positions, real)[:, None, :]
+        where = chosen[None, :, None] & _at(self.positions, real, call.before)[:, None, :]
         call.z = torch.where(where[..., None], self.replace(call, site, real).to(z.dtype), z)
 
 
-def _at(positions: Positions, real: Tensor) -> Tensor:
-    """The chosen positions of each prompt, counted without its padding: `[batch, query_pos]`."""
+def _at(positions: Positions, real: Tensor, before: Tensor | None = None) -> Tensor:
+    """The chosen positions of each prompt, counted without its padding: `[batch, query_pos]`.
+
+    Args:
+        before: tokens of each prompt that a cache already holds, while generating.
+
+    Raises:
+        OptionError: a position that no prompt of the batch has (and, generating, may never have).
+    """
     if positions is None:
         return torch.ones_like(real)
-    order = real.long().cumsum(1) - 1  # the place of each real token in its own prompt
-    length = real.long().sum(1)
+    past = torch.zeros(len(real), dtype=torch.long, device=real.device)
+    past = past if before is None else past + before
+    order = real.long().cumsum(1) - 1 + past[:, None]  # the place of each token in its own prompt
+    length = real.long().sum(1) + past
+    if isinstance(positions, slice):
+        bounds = [positions.indices(n) for n in length.tolist()]
+        picked = [range(*b) for b in bounds]
+    else:
+        wanted = [positions] if isinstance(positions, int) else list(positions)
+        known = int(length.max())
+        absent = [p for p in wanted if not -known <= p < known]
+        if absent and before is None:
+            raise OptionError(
+                f"an edit at positions {absent}; the longest prompt has {known} tokens (0 to {known - 1})"
+            )
+        picked = [[p if p >= 0 else n + p for p in wanted] for n in length.tolist()]
     chosen = torch.zeros_like(real)
-    for row in range(len(real)):
-        indices = torch.arange(int(length[row]), device=real.device)
-        picked = indices[[positions] if isinstance(positions, int) else positions]
-        chosen[row] = real[row] & torch.isin(order[row], picked)
+    for row, places in enumerate(picked):
+        chosen[row] = real[row] & torch.isin(
+            order[row], torch.tensor(list(places), dtype=torch.long, device=real.device)
+        )
     return chosen
+
+
+def _fitting(value: Tensor, like: Tensor, what: str, site: Site) -> Tensor:
+    try:
+        return value.to(like).expand_as(like)
+    except RuntimeError as error:
+        raise OptionError(
+            f"{what} at {site.name}: a value of shape {tuple(value.shape)} does not broadcast to "
+            f"{tuple(like.shape)}"
+        ) from error
 
 
 def parse_heads(heads: HeadLike | Iterable[HeadLike]) -> tuple[Head, ...]:
@@ -122,6 +153,10 @@ def gate(
 ) -> Edit:
     """Multiply z by a factor; a tensor `[len(heads)]` with gradient gives gate gradients."""
     chosen = parse_heads(heads)
+    if isinstance(factor, Tensor) and factor.shape not in ((), (1,), (len(chosen),)):
+        raise OptionError(
+            f"gate on {len(chosen)} heads with factors of shape {tuple(factor.shape)}; give one per head"
+        )
 
     def replace(call: Call, site: Site, real: Tensor) -> Tensor:
         if not isinstance(factor, Tensor):
@@ -165,7 +200,7 @@ def mean(
             value = reference.get((site.stack, site.layer))
             if value is None:
                 raise OptionError(f"the reference of mean over='dataset' has no {site.name}")
-            return value.to(z)[None, :, None, :].expand_as(z)
+            return _fitting(value[None, :, None, :], z, "mean over='dataset'", site)
         if over == "batch":
             return (
                 (z * weight).sum((0, 2), keepdim=True) / weight.sum((0, 2), keepdim=True)
@@ -232,7 +267,7 @@ def set_z(heads, value: Tensor, *, positions: Positions = None, stack: str | Non
     return Edit(
         "set",
         parse_heads(heads),
-        lambda call, site, real: value.to(call.z).expand_as(call.z),
+        lambda call, site, real: _fitting(value, call.z, "set", site),
         positions,
         stack,
     )
@@ -253,7 +288,8 @@ def set_pattern(
 
     def replace(call: Call, site: Site, real: Tensor) -> Tensor:
         own = call.pattern()
-        new = pattern(own) if callable(pattern) else pattern.to(own)
-        return call.mix(new.expand_as(own))
+        # a copy, since the function may write into it while the model's own is still in use
+        new = pattern(own.clone()) if callable(pattern) else pattern
+        return call.mix(_fitting(new, own, "pattern", site))
 
     return Edit("pattern", parse_heads(heads), replace, positions, stack)
