@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from interp_kernels.backends import Request, check_mode, choose, load
+from interp_kernels.cheap import check_lse
 from interp_kernels.errors import InvalidAttention, InvalidReduction, TooLittleMemory
 from interp_kernels.problem import Attention, AttentionShape
 from interp_kernels.reductions import Chosen, LogSumExp, Moments, Output, Reduction, ScoreMoments
@@ -143,6 +144,8 @@ def check_given(
             raise InvalidAttention(f"{name} has shape {list(given.shape)}; expected {list(shape)}")
     if lse is not None and not attention.normalised:
         raise InvalidAttention(f"{attention.activation} weights have no log-sum-exp to give")
+    if lse is not None:
+        check_lse(attention, lse)
 
 
 def workspace_limit(

@@ -12,6 +12,7 @@ import torch
 from interp_kernels import reductions as ask
 from interp_kernels.masks import Part, key_positions, query_positions
 from interp_kernels.reductions import Chosen, Reduction, ScoreMoments
+from interp_kernels.reference import entropy as reference_entropy
 from interp_kernels.reference import largest, one_hot, result_norm
 from interp_kernels.targets import key_set, target_tile
 
@@ -153,7 +154,7 @@ def row_statistic(reduction: Reduction, block: Block) -> Tensor:  # noqa: PLR091
             labels = _rows_of(reduction.labels, batch)[:, keys]
             return block.size @ one_hot(labels, reduction.n, block.size.dtype)[:, None]
         case ask.Distance():
-            return torch.einsum("bhqk,qk->bhq", block.size, distances(block))
+            return (block.size * distances(block)).sum(-1)
         case ask.ResultNorm():
             w_o = None if reduction.w_o is None else reduction.w_o[heads]
             return result_norm(block.result, w_o)
@@ -166,7 +167,7 @@ def row_statistic(reduction: Reduction, block: Block) -> Tensor:  # noqa: PLR091
 def entropy(block: Block) -> Tensor:
     """-sum |P| ln |P|; for a softmax ln P is at hand, so no logarithm per entry is taken."""
     if block.below_peak is None or block.log_total is None:
-        return -torch.special.xlogy(block.size, block.size).sum(-1)
+        return reference_entropy(block.size)
     total = block.size.sum(-1) if block.attention.sinks is not None else 1
     # log_total is set to 0 for empty rows by the caller, whose weights are all 0.
     return total * block.log_total - torch.linalg.vecdot(block.size, block.below_peak)
@@ -181,7 +182,7 @@ def mass(reduction: ask.Mass, block: Block) -> Tensor:
     )
     count = int(target.count_nonzero())
     if count > SPARSE * target.numel():
-        return torch.einsum("bhqk,bqk->bhq", size, target.to(size.dtype))
+        return (size * target[:, None]).sum(-1)
     total = size.new_zeros(size.shape[:-1])
     row, query, key = target.nonzero().unbind(-1)
     if len(target) == 1:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from interp_kernels import reductions as ask
+from interp_kernels.errors import InvalidAttention
 from interp_kernels.masks import At, Part, bias_at, key_range, visible, visible_at
 from interp_kernels.targets import key_set, listed_pairs, query_blocks, target_tile
 
@@ -67,6 +68,30 @@ def from_lse(reduction: Reduction, attention: Attention, lse: PerQuery | None) -
         case ask.Targets():
             return targets(attention, reduction)
     raise AssertionError(f"{type(reduction).__name__} needs more than the log-sum-exp")
+
+
+def check_lse(attention: Attention, lse: PerQuery) -> None:
+    """A given log-sum-exp makes rows sum to 1, the sink's share included; two rows are looked at.
+
+    Raises:
+        InvalidAttention: it is another call's, or was taken with another mask, scale or sink.
+    """
+    size = attention.shape
+    if 0 in (size.batch, size.query, size.key):
+        return
+    rows = _index(attention, tuple({size.query // 2, size.query - 1}))
+    keys = torch.arange(size.key, device=attention.k.device)
+    total = grid(attention, rows, keys, lse).abs().sum(-1)
+    if attention.sinks is not None:
+        total = total + torch.exp(attention.sinks[:, None].to(total.dtype) - lse[:, :, rows])
+    # Scores that a model rounds to 16 bits before its sum move it by some per cent.
+    empty = (total == 0) & (lse[:, :, rows] == -torch.inf)
+    wrong = ~(total.log().abs() < 0.2) & ~empty
+    if wrong.any():
+        raise InvalidAttention(
+            f"the given lse does not belong to this call: weights of a row sum to "
+            f"{total[wrong][0].item():.3g} with it; check mask, scale and sinks"
+        )
 
 
 def grid(

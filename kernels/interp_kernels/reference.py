@@ -84,7 +84,8 @@ def output(pattern: Pattern, v: Float[Tensor, "batch kv_head key_pos d_value"]) 
 def entropy(pattern: Pattern) -> PerQuery:
     """-sum |P| ln |P| over keys, in nats; 0 ln 0 is 0."""
     size = pattern.abs()
-    return -torch.special.xlogy(size, size).sum(-1)
+    # The 1 keeps the gradient of a weight of 0 at 0: the logarithm of 0 has none.
+    return -(size * torch.where(size > 0, size, 1).log()).sum(-1)
 
 
 def largest(pattern: Pattern) -> Chosen:

@@ -6,7 +6,7 @@ A new backend is covered by its line in `interp_kernels.BACKENDS`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -82,6 +82,7 @@ class Calls:
 
     def make(
         self,
+        *,
         batch: int = 2,
         heads: tuple[int, int] = (4, 2),
         sizes: tuple[int, int] = (13, 13),
@@ -108,7 +109,9 @@ class Calls:
             **{"causal": True, **masks},
         )
 
-    def masks(self, kind: str, batch: int, head: int, sizes: tuple[int, int]) -> dict[str, Any]:
+    def masks(  # noqa: PLR0911, PLR0912 - a table
+        self, kind: str, batch: int = 2, head: int = 4, sizes: tuple[int, int] = (13, 13)
+    ) -> dict[str, Any]:
         """Everything that hides or shifts scores, by a short name."""
         draw = torch.Generator().manual_seed(7)
         query, key = sizes
@@ -164,29 +167,8 @@ class Calls:
                 }
         raise KeyError(kind)
 
-
-MASKS = (
-    "none, causal, window, window alone, alibi, bias, huggingface, infinite, bool, left padding, "
-    "right padding, softcap, sinks, high sinks, no visible key, offset, all at once"
-).split(", ")
-
-
-@pytest.fixture
-def calls() -> Calls:
-    return Calls()
-
-
-@pytest.fixture(params=MASKS)
-def mask(request: pytest.FixtureRequest) -> str:
-    """The name of a mask."""
-    return request.param
-
-
-@pytest.fixture
-def everything() -> Callable[[Attention], list[Reduction]]:
-    """One of every reduction, sized for a call."""
-
-    def ask(attention: Attention) -> list[Reduction]:
+    def everything(self, attention: Attention) -> list[Reduction]:
+        """One of every reduction the call has, sized for it."""
         at, draw = attention.shape, torch.Generator().manual_seed(3)
         rows = tuple(sorted({0, at.query // 2, at.query - 1})) if at.query else ()
         keys = tuple(sorted({0, at.key - 1})) if at.key else ()
@@ -199,7 +181,7 @@ def everything() -> Callable[[Attention], list[Reduction]]:
         square = at.query <= at.key  # a predicate looks tokens up at query positions
         return [
             Output(),
-            LogSumExp(),
+            *([LogSumExp()] if attention.normalised else []),
             Entropy(),
             Largest(),
             TopK(3),
@@ -224,7 +206,23 @@ def everything() -> Callable[[Attention], list[Reduction]]:
             RightProduct(right),
         ]
 
-    return ask
+
+MASKS = [
+    *("none", "causal", "window", "window alone", "alibi", "bias", "huggingface", "infinite"),
+    *("bool", "left padding", "right padding", "softcap", "sinks", "high sinks"),
+    *("no visible key", "offset", "all at once"),
+]
+
+
+@pytest.fixture
+def calls() -> Calls:
+    return Calls()
+
+
+@pytest.fixture(params=MASKS)
+def mask(request: pytest.FixtureRequest) -> str:
+    """The name of a mask."""
+    return request.param
 
 
 def tensors(value: object) -> tuple[Tensor, ...]:
@@ -245,11 +243,14 @@ def worst(found: Tensor, exact: Tensor) -> float:
 class Conformance:
     """Holds results to the float64 definition."""
 
+    def __init__(self, backend: str):
+        self.backend = backend
+
     def __call__(
         self,
         attention: Attention,
-        reductions: list[Reduction],
-        backend: str,
+        reductions: list[Reduction] | None = None,
+        *,
         ulps: float = 8,
         **options: Any,
     ) -> Statistics:
@@ -258,9 +259,8 @@ class Conformance:
         Inputs in 16 bits are held to the float32 figure too, as sums are kept in float32; only the
         output may be rounded once to the inputs' dtype.
         """
-        if not attention.normalised:
-            reductions = [r for r in reductions if not isinstance(r, LogSumExp)]
-        found = attention_statistics(attention, reductions, backend=backend, **options)
+        reductions = Calls().everything(attention) if reductions is None else reductions
+        found = attention_statistics(attention, reductions, backend=self.backend, **options)
         exact = reference.statistics(attention, reductions, torch.float64)
         pattern = reference.pattern(attention, dtype=torch.float64)
         plain = reference.statistics(attention, reductions)
@@ -268,12 +268,11 @@ class Conformance:
         for r in reductions:
             value, truth, naive = tensors(found[r]), tensors(exact[r.name]), tensors(plain[r.name])
             assert len(value) == len(truth), r.name
-            for i, (x, y, z) in enumerate(zip(value, truth, naive, strict=True)):
-                if isinstance(r, Largest | TopK) and i == 1:
-                    y = truth[0]  # the key is right when its weight is
-                    x = pattern.gather(-1, x.clamp(min=0).view(*pattern.shape[:3], -1))
-                    x = x.view(y.shape) * (value[1] >= 0)
-                    z = naive[0]
+            if isinstance(r, Largest | TopK):  # a key is right when its weight is
+                keys = value[1].view(*pattern.shape[:3], -1)
+                held = (pattern.gather(-1, keys.clamp(min=0)) * (keys >= 0)).view(value[0].shape)
+                value, truth, naive = (value[0], held), (truth[0],) * 2, (naive[0],) * 2
+            for x, y, z in zip(value, truth, naive, strict=True):
                 assert x.shape == y.shape, f"{r.name}: {list(x.shape)}, not {list(y.shape)}"
                 size = y[y.isfinite()].abs().max().item() if y.isfinite().any() else 0
                 allowed = 2 * worst(z, y) + ulps * eps * max(1, size)
@@ -285,5 +284,5 @@ class Conformance:
 
 
 @pytest.fixture
-def conforms() -> Conformance:
-    return Conformance()
+def conforms(backend: str) -> Conformance:
+    return Conformance(backend)

@@ -20,107 +20,107 @@ def test_memory_is_poisoned():
 
 
 @pytest.mark.parametrize("heads", [(4, 4), (4, 2), (4, 1), (1, 1)])
-def test_masks_and_heads(calls, everything, conforms, backend, mask, heads):
+def test_masks_and_heads(calls, conforms, mask, heads):
     call = calls.make(heads=heads, **calls.masks(mask, 2, heads[0], (13, 13)))
-    conforms(call, everything(call), backend, block=5)
+    conforms(call, block=5)
 
 
 @pytest.mark.parametrize("activation", ["sigmoid", "relu", "signed"])
-def test_unnormalised_activations(calls, everything, conforms, backend, mask, activation):
+def test_unnormalised_activations(calls, conforms, mask, activation):
     if "sinks" in mask or mask == "all at once":
         pytest.skip("only a softmax has sinks")
-    call = calls.make(activation=activation, **calls.masks(mask, 2, 4, (13, 13)))
-    conforms(call, everything(call), backend, block=4)
+    call = calls.make(activation=activation, **calls.masks(mask))
+    conforms(call, block=4)
 
 
 @pytest.mark.parametrize(
     "sizes", [(1, 1), (2, 2), (63, 63), (65, 65), (5, 70), (70, 5), (1, 64), (129, 128)]
 )
 @pytest.mark.parametrize("causal", [True, False])
-def test_awkward_sizes(calls, everything, conforms, backend, sizes, causal):
+def test_awkward_sizes(calls, conforms, sizes, causal):
     call = calls.make(batch=1, heads=(2, 1), sizes=sizes, causal=causal)
-    conforms(call, everything(call), backend)
+    conforms(call)
 
 
 @pytest.mark.parametrize("mask", ["causal", "all at once", "huggingface"])
-def test_a_thousand_tokens(calls, everything, conforms, backend, mask):
+def test_a_thousand_tokens(calls, conforms, mask):
     call = calls.make(heads=(2, 1), sizes=(1000, 1000), **calls.masks(mask, 2, 2, (1000, 1000)))
-    conforms(call, everything(call), backend)
+    conforms(call)
 
 
 @pytest.mark.slow
-def test_four_thousand_and_ninety_seven_tokens(calls, everything, conforms, backend):
+def test_four_thousand_and_ninety_seven_tokens(calls, conforms):
     call = calls.make(batch=1, heads=(1, 1), sizes=(4097, 4097), widths=(16, 16))
-    conforms(call, everything(call), backend)
+    conforms(call)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 @pytest.mark.parametrize("mask", ["causal", "none", "sinks", "bias"])
-def test_dtypes(calls, everything, conforms, backend, dtype, mask):
+def test_dtypes(calls, conforms, dtype, mask):
     call = calls.make(sizes=(33, 33), dtype=dtype, **calls.masks(mask, 2, 4, (33, 33)))
-    found = conforms(call, everything(call), backend)
+    found = conforms(call)
     assert found["output"].dtype == dtype
     assert found["entropy"].dtype == call.work_dtype
 
 
 @pytest.mark.parametrize("spread", [0.0, 6.0, 30.0])
-def test_flat_and_sharp_patterns(calls, everything, conforms, backend, spread):
+def test_flat_and_sharp_patterns(calls, conforms, spread):
     """Scores up to thousands: one-hot rows, where entropy by cancellation would drown."""
     call = calls.make(sizes=(40, 40), spread=spread)
     # A weight looked up as exp(score - lse) inherits the rounding of the score itself.
     score = float((call.q.abs().amax() * call.k.abs().amax()) * call.q.shape[-1] * call.scale)
-    conforms(call, everything(call), backend, ulps=8 + score)
-    conforms(call, [Entropy(), Received(), LogSumExp(), Output()], backend)
+    conforms(call, ulps=8 + score)
+    conforms(call, [Entropy(), Received(), LogSumExp(), Output()])
 
 
 @pytest.mark.parametrize("pool", [1, 3, 7, 16, 64, 100])
 @pytest.mark.parametrize("block", [1, 2, 5, 16, 48, 64, 1000])
-def test_pool_and_query_block_of_any_sizes(calls, conforms, backend, pool, block):
+def test_pool_and_query_block_of_any_sizes(calls, conforms, pool, block):
     call = calls.make(batch=1, heads=(2, 1), sizes=(67, 67))
     segment = (torch.arange(67) // 10)[None]
     asked = [PooledMap(pool), SegmentToSegment(segment, segment, 7, 7), Received()]
-    conforms(call, asked, backend, block=block)
+    conforms(call, asked, block=block)
 
 
-def test_many_short_prompts_of_several_heads(calls, everything, conforms, backend):
+def test_many_short_prompts_of_several_heads(calls, conforms):
     """Prompts and heads taken together in one block must not mix."""
     call = calls.make(batch=9, heads=(6, 3), sizes=(17, 17))
-    conforms(call, everything(call), backend)
+    conforms(call)
 
 
-def test_strided_and_expanded_tensors(calls, conforms, everything, backend):
+def test_strided_and_expanded_tensors(calls, conforms):
     plain = calls.make(sizes=(11, 11), heads=(4, 4))
     turned = calls.make(sizes=(11, 11), heads=(4, 4))
     for name in "qkv":
         strided = getattr(plain, name).transpose(1, 2).contiguous().transpose(1, 2)
         assert not strided.is_contiguous()
         object.__setattr__(turned, name, strided)
-    conforms(turned, everything(turned), backend, block=4)
+    conforms(turned, block=4)
 
     shared = calls.make(sizes=(11, 11), heads=(4, 1))
     for name in "kv":
         object.__setattr__(shared, name, getattr(shared, name).expand(2, 4, 11, -1))
-    conforms(shared, everything(shared), backend, block=4)
+    conforms(shared, block=4)
 
 
 @pytest.mark.parametrize(
     ("batch", "sizes"), [(0, (3, 3)), (2, (0, 3)), (2, (3, 0)), (1, (0, 0)), (0, (0, 0))]
 )
 @pytest.mark.parametrize("activation", ["softmax", "relu"])
-def test_zero_lengths_are_empty_or_zero(calls, everything, backend, batch, sizes, activation):
+def test_zero_lengths_are_empty_or_zero(calls, backend, batch, sizes, activation):
     call = calls.make(batch=batch, sizes=sizes, activation=activation)
-    asked = [r for r in everything(call) if call.normalised or not isinstance(r, LogSumExp)]
+    asked = calls.everything(call)
     found = attention_statistics(call, asked, backend=backend)
     truth = attention_statistics(call, asked, backend="reference")
     for r in asked:
         torch.testing.assert_close(found[r], truth[r], msg=lambda m, r=r: f"{r.name}: {m}")
 
 
-def test_rows_without_a_visible_key(calls, everything, backend):
+def test_rows_without_a_visible_key(calls, backend):
     """Their answer is fixed: 0 throughout, log-sum-exp -inf, key -1."""
     padding = torch.arange(6) >= torch.tensor([[0], [4]])
     call = calls.make(sizes=(6, 6), key_padding=padding)
-    found = attention_statistics(call, everything(call), backend=backend)
+    found = attention_statistics(call, calls.everything(call), backend=backend)
     for name in ("output", "entropy", "distance", "even", "previous", "result_norm", "first"):
         assert (found[name][1, :, :4] == 0).all(), name
         assert found[name][0].abs().sum() > 0, name
@@ -145,9 +145,9 @@ def test_a_sink_takes_its_share_and_keeps_an_empty_row(calls, backend):
     assert (found["received"] == 0).all()
 
 
-def test_inputs_are_left_alone(calls, everything, backend):
-    call = calls.make(**calls.masks("all at once", 2, 4, (13, 13)))
+def test_inputs_are_left_alone(calls, backend):
+    call = calls.make(**calls.masks("all at once"))
     before = [x.clone() for x in (call.q, call.k, call.v, call.bias, call.tokens)]
-    attention_statistics(call, everything(call), backend=backend)
+    attention_statistics(call, calls.everything(call), backend=backend)
     for old, new in zip(before, (call.q, call.k, call.v, call.bias, call.tokens), strict=True):
         assert torch.equal(old, new)

@@ -1,0 +1,151 @@
+"""What a caller may get wrong, and the one line that says so."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+import torch
+from interp_kernels import (
+    Attention,
+    Entropy,
+    InvalidAttention,
+    InvalidReduction,
+    KernelError,
+    LeftProduct,
+    LogSumExp,
+    PairMass,
+    PooledMap,
+    ResultNorm,
+    RightProduct,
+    Rows,
+    SegmentMass,
+    SegmentToSegment,
+    Tile,
+    TopK,
+    attention_statistics,
+)
+
+
+def call(**changes):
+    given = {
+        "q": torch.randn(2, 4, 5, 8),
+        "k": torch.randn(2, 2, 7, 8),
+        "v": torch.randn(2, 2, 7, 6),
+        "causal": True,
+    }
+    return Attention(**{**given, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"q": torch.randn(4, 5, 8)}, r"q has shape \[4, 5, 8\]; expected 4 axes"),
+        ({"v": torch.randn(2, 2, 6, 6)}, "differ on the key axis"),
+        ({"v": torch.randn(2, 1, 7, 6)}, "differ on the kv_head axis"),
+        ({"k": torch.randn(2, 2, 7, 4)}, "q has head size 8, k has 4"),
+        ({"q": torch.randn(3, 4, 5, 8)}, "q has batch 3, k has batch 2"),
+        ({"q": torch.randn(2, 3, 5, 8)}, "3 query heads cannot share 2 key-value heads"),
+        ({"q": torch.randn(2, 4, 5, 8).bfloat16()}, "q is torch.bfloat16, k is torch.float32"),
+        ({"scale": float("nan")}, "scale is nan"),
+        ({"window": 0}, "window is 0; expected at least 1 key"),
+        ({"softcap": -1.0}, "softcap is -1.0"),
+        ({"offset": 1.5}, "offset is 1.5"),
+        ({"activation": "tanh"}, "activation 'tanh' is not known; known: softmax"),
+        ({"bias": torch.zeros(2, 4, 5, 6)}, "does not broadcast to"),
+        ({"bias": torch.zeros(5, 7, dtype=torch.int64)}, "bias is torch.int64"),
+        ({"bias": torch.full((5, 7), torch.nan)}, "bias holds nan"),
+        ({"bias": torch.full((5, 7), torch.inf)}, "bias holds inf"),
+        ({"key_padding": torch.ones(2, 7)}, "key_padding is torch.float32"),
+        ({"key_padding": torch.ones(2, 5, dtype=torch.bool)}, r"expected bool \[2, 7\]"),
+        ({"query_padding": torch.ones(2, 7, dtype=torch.bool)}, r"expected bool \[2, 5\]"),
+        ({"sinks": torch.zeros(2)}, "expected one float per head"),
+        ({"sinks": torch.tensor([0, 0, torch.nan, 0])}, "sinks hold nan at head 2"),
+        ({"sinks": torch.zeros(4), "activation": "relu"}, "sinks are logits of a softmax"),
+        ({"tokens": torch.zeros(2, 7)}, "tokens are torch.float32"),
+        ({"tokens": torch.zeros(2, 5, dtype=torch.int64)}, r"whole numbers \[2, 7\]"),
+        ({"start": (0, 9)}, r"start is \[0, 9\]; expected 2 positions"),
+        ({"start": (0,)}, r"start is \[0\]; expected 2 positions"),
+    ],
+)
+def test_calls_that_do_not_fit(changes, words):
+    with pytest.raises(InvalidAttention, match=words) as caught:
+        call(**changes)
+    assert isinstance(caught.value, KernelError)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize(("name", "axis"), [("q", "head"), ("k", "kv_head"), ("v", "kv_head")])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_non_finite_values_are_placed(name, axis, value, dtype):
+    tensors = {n: getattr(call(), n).to(dtype) for n in "qkv"}
+    tensors[name][1, 1, 3, 2] = value
+    where = f"{name} holds {value} at batch 1, {axis} 1, position 3"
+    with pytest.raises(InvalidAttention, match=where):
+        call(**tensors)
+    expanded = tensors[name][1:, 1:2].expand(2, 2, -1, -1)
+    shaped = {**tensors, name: expanded if name != "q" else expanded.repeat(1, 2, 1, 1)}
+    with pytest.raises(InvalidAttention, match=f"{name} holds {value} at batch 0, {axis} 0"):
+        call(**shaped)
+
+
+def test_scores_beyond_float16_are_placed():
+    q = torch.zeros(1, 2, 300, 8, dtype=torch.float16)
+    q[0, 1, 270, 0] = 30_000
+    k = torch.zeros(1, 1, 3, 8, dtype=torch.float16)
+    k[0, 0, 2, 0] = 7
+    words = r"score of query 270 and key 2 \(batch 0, head 1\) is 7.42e\+04"
+    with pytest.raises(InvalidAttention, match=words):
+        Attention(q=q, k=k, v=k, causal=True)
+    Attention(q=q.float(), k=k.float(), v=k.float(), causal=True)
+    Attention(q=q, k=k, v=k, causal=True, softcap=50.0)
+    # Norms alone look too large here, but no score is.
+    turned = torch.zeros_like(k)
+    turned[0, 0, 2, 1] = 7
+    Attention(q=q, k=turned, v=k, causal=True)
+
+
+def test_checks_cost_a_small_part_of_the_call():
+    q, k, v = (torch.randn(1, 8, 1024, 64) for _ in range(3))
+    built, ran = [], []
+    for _ in range(5):
+        begin = time.perf_counter()
+        made = Attention(q=q, k=k, v=v, causal=True)
+        middle = time.perf_counter()
+        attention_statistics(made, [Entropy()], backend="chunked")
+        built.append(middle - begin)
+        ran.append(time.perf_counter() - middle)
+    assert min(built) < 0.25 * min(ran)
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        (["entropy"], "'entropy' is no reduction"),
+        ([Entropy], "is no reduction; make one, such as Entropy"),
+        ([TopK(0)], "k is 0"),
+        ([TopK(2), TopK(3)], "2 reductions are named 'top_k'; give each its name="),
+        ([PooledMap(0)], "block is 0"),
+        ([Rows((5,))], r"rows \(5,\) do not all lie in 0..4"),
+        ([Tile((0,), (7,))], "leave 5 x 7"),
+        ([SegmentMass(torch.zeros(2, 5, dtype=torch.int64), 1)], "one per key"),
+        ([SegmentMass(torch.zeros(2, 7), 1)], "expected whole numbers"),
+        (
+            [SegmentToSegment(torch.zeros(1, 7).long(), torch.zeros(1, 7).long(), 1, 1)],
+            "one per query",
+        ),
+        ([LeftProduct(torch.zeros(1, 1, 2, 7))], "n, 5"),
+        ([RightProduct(torch.zeros(2, 3, 7, 1))], r"vectors are \[2, 3, 7, 1\]"),
+        ([ResultNorm(torch.zeros(2, 6, 9))], r"w_o is \[2, 6, 9\]; expected \[4, 6, d_model\]"),
+        ([PairMass("pairs", torch.zeros(3, 2).long())], r"numbers \[pair, 3\]"),
+    ],
+)
+def test_reductions_that_do_not_fit(asked, words, backend):
+    with pytest.raises(InvalidReduction, match=words):
+        attention_statistics(call(), asked, backend=backend)
+
+
+def test_unnormalised_weights_have_no_log_sum_exp(backend):
+    with pytest.raises(InvalidReduction, match="relu weights are not normalised"):
+        attention_statistics(call(activation="relu"), [LogSumExp()], backend=backend)
