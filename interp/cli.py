@@ -1,0 +1,77 @@
+"""The command line. Listing and help import neither torch nor pandas: each command loads its own.
+
+Exit codes: 0 done; 1 a model or a write failed, the rest was done; 2 the command was wrong;
+130 interrupted.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from interp.commands.check import check
+from interp.commands.metrics import metrics
+from interp.commands.models import models
+from interp.commands.score import score
+from interp.errors import InterpError, OptionError, UnknownName
+
+COMMAND = "interp.command"  # the arguments as given, for the page that says how it was made
+DEBUG = "interp.debug"
+
+
+class Failed(click.ClickException):
+    """An error for the person who called, printed as one line."""
+
+    exit_code = 1
+
+    def show(self, file: Any = None) -> None:
+        """Print `interp: error: ...`."""
+        click.echo(f"interp: error: {self.message}", file=file or sys.stderr)
+
+
+class Wrong(Failed):
+    """An error in the command itself."""
+
+    exit_code = 2
+
+
+class Interp(click.Group):
+    """Turns what the toolkit raises into one line and an exit code."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Keep the arguments as they were given."""
+        ctx.meta[COMMAND] = list(args)
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; every InterpError becomes one line, unless --debug asks for more."""
+        try:
+            return super().invoke(ctx)
+        except InterpError as error:
+            if ctx.meta.get(DEBUG):
+                raise
+            wrong = isinstance(error, (OptionError, UnknownName))
+            raise (Wrong if wrong else Failed)(str(error)) from error
+        except KeyboardInterrupt:
+            click.echo("\ninterp: interrupted", err=True)
+            ctx.exit(130)
+
+
+@click.group(
+    cls=Interp,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Exit codes: 0 done; 1 a model or a write failed, the rest was done; 2 the command was "
+    "wrong; 130 interrupted.",
+)
+@click.version_option(package_name="interp", message="%(prog)s %(version)s")
+def main() -> None:
+    """Score every attention head of a transformer, each number with its error and its null.
+
+    `interp score` alone scores the models that come with the package.
+    """
+
+
+for command in (score, check, metrics, models):
+    main.add_command(command)

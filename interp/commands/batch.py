@@ -1,0 +1,259 @@
+"""Score many models one after another, keeping what is done whatever happens to the rest."""
+
+from __future__ import annotations
+
+import shlex
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import click
+
+from interp.analysis import Bound
+from interp.catalogue import catalogue, parse_metric, ranges
+from interp.commands.loading import Loading
+from interp.commands.printing import top_heads
+from interp.commands.progress import Voice
+from interp.errors import InterpError, OptionError, PromptError, StoreError
+from interp.model.check import check_model
+from interp.model.model import Model
+from interp.prompts import Prompts, bos_id, from_file, repeats
+from interp.scoring import default_prompts, score_each, why_not
+from interp.store import Key, Store
+from interp.table import HeadTable
+
+SAFE = "run the same command again to continue"
+
+
+@dataclass
+class Batch:
+    """One `interp score`: what is asked of every model, and what has come of it so far."""
+
+    metrics: list[Bound]
+    own: dict[str, str]  # label of a metric from the caller's own file -> hash of that file
+    loading: Loading
+    store: Store | None
+    voice: Voice
+    prompt_file: Path | None
+    context: int | None
+    null: Any
+    seed: int
+    batch_size: int
+    engine: str
+    done: list[HeadTable] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+
+    @classmethod
+    def prepare(
+        cls,
+        *,
+        metrics: Sequence[str],
+        out: Path | None,
+        quiet: bool,
+        prompt_file: Path | None,
+        **options: Any,
+    ) -> Batch:
+        """Find everything wrong with the command before hours of work.
+
+        Raises:
+            UnknownName, OptionError: a metric or option that does not exist.
+            PromptError: a prompt file that is not there.
+            StoreError: an output folder that cannot be written.
+        """  # fmt: skip
+        texts = [text for given in metrics for text in split_metrics(given)]
+        bounds, own = [], {}
+        for text in texts or catalogue():
+            bound = parse_metric(text)
+            path = Path(text.partition(":")[0])
+            if path.suffix == ".py":
+                own[bound.label] = sha256(path.read_bytes()).hexdigest()
+            bounds.append(bound)
+        labels = [b.label for b in bounds]
+        twice = sorted({label for label in labels if labels.count(label) > 1})
+        if twice:
+            raise OptionError(f"a metric is asked for twice: {', '.join(twice)}")
+        if prompt_file is not None and not prompt_file.is_file():
+            raise OptionError(f"{prompt_file} is no file; --prompt-file takes a text file")
+        store = None if out is None else Store(out)
+        if store is not None:
+            store.prepare()
+        debug = bool(click.get_current_context().meta.get("interp.debug"))
+        voice = Voice(quiet=quiet, debug=debug)
+        return cls(bounds, own, store=store, voice=voice, prompt_file=prompt_file, **options)
+
+    def run(self, sources: Mapping[str, str], *, form: str | None, top: int) -> int:
+        """Score all, print, write; the exit code."""
+        code = 0
+        try:
+            self._all(sources, print_top=None if form else top)
+        except KeyboardInterrupt:
+            code = 130
+        except StoreError as error:  # no later result could be kept either
+            self.voice.error(str(error), error)
+            code = 1
+        table = HeadTable.concat(self.done)
+        if form is not None:
+            click.echo(table.to_json() if form == "json" else table.to_csv(), nl=False)
+        if code == 130:
+            self.voice.error(f"interrupted; {self._kept(table)}")
+        elif self.store is not None and code == 0 and len(table):
+            self._write(self.store.folder, table)
+            self.voice.note(
+                f"{self.store.folder}: table.parquet, table.csv, heads.html (open it in a browser)"
+            )
+        if self.failed:
+            self.voice.error(
+                f"{len(self.failed)} of {len(sources)} models failed: {', '.join(self.failed)}"
+            )
+        return code or int(bool(self.failed))
+
+    def _all(self, sources: Mapping[str, str], print_top: int | None) -> None:
+        files = [source for source in sources if Path(source).is_file()]
+        for source, name in sources.items():
+            if source in files and len(files) < len(sources):
+                self.voice.note(f"{source} is a file, no model folder; passed over")
+                continue
+            before = len(self.done)
+            try:
+                self._model(source, name)
+            except StoreError:
+                raise
+            except InterpError as error:
+                self._fail(name, str(error), error)
+            # One model of many, of any make, with its own code: whatever it raises is told (with
+            # --debug, in full), counted and in the exit code, and the others are still scored.
+            except Exception as error:
+                told = " ".join(str(error).split())[:300]
+                self._fail(
+                    name, f"{name}: {type(error).__name__}: {told} (--debug shows where)", error
+                )
+            finally:
+                if print_top is not None and len(self.done) > before:
+                    click.echo(
+                        top_heads(HeadTable.concat(self.done[before:]), print_top, self._ranges())
+                    )
+
+    def _fail(self, name: str, text: str, error: Exception) -> None:
+        self.failed.append(name)
+        self.voice.error(text if name in text else f"{name}: {text}", error)
+
+    def _model(self, source: str, name: str) -> None:
+        with self.voice.bars(name) as tell:
+            tell(f"loading {source}", 0, 1)
+            model = self.loading.load(source, name)
+            tell(f"loading {source}", 1, 1)
+            metrics = self._that_apply(model)
+            prompts = (
+                self._prompts(model) if any(b.analysis.kind != "weights" for b in metrics) else None
+            )
+            keys = {b.label: self._key(model, b, prompts) for b in metrics}
+            found = self._already(keys)
+            try:
+                todo = [b for b in metrics if b.label not in found]
+                if todo:
+                    check_model(model).require()
+                for label, table in self._scored(model, todo, prompts, tell):
+                    found[label] = table
+                    if self.store is not None:
+                        self.store.write(keys[label], table)
+                    tell(name, len(found), len(metrics))
+            finally:  # also when interrupted: what is there is printed
+                self.done += [found[label] for label in keys if label in found]
+
+    def _scored(self, model: Model, metrics: list[Bound], prompts: Any, tell: Callable) -> Any:
+        return score_each(
+            model, metrics, prompts, null=self.null, seed=self.seed, batch_size=self.batch_size,
+            engine=self.engine, progress=tell,
+        )  # fmt: skip
+
+    def _that_apply(self, model: Model) -> list[Bound]:
+        reasons = {b.label: why_not(model, b) for b in self.metrics}
+        for label, reason in reasons.items():
+            if reason is not None:
+                self.voice.note(f"{model.name}: no {label}: {reason}")
+        return [b for b in self.metrics if reasons[b.label] is None]
+
+    def _prompts(self, model: Model) -> Any:
+        if self.prompt_file is not None:
+            return from_file(self.prompt_file, model, context=self.context)
+        given = default_prompts(model, self.seed)
+        if self.context is None:
+            return given
+        if not isinstance(given, Prompts):
+            raise PromptError(f"{model.name} reads no tokens, so --context says nothing")
+        room = min(x for x in (model.limit, model.context, self.context) if x is not None)
+        if self.context > room:
+            raise PromptError(
+                f"{model.name} has room for {room} tokens; --context {self.context} asks for more"
+            )
+        return repeats(
+            model, longest=(self.context - (bos_id(model) is not None)) // 2, seed=self.seed
+        )
+
+    def _key(self, model: Model, metric: Bound, prompts: Any) -> Key:
+        """All that moves the scores; what was asked for, never what it was resolved to."""
+        settings: dict[str, Any] = {
+            "null": self.null,
+            "seed": self.seed,
+            "dtype": str(model.dtype).removeprefix("torch."),
+            "device": model.device.type,
+        }
+        if metric.analysis.kind != "weights":
+            # Inputs that are no tokens are noise, which follows from model and seed.
+            settings["prompts"] = prompts.hash if isinstance(prompts, Prompts) else "noise"
+            settings |= {"attention": model.attention, "engine": self.engine}
+        if metric.label in self.own:
+            settings["file"] = self.own[metric.label]
+        return Key(model.name, model.content_hash, metric.label, settings)
+
+    def _already(self, keys: Mapping[str, Key]) -> dict[str, HeadTable]:
+        """What an earlier run has kept, by metric."""
+        if self.store is None:
+            return {}
+        there = {label: key for label, key in keys.items() if self.store.has(key)}
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            found = {label: self.store.read([key]) for label, key in there.items()}
+        for text in dict.fromkeys(str(warning.message) for warning in told):
+            self.voice.note(text)
+        if there:
+            model = next(iter(keys.values())).model
+            self.voice.note(
+                f"{model}: {len(there)} of {len(keys)} metrics were already in {self.store.folder}"
+            )
+        return found
+
+    def _write(self, folder: Path, table: HeadTable) -> None:
+        from interp.cli import COMMAND
+        from interp.report import write_report
+
+        table.to_parquet(folder / "table.parquet")
+        table.to_csv(folder / "table.csv")
+        command = shlex.join(["interp", *click.get_current_context().meta[COMMAND]])
+        beside = ["table.parquet", "table.csv"]
+        write_report(
+            table, folder / "heads.html", ranges=self._ranges(), command=command, beside=beside
+        )
+
+    def _ranges(self) -> dict[str, tuple[float | None, float | None]]:
+        return ranges() | {b.label: (b.analysis.low, b.analysis.high) for b in self.metrics}
+
+    def _kept(self, table: HeadTable) -> str:
+        if self.store is None:
+            return "what was scored is printed above; with --out it would be kept and continued"
+        n = len(set(table.provenance))
+        return f"{n} results are safe in {self.store.folder}; {SAFE}"
+
+
+def split_metrics(text: str) -> list[str]:
+    """`a,b:x=1,y=2,c` is three metrics: `y=2` is an option of `b`."""
+    found: list[str] = []
+    for part in filter(None, text.split(",")):
+        if found and ":" in found[-1] and "=" in part and ":" not in part.partition("=")[0]:
+            found[-1] += f",{part}"
+        else:
+            found.append(part)
+    return found

@@ -1,0 +1,154 @@
+"""The options of every command that loads models, and what their arguments stand for."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from interp.errors import LoadError, OptionError
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+
+DTYPES = ("float32", "bfloat16", "float16", "float64")
+
+
+@dataclass(frozen=True)
+class Loading:
+    """How models are loaded."""
+
+    device: str | None
+    dtype: str | None
+    attention: str | None
+    revision: str | None
+    trust_remote_code: bool
+    allow_pickle: bool
+
+    def load(self, source: str, name: str) -> Model:
+        """The model, not yet checked; raises InterpError."""
+        from interp.model.load import load
+
+        return load(source, name=name, check=False, **vars(self))
+
+    def require_device(self) -> None:
+        """Raise OptionError for a device that torch does not know or this machine does not have."""
+        if self.device is None:
+            return
+        import torch
+
+        try:
+            torch.empty(0, device=self.device)
+        except (RuntimeError, AssertionError, NotImplementedError) as error:
+            have = "cuda" if torch.cuda.is_available() else "cpu"
+            why = str(error).strip().partition("\n")[0]
+            raise OptionError(
+                f"device {self.device!r} cannot be used ({why}); this machine has {have}"
+            ) from error
+
+
+def loading_options(function: Callable) -> Callable:
+    """Add the options; the command gets `loading: Loading` and `imports`."""
+
+    @wraps(function)
+    def command(**options: Any) -> Any:
+        loading = Loading(**{name: options.pop(name) for name in Loading.__dataclass_fields__})
+        return function(loading=loading, **options)
+
+    for option in reversed(
+        (
+            click.option("--device", help="Where to run, such as cpu, cuda or cuda:1."),
+            click.option(
+                "--dtype",
+                type=click.Choice(DTYPES),
+                help="Type of the weights; the checkpoint's by default.",
+            ),
+            click.option(
+                "--attention",
+                metavar="NAME",
+                help="Attention implementation, such as eager or sdpa.",
+            ),
+            click.option("--revision", help="Branch, tag or commit of a hub model."),
+            click.option(
+                "--import",
+                "imports",
+                multiple=True,
+                metavar="FILE_OR_MODULE",
+                help="Import this first: the class of a research model. Repeatable.",
+            ),
+            click.option(
+                "--trust-remote-code", is_flag=True, help="Run code that comes with a checkpoint."
+            ),
+            click.option(
+                "--allow-pickle", is_flag=True, help="Read pickled weights, which can run any code."
+            ),
+            debug_option,
+        )
+    ):
+        command = option(command)
+    return command
+
+
+def _remember(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
+    ctx.meta["interp.debug"] = value
+
+
+debug_option = click.option(
+    "--debug",
+    is_flag=True,
+    expose_value=False,
+    callback=_remember,
+    help="Show the traceback of an error.",
+)
+
+
+def named(sources: Sequence[str]) -> dict[str, str]:
+    """What results call each source: a folder's name, or its path where two would be the same."""
+    short = {source: _short(source) for source in dict.fromkeys(sources)}
+    taken = list(short.values())
+    return {source: source if taken.count(name) > 1 else name for source, name in short.items()}
+
+
+def _short(source: str) -> str:
+    path = Path(source).expanduser()
+    return path.resolve().name or source if path.is_dir() else source
+
+
+def import_first(names: Sequence[str]) -> None:
+    """Import modules by name, or files by path, so that transformers knows their classes.
+
+    Raises:
+        LoadError: there is no such file or module, or another module has the file's name.
+    """
+    for name in names:
+        path = Path(name).expanduser()
+        is_file = path.suffix == ".py" or path.is_file()
+        if is_file and not path.is_file():
+            raise LoadError(f"--import {name}: there is no such file")
+        writes, sys.dont_write_bytecode = (
+            sys.dont_write_bytecode,
+            True,
+        )  # leave no __pycache__ there
+        try:
+            module = _import_file(path.resolve()) if is_file else import_module(name)
+        except (ImportError, SyntaxError) as error:
+            raise LoadError(f"--import {name}: {type(error).__name__}: {error}") from error
+        finally:
+            sys.dont_write_bytecode = writes
+        if is_file and getattr(module, "__file__", None) != str(path.resolve()):
+            raise LoadError(
+                f"--import {name}: {module.__file__} is called {path.stem} too; rename yours"
+            )
+
+
+def _import_file(path: Path) -> Any:
+    # Under its own name and from its own folder, so that such files can import one another.
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))
+    return import_module(path.stem)

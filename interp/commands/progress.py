@@ -1,0 +1,67 @@
+"""What a long command says while it works: bars and notes, all on stderr."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import click
+
+
+class Voice:
+    """Notes and errors on stderr, and bars where stderr is a terminal."""
+
+    def __init__(self, *, quiet: bool, debug: bool) -> None:
+        self.quiet, self.debug = quiet, debug
+
+    def note(self, text: str) -> None:
+        """Something to know that is no error."""
+        if not self.quiet:
+            click.echo(f"interp: {text}", err=True)
+
+    def error(self, text: str, error: BaseException | None = None) -> None:
+        """One line, also when quiet; with its traceback when debugging."""
+        click.echo(f"interp: error: {text}", err=True)
+        if self.debug and error is not None:
+            import traceback
+
+            traceback.print_exception(error)
+
+    @contextmanager
+    def bars(self, model: str) -> Iterator[Callable[[str, int, int], None]]:
+        """A bar per model and one per pass or metric; gone when the model is done."""
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeElapsedColumn,
+        )
+
+        console = Console(stderr=True)
+        columns = (
+            TextColumn("{task.description}", markup=False),  # a model's name is no markup
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+        )
+        # What is printed while bars are shown must stay on its own stream.
+        progress = Progress(
+            *columns,
+            console=console,
+            transient=True,
+            disable=self.quiet or not console.is_terminal,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+        with progress:
+            tasks: dict[str, int] = {}
+
+            def tell(what: str, done: int, total: int) -> None:
+                if what not in tasks:
+                    label = model if what == model else f"{model}  {what}"
+                    tasks[what] = progress.add_task(label, total=total)
+                progress.update(tasks[what], completed=done, total=total)  # type: ignore[arg-type]
+
+            yield tell

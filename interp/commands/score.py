@@ -1,0 +1,115 @@
+"""`interp score`: every head of every model, each number with its error and its null."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from interp.commands.loading import Loading, import_first, loading_options, named
+
+DEFAULT_OUT = Path("results")
+
+
+@click.command()
+@click.argument("sources", nargs=-1, metavar="[MODEL]...")
+@click.option(
+    "-m",
+    "--metric",
+    "metrics",
+    multiple=True,
+    metavar="NAME[:OPTION=VALUE,...]",
+    help="A metric, several with commas between, or a .py file that declares one. "
+    "Repeatable; all by default.",
+)
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Keep results here: one file per model and metric, table.parquet, table.csv, heads.html. "
+    "The same command continues where it was interrupted. Without it results are only printed, "
+    "or kept in ./results if no model is named.",
+)
+@click.option(
+    "--prompt-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Prompts, one per line; with --context, the beginning of the file as one prompt.",
+)
+@click.option(
+    "--context",
+    type=click.IntRange(2),
+    metavar="N",
+    help="Tokens: the first N of --prompt-file, or up to N per random prompt.",
+)
+@click.option(
+    "--null",
+    default="auto",
+    show_default=True,
+    type=click.Choice(["auto", "shuffled-tokens", "random-init", "none"]),
+    help="Where there is nothing to find: auto shuffles tokens for metrics that read them and "
+    "takes random weights for the rest.",
+)
+@click.option(
+    "--seed", default=0, show_default=True, help="Of prompts, shuffling and random weights."
+)
+@click.option(
+    "--batch-size",
+    default=16,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Prompts per forward pass; changes no number.",
+)
+@click.option(
+    "--engine",
+    default="auto",
+    show_default=True,
+    type=click.Choice(["auto", "stored", "streamed"]),
+    help="Form attention patterns, or stream over them; auto decides by size.",
+)
+@click.option(
+    "--top",
+    default=3,
+    show_default=True,
+    type=click.IntRange(0),
+    metavar="K",
+    help="Heads to print per metric.",
+)
+@click.option(
+    "--json", "form", flag_value="json", help="Print the table as JSON, and nothing else on stdout."
+)
+@click.option(
+    "--csv", "form", flag_value="csv", help="Print the table as CSV, and nothing else on stdout."
+)
+@click.option(
+    "-q", "--quiet", is_flag=True, help="No progress and no notes; errors are still reported."
+)
+@loading_options
+def score(
+    sources: tuple[str, ...], out: Path | None, form: str | None, top: int, **options: Any
+) -> None:
+    """Score every head of each MODEL.
+
+    MODEL is a folder, a hub id, bundled:NAME or planted:NAME; without it, all bundled models.
+    Prompts are random tokens repeated twice unless --prompt-file is given. A model that fails is
+    reported and skipped; files among the arguments are passed over, so that
+    `interp score models/*` works.
+
+    \b
+    Exit codes: 0 all scored; 1 a model or a write failed, the rest was done;
+    2 the command was wrong; 130 interrupted.
+    """  # fmt: skip
+    from interp.commands.batch import Batch
+
+    loading: Loading = options.pop("loading")
+    if not sources:
+        from interp import bundled
+
+        sources = tuple(f"bundled:{name}" for name in bundled.names())
+        out = DEFAULT_OUT if out is None and form is None else out
+    loading.require_device()
+    import_first(options.pop("imports"))
+    batch = Batch.prepare(out=out, loading=loading, **options)
+    click.get_current_context().exit(batch.run(named(sources), form=form, top=top))
