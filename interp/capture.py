@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from interp.model.calls import Call
 from interp.model.projection import output_projection
 from interp.model.sites import Site, Where, first_tensor
 from interp.model.streams import unavailable
+from interp.prompts import Prompts
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -359,6 +360,9 @@ class Generation:
     steps: tuple[ActivationCache, ...]
 
 
+_NOT_FOR_GENERATE = ("decoder_input_ids", "decoder_attention_mask", "position_ids")
+
+
 def generate(
     model: Model,
     prompts: Any,
@@ -369,11 +373,23 @@ def generate(
 ) -> Generation:
     """Generate greedily with the model's own cache and keep activations of every step.
 
-    A sliding-window cache keeps only the last keys: the key axis of a step counts what the cache
-    holds, not positions of the text.
+    Prompts of unequal length are padded on the left, where nothing comes between a prompt and
+    what follows it. A sliding-window cache keeps only the last keys: the key axis of a step counts
+    what the cache holds, not positions of the text.
+
+    Raises:
+        OptionError: the model cannot generate, or an activation that is not kept while generating.
     """
+    can = getattr(model.module, "can_generate", None)
+    if not (callable(can) and can()):
+        raise OptionError(f"{model.name} ({model.kind}) has no head to generate with")
+    if not isinstance(prompts, Mapping):
+        prompts = Prompts.of(prompts, model)
+        if model.kind != "encoder-decoder":  # what is generated must follow the prompt's last token
+            prompts = replace(prompts, padding="left")
     inputs = model.inputs(prompts)
-    inputs = {k: v for k, v in inputs.items() if not k.startswith("decoder_")}
+    # generate numbers the positions itself, by the mask
+    inputs = {k: v for k, v in inputs.items() if k not in _NOT_FOR_GENERATE}
     request = _requested(model, names, None, None, None, None, None)
     wrong = [n for n in request.names if n in STREAM_NAMES or n == "result"]
     if wrong:

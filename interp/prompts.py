@@ -7,6 +7,7 @@ tokens destroys the repetition they were made for.
 from __future__ import annotations
 
 import hashlib
+import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -62,7 +63,7 @@ class Prompts:
         if all(isinstance(p, (int, np.integer)) for p in prompts):
             prompts = [prompts]
         try:
-            return cls(tuple(tuple(int(t) for t in p) for p in prompts))
+            return cls(tuple(tuple(operator.index(t) for t in p) for p in prompts))
         except (TypeError, ValueError) as error:
             raise PromptError("prompts are texts or lists of token ids, all of one kind") from error
 
@@ -88,10 +89,10 @@ class Prompts:
                     f"prompt {i} has {len(ids)} tokens; {model.name} has positions for {model.limit}, shorten it"
                 )
 
-    def padded(self) -> tuple[Int[Tensor, "batch pos"], Bool[Tensor, "batch pos"]]:
-        """Ids in one rectangle (padded with 0) and which of them are real."""
+    def padded(self, pad: int = 0) -> tuple[Int[Tensor, "batch pos"], Bool[Tensor, "batch pos"]]:
+        """Ids in one rectangle (padded with `pad`) and which of them are real."""
         longest = max(map(len, self.ids))
-        ids = torch.zeros(len(self.ids), longest, dtype=torch.long)
+        ids = torch.full((len(self.ids), longest), pad, dtype=torch.long)
         real = torch.zeros(len(self.ids), longest, dtype=torch.bool)
         for row, prompt in enumerate(self.ids):
             at = (

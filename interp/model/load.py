@@ -102,7 +102,7 @@ def load(
     return _adopt(
         module,
         tokenizer,
-        name or (path.name if local and kind != "bundled" else source),
+        name or (path.resolve().name if local and kind != "bundled" else source),
         found_revision,
         check,
     )
@@ -194,7 +194,12 @@ def _check_folder(path: Path, *, allow_pickle: bool) -> None:
             )
     index = path / _INDEX
     if index.exists():
-        wanted = set(json.loads(index.read_text())["weight_map"].values())
+        try:
+            wanted = set(json.loads(index.read_text())["weight_map"].values())
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise LoadError(
+                f"{index} is damaged ({_line(error)}); download or copy it again"
+            ) from error
         missing = sorted(wanted - {p.name for p in shards})
         if missing:
             raise LoadError(

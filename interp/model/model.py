@@ -27,6 +27,7 @@ from interp.model.inputs import (
     text_config,
     vocabulary,
 )
+from interp.model.padding import LeftPadding, left_padding, pad_id, position_ids
 from interp.model.sites import Site
 from interp.model.visits import Visit, visiting
 
@@ -186,10 +187,18 @@ class Model:
             }
         prompts = Prompts.of(prompts, self)
         prompts.check(self)
-        ids, real = prompts.padded()
+        ids, real = prompts.padded(pad_id(self.config))
         inputs = {"input_ids": ids.to(self.device)}
         if not bool(real.all()):
             inputs["attention_mask"] = real.long().to(self.device)
+            if prompts.padding == "left":
+                if self.left_padding is None:
+                    raise PromptError(
+                        f"{self.name} numbers its positions from the first column, so padding on the left "
+                        "changes its numbers; use padding='right'"
+                    )
+                if self.left_padding == "position_ids":
+                    inputs["position_ids"] = position_ids(real).to(self.device)
         if is_encoder_decoder(self.module):
             inputs["decoder_input_ids"] = inputs["input_ids"]
             if "attention_mask" in inputs:
@@ -383,6 +392,11 @@ class Model:
     def limit(self) -> int | None:
         """Longest prompt the position table allows; None where positions are computed (rotary, ALiBi)."""
         return position_limit(self.module)
+
+    @cached_property
+    def left_padding(self) -> LeftPadding | None:
+        """What left padding needs beside the mask; None where it changes the numbers regardless."""
+        return left_padding(self.module)
 
     def weights_of(self, site: Site) -> Any:
         """W_Q, W_K, W_V, W_O of one attention; see `interp.model.weights`."""
