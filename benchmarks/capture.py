@@ -75,7 +75,9 @@ def prepare(method: str, layers: int) -> Callable[[int], object]:
 
         model = gpt2(layers, "eager")
         model.config.architectures = ["GPT2LMHeadModel"]
-        bridge = build_bridge_from_module(model, "GPT2LMHeadModel", hf_config=model.config, tokenizer=None)
+        bridge = build_bridge_from_module(
+            model, "GPT2LMHeadModel", hf_config=model.config, tokenizer=None
+        )
         only = lambda name: name.endswith("hook_pattern")  # noqa: E731
         return lambda n: bridge.run_with_cache(ids(n), names_filter=only)[1]
     if method == "nnsight":
@@ -129,17 +131,23 @@ def measure(methods: list[str], lengths: list[int], layers: int, repeats: int) -
         for m in methods:
             ratios = [a / b for a, b in zip(seconds[m], seconds["plain"], strict=True)]
             grown = subprocess.run(
-                [sys.executable, __file__, "--peak", m, "--layers", str(layers), "--lengths", str(length)],
+                [sys.executable, __file__, "--peak", m]  # noqa: RUF005
+                + ["--layers", str(layers), "--lengths", str(length)],
                 check=True, capture_output=True, text=True,
             )  # fmt: skip
             rows.append(
                 {
-                    "length": length, "method": m, "time_ratio": statistics.median(ratios),
-                    "time_low": min(ratios), "time_high": max(ratios),
-                    "seconds": statistics.median(seconds[m]), "memory_mib": float(grown.stdout.split()[-1]),
-                }  # fmt: skip
+                    "length": length,
+                    "method": m,
+                    "time_ratio": statistics.median(ratios),
+                    "time_low": min(ratios),
+                    "time_high": max(ratios),
+                    "seconds": statistics.median(seconds[m]),
+                    "memory_mib": float(grown.stdout.split()[-1]),
+                }
             )
-            print(f"{length:6} {m:18} {rows[-1]['time_ratio']:6.2f}x {rows[-1]['memory_mib']:9.0f} MiB", flush=True)
+            last = rows[-1]
+            print(f"{length:6} {m:18} {last['time_ratio']:6.2f}x {last['memory_mib']:9.0f} MiB")
     return rows
 
 
@@ -148,26 +156,40 @@ def table(rows: list[dict], layers: int, repeats: int) -> str:
     import transformers
 
     lengths = sorted({r["length"] for r in rows})
-    head = "| method | " + " | ".join(f"N={n}" for n in lengths) + " |\n|---|" + "---|" * len(lengths)
+    head = (
+        "| method | " + " | ".join(f"N={n}" for n in lengths) + " |\n|---|" + "---|" * len(lengths)
+    )
     by = {(r["method"], r["length"]): r for r in rows}
     out = [
         "# Cost of reading heads", "",
         f"GPT-2-small shape, {layers} layers, random weights, batch 1, float32, CPU "
-        f"({torch.get_num_threads()} threads). Medians of {repeats} interleaved runs; torch {torch.__version__}, "
-        f"transformers {transformers.__version__}, Python {platform.python_version()}. Made by `python benchmarks/capture.py`.",
-        "", "Time over the plain SDPA forward of the same length (lowest to highest of the pairs):", "", head,
+        f"({torch.get_num_threads()} threads). Medians of {repeats} interleaved runs; "
+        f"torch {torch.__version__}, transformers {transformers.__version__}, "
+        f"Python {platform.python_version()}. Made by `python benchmarks/capture.py`.",
+        "", "Time over the plain SDPA forward of the same length (lowest to highest):", "", head,
     ]  # fmt: skip
     for m, name in METHODS.items():
-        cells = [f"{r['time_ratio']:.2f} ({r['time_low']:.2f} to {r['time_high']:.2f})" if (r := by.get((m, n))) else "-" for n in lengths]
+        cells = [
+            f"{r['time_ratio']:.2f} ({r['time_low']:.2f} to {r['time_high']:.2f})"
+            if (r := by.get((m, n)))
+            else "-"
+            for n in lengths
+        ]
         out.append(f"| {name} | " + " | ".join(cells) + " |")
     out += ["", "Peak memory over the loaded model, MiB:", "", head]
     for m, name in METHODS.items():
-        out.append(f"| {name} | " + " | ".join(f"{by[m, n]['memory_mib']:,.0f}" if (m, n) in by else "-" for n in lengths) + " |")
+        out.append(
+            f"| {name} | "
+            + " | ".join(f"{by[m, n]['memory_mib']:,.0f}" if (m, n) in by else "-" for n in lengths)
+            + " |"
+        )
     return "\n".join(out) + "\n"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--lengths", type=int, nargs="+", default=[256, 512, 1024])
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--repeats", type=int, default=5)

@@ -24,12 +24,12 @@ import numpy as np
 from interp.errors import OptionError, UnknownName
 
 if TYPE_CHECKING:
+    from interp_kernels.reductions import Reduction
     from torch import Tensor
 
     from interp.model.model import Model
     from interp.model.sites import Site
     from interp.table import HeadTable
-    from interp_kernels.reductions import Reduction
 
 Kind = Literal["detector", "statistic", "weights"]
 Null = Literal["auto", "shuffled-tokens", "random-init", "none"]
@@ -92,7 +92,7 @@ class Analysis:
 
     @property
     def default_null(self) -> Null:
-        """The null that should score at chance: a positional head does not care about shuffled tokens."""
+        """The null that scores at chance: shuffled tokens leave a positional head as it is."""
         return "shuffled-tokens" if self.reads_tokens else "random-init"
 
     def bind(self, **options: Any) -> Bound:
@@ -107,19 +107,34 @@ class Analysis:
             if name not in self.options:
                 raise UnknownName(f"option of {self.name}", name, self.options or ["(none)"])
             default = self.options[name].default
-            same = isinstance(value, type(default)) and isinstance(value, bool) == isinstance(default, bool)
+            same = isinstance(value, type(default)) and isinstance(value, bool) == isinstance(
+                default, bool
+            )
             if not same and not (isinstance(default, float) and isinstance(value, int)):
                 raise OptionError(f"{self.name}: {name}={value!r} is no {type(default).__name__}")
             values[name] = value
         changed = {n: v for n, v in values.items() if v != self.options[n].default}
-        label = self.name + (":" + ",".join(f"{n}={v}" for n, v in sorted(changed.items())) if changed else "")
+        label = self.name + (
+            ":" + ",".join(f"{n}={v}" for n, v in sorted(changed.items())) if changed else ""
+        )
         return Bound(self, MappingProxyType(values), label)
 
-    def __call__(self, model: Model, prompts: Any = None, *, null: Null = "auto", seed: int = 0, batch_size: int = 16, **options: Any) -> HeadTable:
+    def __call__(
+        self,
+        model: Model,
+        prompts: Any = None,
+        *,
+        null: Null = "auto",
+        seed: int = 0,
+        batch_size: int = 16,
+        **options: Any,
+    ) -> HeadTable:
         """Score every head of a model; see `interp.score` for prompts, null and seed."""
         from interp.scoring import score
 
-        return score(model, [self.bind(**options)], prompts, null=null, seed=seed, batch_size=batch_size)
+        return score(
+            model, [self.bind(**options)], prompts, null=null, seed=seed, batch_size=batch_size
+        )
 
     def predicate(self, query: Any, key: Any, tokens: Any = None, **options: Any) -> Any:
         """Of a detector: which of these (query, key) pairs an ideal head would attend to."""
@@ -139,7 +154,7 @@ class Bound:
     label: str
 
     def reductions(self) -> list[Reduction]:
-        """What to ask of each attention pattern; the first holds the values, a second the rows that count."""
+        """What to ask of a pattern: first the values, then how many targets each row has."""
         from interp_kernels.reductions import Mass, Targets
 
         if self.analysis.kind == "statistic":
@@ -164,7 +179,7 @@ def _options(function: Callable[..., Any]) -> dict[str, Option]:
             continue
         if p.default is inspect.Parameter.empty:
             raise TypeError(f"{function.__name__}: option {name} needs a default")
-        found[name] = Option(name, p.default, str(p.annotation) if p.annotation is not p.empty else "")
+        found[name] = Option(name, p.default, inspect.formatannotation(p.annotation).strip("'"))
     return found
 
 
@@ -201,7 +216,9 @@ def statistic(*, unit: str, low: float | None = 0.0, high: float | None = None) 
 
 def weights(*, unit: str, low: float | None = None, high: float | None = None) -> Any:
     """Declare a score from weights alone: a function of the model, returning `{site: [head]}`."""
-    return _declare("weights", None, unit=unit, low=low, high=high, chance="value of random weights")
+    return _declare(
+        "weights", None, unit=unit, low=low, high=high, chance="value of random weights"
+    )
 
 
 def picture(analysis: Analysis, text: str, **options: Any) -> None:

@@ -82,14 +82,26 @@ def read_entry(path: Path, room: str) -> Entry:
             kind = target.id if isinstance(target, ast.Name) else getattr(target, "attr", "")
             if kind not in KINDS:
                 continue
-            about = _DECLARED[kind] | {k.arg: _literal(k.value) for k in (call.keywords if call else [])}
+            about = _DECLARED[kind] | {
+                k.arg: _literal(k.value) for k in (call.keywords if call else [])
+            }
             options = {
                 arg.arg: (_literal(default), ast.unparse(arg.annotation) if arg.annotation else "")
                 for arg, default in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
                 if default is not None
             }
             doc = inspect.cleandoc(ast.get_docstring(node, clean=False) or "")
-            return Entry(path.stem, room, kind, doc, about["unit"], about["low"], about["high"], options, path)
+            return Entry(
+                path.stem,
+                room,
+                kind,
+                doc,
+                about["unit"],
+                about["low"],
+                about["high"],
+                options,
+                path,
+            )
     raise OptionError(
         f"{path} declares no analysis {path.stem!r}: decorate a function of the file's name with "
         "@detector, @statistic or @weights"

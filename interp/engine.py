@@ -12,6 +12,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
+from interp_kernels import attention_statistics, reference
+from interp_kernels.problem import Attention
+from interp_kernels.reductions import Chosen, Distance, Mass, Reduction, Targets
 from torch import Tensor
 
 from interp.analysis import Bound
@@ -19,9 +22,6 @@ from interp.errors import OptionError
 from interp.model.calls import Call, ComputedCall, RecordedCall
 from interp.model.sites import Site
 from interp.prompts import Prompts
-from interp_kernels import attention_statistics, reference
-from interp_kernels.problem import Attention
-from interp_kernels.reductions import Chosen, Distance, Mass, Reduction, Targets
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -31,7 +31,7 @@ ENGINES = {"stored": "reference", "streamed": "auto"}
 
 @dataclass(eq=False)
 class PerPrompt:
-    """One metric: for each site the mean over the rows that count, `[prompt, head]`, NaN without rows."""
+    """One metric: per site the mean over rows that count, `[prompt, head]`; NaN without rows."""
 
     bound: Bound
     values: dict[Site, list[Tensor]] = field(default_factory=dict)
@@ -49,7 +49,9 @@ def applies(bound: Bound, site: Site, model: Model) -> bool:
     """
     if bound.analysis.reads_tokens and not model.takes_text:
         return False
-    positional = bound.analysis.kind == "detector" or any(isinstance(r, Distance) for r in bound.reductions())
+    positional = bound.analysis.kind == "detector" or any(
+        isinstance(r, Distance) for r in bound.reductions()
+    )
     return not (positional and site.stack == "cross")
 
 
@@ -81,12 +83,14 @@ def to_attention(call: Call, real: Tensor, tokens: Tensor | None) -> Attention:
     shape = (*call.z.shape[:3], 1)
     return Attention(
         q=torch.zeros(shape), k=torch.zeros(*call.v.shape[:3], 1), v=call.v, causal=False,
-        bias=call.visible().expand(call.z.shape[0], 1, queries, keys) if call.visible().shape[1] == 1 else call.visible(),
+        bias=call.visible(),
         offset=keys - queries, **common,
     )  # fmt: skip
 
 
-def _statistics(call: Call, attention: Attention, asked: Sequence[Reduction], engine: str) -> Mapping[str, Any]:
+def _statistics(
+    call: Call, attention: Attention, asked: Sequence[Reduction], engine: str
+) -> Mapping[str, Any]:
     if isinstance(call, RecordedCall):
         seen = call.visible()
         pattern = call.pattern() * seen
@@ -122,7 +126,9 @@ def reduce_patterns(
         size = len(batch) if isinstance(batch, Prompts) else next(iter(batch.values())).shape[0]
         tokens = _looked_at(batch, model) if isinstance(batch, Prompts) else None
 
-        def visit(site: Site, call: Call, real: Tensor, size: int = size, tokens: Tensor | None = tokens) -> None:
+        def visit(
+            site: Site, call: Call, real: Tensor, size: int = size, tokens: Tensor | None = tokens
+        ) -> None:
             model.require_finite(call, site)
             mine = [p for p in found if applies(p.bound, site, model)]
             asked = [r for p in mine for r in p.bound.reductions()]
@@ -131,7 +137,9 @@ def reduce_patterns(
             attention = to_attention(call, real, tokens)
             statistics = _statistics(call, attention, asked, engine)
             for p in mine:
-                p.values.setdefault(site, []).append(_mean_over_rows(p.bound, statistics, real, size))
+                p.values.setdefault(site, []).append(
+                    _mean_over_rows(p.bound, statistics, real, size)
+                )
 
         with torch.no_grad(), model.visited(visit):
             model.run(batch)
@@ -156,7 +164,9 @@ def _mean_over_rows(bound: Bound, statistics: Mapping[str, Any], real: Tensor, s
         counts = counts & (statistics[rest[0].name] > 0)
     values, counts = values.double(), counts.double()
     if values.shape[0] != size:  # windows of one image are rows of one item
-        values, counts = (x.reshape(size, -1, *x.shape[1:]).transpose(1, 2).flatten(2) for x in (values, counts))
+        values, counts = (
+            x.reshape(size, -1, *x.shape[1:]).transpose(1, 2).flatten(2) for x in (values, counts)
+        )
     total = (values * counts).sum(-1)
     number = counts.sum(-1)
     return torch.where(number > 0, total / number, torch.nan).cpu()

@@ -16,6 +16,7 @@ from interp.analysis import NULLS, Analysis, Bound, Null
 from interp.catalogue import catalogue, parse_metric
 from interp.engine import applies, reduce_patterns
 from interp.errors import OptionError, PromptError
+from interp.model.inputs import probe_inputs
 from interp.model.sites import Site
 from interp.prompts import Prompts, bos_id, repeats
 from interp.table import HeadTable
@@ -74,7 +75,14 @@ def score(
     if metrics is None:
         bounds = [b for b in bounds if why_not(model, b) is None]
     tables = score_each(
-        model, bounds, prompts, null=null, seed=seed, batch_size=batch_size, engine=engine, progress=progress
+        model,
+        bounds,
+        prompts,
+        null=null,
+        seed=seed,
+        batch_size=batch_size,
+        engine=engine,
+        progress=progress,
     )
     return HeadTable.concat([table for _, table in tables])
 
@@ -97,15 +105,10 @@ def why_not(model: Model, metric: Bound) -> str | None:
 
 def default_prompts(model: Model, seed: int) -> Prompts | Mapping[str, Tensor]:
     """Random tokens repeated twice; noise for models that read no tokens."""
-    if model.takes_text and model.kind != "encoder-decoder" or "input_ids" in _inputs(model):
-        return repeats(model, seed=seed)
-    return _inputs(model, seed)
-
-
-def _inputs(model: Model, seed: int = 0) -> dict[str, Tensor]:
-    from interp.model.inputs import probe_inputs
-
-    return probe_inputs(model.module, seed)
+    inputs = probe_inputs(model.module, seed)
+    return (
+        repeats(model, seed=seed) if set(inputs) <= {"input_ids", "decoder_input_ids"} else inputs
+    )
 
 
 def score_each(
@@ -119,7 +122,7 @@ def score_each(
     engine: str = "auto",
     progress: Progress | None = None,
 ) -> Iterator[tuple[str, HeadTable]]:
-    """Like `score`, one table per metric, each as soon as it is there; patterns are run once for all."""
+    """Like `score`, one table per metric as soon as it is there; one run serves all patterns."""
     if null not in NULLS:
         raise OptionError(f"null={null!r} is not known; known: {', '.join(NULLS)}")
     for b in bounds:
@@ -130,10 +133,6 @@ def score_each(
     if len(set(labels)) < len(labels):
         raise OptionError(f"a metric is asked for twice: {', '.join(labels)}")
     tell = progress or (lambda what, done, total: None)
-    nulls = {b.label: b.analysis.default_null if null == "auto" else null for b in bounds}
-    for b in bounds:
-        if b.analysis.kind == "weights" and nulls[b.label] == "shuffled-tokens":
-            nulls[b.label] = "none"  # weights read no tokens
     random = _Lazy(lambda: random_init(model, seed))
     patterned = [b for b in bounds if b.analysis.kind != "weights"]
     if patterned:
@@ -143,23 +142,38 @@ def score_each(
             given.check(model)
         chosen = choose_engine(model, given, batch_size, engine)
         run = _Run(model, given, seed, batch_size, chosen, tell)
-        scores = run.of(model, given, patterned, "scoring")
-        beside: dict[str, dict[Site, _Scores]] = {}
-        for kind in ("shuffled-tokens", "random-init"):
-            mine = [b for b in patterned if nulls[b.label] == kind]
-            if mine:
-                beside |= run.null(kind, mine, random)
-        for b in patterned:
-            yield b.label, _table(model, b, scores[b.label], beside.get(b.label), nulls[b.label], run.about())
+        yield from _from_patterns(run, patterned, null, random)
     for b in bounds:
-        if b.analysis.kind != "weights":
-            continue
-        tell(b.label, 0, 1)
-        values = _exact(b.from_weights(model))
-        beside_weights = _exact(b.from_weights(random.get())) if nulls[b.label] == "random-init" else None
-        tell(b.label, 1, 1)
-        about = {"prompts": "none: weights only", "seed": seed, "engine": "weights"}
-        yield b.label, _table(model, b, values, beside_weights, nulls[b.label], about)
+        if b.analysis.kind == "weights":
+            yield b.label, _from_weights(model, b, null, seed, random, tell)
+
+
+def _from_patterns(
+    run: _Run, bounds: Sequence[Bound], null: Null, random: _Lazy
+) -> Iterator[tuple[str, HeadTable]]:
+    kinds = {b.label: b.analysis.default_null if null == "auto" else null for b in bounds}
+    scores = run.of(run.model, run.prompts, bounds, "scoring")
+    beside: dict[str, dict[Site, _Scores]] = {}
+    for kind in ("shuffled-tokens", "random-init"):
+        mine = [b for b in bounds if kinds[b.label] == kind]
+        if mine:
+            beside |= run.null(kind, mine, random)
+    about = run.about()
+    for b in bounds:
+        found = scores[b.label]
+        yield b.label, _table(run.model, b, found, beside.get(b.label), kinds[b.label], about)
+
+
+def _from_weights(
+    model: Model, metric: Bound, null: Null, seed: int, random: _Lazy, tell: Progress
+) -> HeadTable:
+    tell(metric.label, 0, 1)
+    kind = "random-init" if null in ("auto", "random-init") else "none"  # weights read no tokens
+    values = _exact(metric.from_weights(model))
+    beside = _exact(metric.from_weights(random.get())) if kind == "random-init" else None
+    tell(metric.label, 1, 1)
+    about = {"prompts": "none: weights only", "seed": seed, "engine": "weights"}
+    return _table(model, metric, values, beside, kind, about)
 
 
 class _Lazy:
@@ -182,8 +196,12 @@ class _Run:
     engine: str
     tell: Progress
 
-    def of(self, model: Model, prompts: Any, bounds: Sequence[Bound], what: str) -> dict[str, dict[Site, _Scores]]:
-        total = len(prompts) if isinstance(prompts, Prompts) else next(iter(prompts.values())).shape[0]
+    def of(
+        self, model: Model, prompts: Any, bounds: Sequence[Bound], what: str
+    ) -> dict[str, dict[Site, _Scores]]:
+        total = (
+            len(prompts) if isinstance(prompts, Prompts) else next(iter(prompts.values())).shape[0]
+        )
         done = 0
         self.tell(what, 0, total)
 
@@ -199,24 +217,41 @@ class _Run:
             p.bound.label: {site: _summary(p.of(site)) for site in p.values} for p in per_prompt
         }
 
-    def null(self, kind: str, bounds: Sequence[Bound], random: _Lazy) -> dict[str, dict[Site, _Scores]]:
+    def null(
+        self, kind: str, bounds: Sequence[Bound], random: _Lazy
+    ) -> dict[str, dict[Site, _Scores]]:
         if kind == "random-init":
             found = self.of(random.get(), self.prompts, bounds, "null: random weights")
             by_name = {s.name: s for s in self.model.sites}
-            return {label: {by_name[s.name]: v for s, v in sites.items()} for label, sites in found.items()}
+            return {
+                label: {by_name[s.name]: v for s, v in sites.items()}
+                for label, sites in found.items()
+            }
         if not isinstance(self.prompts, Prompts):
-            raise PromptError(f"{self.model.name} reads no tokens, so there are none to shuffle; use null='random-init'")
+            raise PromptError(
+                f"{self.model.name} reads no tokens, so there are none to shuffle; "
+                "use null='random-init'"
+            )
         first = bos_id(self.model)
         keep = first is not None and all(p[0] == first for p in self.prompts.ids)
-        return self.of(self.model, self.prompts.shuffled(self.seed, keep), bounds, "null: shuffled tokens")
+        return self.of(
+            self.model, self.prompts.shuffled(self.seed, keep), bounds, "null: shuffled tokens"
+        )
 
     def about(self) -> dict[str, Any]:
         if isinstance(self.prompts, Prompts):
             longest = max(map(len, self.prompts.ids))
-            what = {"prompts": self.prompts.design, "prompts_hash": self.prompts.hash, "longest": longest}
+            what = {
+                "prompts": self.prompts.design,
+                "prompts_hash": self.prompts.hash,
+                "longest": longest,
+            }
             what["n_prompts"] = len(self.prompts)
         else:
-            what = {"prompts": f"given {', '.join(sorted(self.prompts))}", "prompts_hash": _tensor_hash(self.prompts)}
+            what = {
+                "prompts": f"given {', '.join(sorted(self.prompts))}",
+                "prompts_hash": _tensor_hash(self.prompts),
+            }
         return what | {"seed": self.seed, "engine": self.engine}
 
 
@@ -230,7 +265,9 @@ def _tensor_hash(inputs: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def choose_engine(model: Model, prompts: Prompts | Mapping[str, Tensor], batch_size: int, engine: str) -> str:
+def choose_engine(
+    model: Model, prompts: Prompts | Mapping[str, Tensor], batch_size: int, engine: str
+) -> str:
     """The engine asked for; for "auto", streamed once a layer's patterns would pass 256 MiB."""
     if engine != "auto":
         return engine
@@ -263,7 +300,7 @@ def _exact(values: Mapping[Site, Tensor]) -> dict[Site, _Scores]:
 
 
 def random_init(model: Model, seed: int) -> Model:
-    """The same architecture with fresh random weights, drawn without touching the global generator."""
+    """The same architecture with fresh random weights; the global generator stays as it was."""
     import copy
 
     from interp.model.probe import probe
@@ -291,12 +328,18 @@ def _table(
         beside = by_name.get(site.name)
         records.append(
             {
-                "model": model.name, "stack": site.stack, "layer": site.layer, "metric": metric.label,
-                "score": s.score, "sem": s.sem, "n": s.n,
+                "model": model.name,
+                "stack": site.stack,
+                "layer": site.layer,
+                "metric": metric.label,
+                "score": s.score,
+                "sem": s.sem,
+                "n": s.n,
                 "null": None if beside is None else beside.score,
                 "null_sem": None if beside is None else beside.sem,
-                "unit": metric.analysis.unit, "n_kv_heads": site.n_kv_heads,
-            }  # fmt: skip
+                "unit": metric.analysis.unit,
+                "n_kv_heads": site.n_kv_heads,
+            }
         )
     provenance = {
         "model_id": model.name,
@@ -313,6 +356,6 @@ def _table(
             "transformers": transformers.__version__,
             "python": platform.python_version(),
         },
-        "made_by": f"interp.score, {metric.analysis.kind} {metric.analysis.name}: {metric.analysis.doc.partition(chr(10))[0]}",
+        "made_by": f"interp.score: {metric.analysis!r}",
     } | dict(about)
     return HeadTable.from_records(records, {(model.name, metric.label): provenance})

@@ -69,7 +69,11 @@ def test_worked_example(name: str) -> None:
     importlib.import_module(file)
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
     test = doctest.DocTestParser().get_doctest(
-        catalogue()[name].doc, vars(sys.modules[file]) | {"picture": picture, name: analysis(name)}, name, None, 0
+        catalogue()[name].doc,
+        vars(sys.modules[file]) | {"picture": picture, name: analysis(name)},
+        name,
+        None,
+        0,
     )
     if catalogue()[name].kind == "detector":
         assert test.examples, f"{name} shows no worked example"
@@ -103,7 +107,9 @@ def test_prompts_score_in_a_batch_as_they_do_alone(name, model, prompts) -> None
     together = reduce_patterns(model, prompts, [bound], batch_size=4)[0]
     alone = reduce_patterns(model, prompts, [bound], batch_size=1)[0]
     for site in model.sites:
-        torch.testing.assert_close(together.of(site), alone.of(site), rtol=0, atol=2e-6, equal_nan=True)
+        torch.testing.assert_close(
+            together.of(site), alone.of(site), rtol=0, atol=2e-6, equal_nan=True
+        )
 
 
 @pytest.mark.parametrize("name", PATTERNED)
@@ -139,9 +145,13 @@ def test_no_option_is_dropped(name, option, model, prompts) -> None:
 def ideal(name: str, tokens: list[int]) -> torch.Tensor:
     """The pattern of a head that attends to its targets evenly, and to itself where it has none."""
     at = torch.arange(len(tokens))
-    target = torch.as_tensor(analysis(name).predicate(at[:, None], at[None, :], torch.tensor(tokens)))
+    target = torch.as_tensor(
+        analysis(name).predicate(at[:, None], at[None, :], torch.tensor(tokens))
+    )
     target = target.expand(len(tokens), len(tokens)) & (at[None, :] <= at[:, None])
-    pattern = torch.where(target.any(1, keepdim=True), target.double(), torch.eye(len(tokens)).double())
+    pattern = torch.where(
+        target.any(1, keepdim=True), target.double(), torch.eye(len(tokens)).double()
+    )
     return pattern / pattern.sum(1, keepdim=True)
 
 
@@ -149,7 +159,9 @@ def ideal(name: str, tokens: list[int]) -> torch.Tensor:
 def test_an_ideal_head_scores_one_and_looks_only_back(name, model) -> None:
     tokens = [3, 7, 5, 9, 3, 7, 5, 9, 3, 7]
     at = torch.arange(len(tokens))
-    target = torch.as_tensor(analysis(name).predicate(at[:, None], at[None, :], torch.tensor(tokens)))
+    target = torch.as_tensor(
+        analysis(name).predicate(at[:, None], at[None, :], torch.tensor(tokens))
+    )
     assert not (target.expand(10, 10) & (at[None, :] > at[:, None])).any()
     assert target.any()
     pattern = ideal(name, tokens)[None, None]
@@ -182,7 +194,9 @@ def test_uniform_attention_scores_the_share_of_keys_that_are_targets(name, model
         )
         if hits:
             shares.append(hits / (query + 1))
-    assert score_of(name, pattern, tokens, model) == pytest.approx(math.fsum(shares) / len(shares), abs=1e-12)
+    assert score_of(name, pattern, tokens, model) == pytest.approx(
+        math.fsum(shares) / len(shares), abs=1e-12
+    )
 
 
 def test_the_rooms_are_what_the_catalogue_lists() -> None:
