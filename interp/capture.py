@@ -341,9 +341,10 @@ def capture(
         if edits:
             contexts.enter_context(model.edited(*edits))
         active = model.active_edits
+        inputs = model.inputs(prompts)  # before the visit: it may try the model on padding
         contexts.enter_context(recorder.hooks())
         contexts.enter_context(model.visited(recorder.visit))
-        logits = model.run(prompts)
+        logits = model.run(inputs)
     if bool(torch.isnan(logits).any()):
         raise NonFiniteError(
             f"{model.name}: NaN in the output, though every attention output is finite: it comes from "

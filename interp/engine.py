@@ -141,8 +141,9 @@ def reduce_patterns(
                     _mean_over_rows(p.bound, statistics, real, size)
                 )
 
+        inputs = model.inputs(batch)  # before the visit: it may try the model on padding
         with torch.no_grad(), model.visited(visit):
-            model.run(batch)
+            model.run(inputs)
         advance(size)
     return found
 
