@@ -28,6 +28,26 @@ T = TypeVar("T")
 SPARSE = 1 / 32
 
 
+class Shared:
+    """What is made once and used by many blocks: for a call, or for the heads of a query block."""
+
+    def __init__(self) -> None:
+        self.call: dict[str, Tensor] = {}
+        self.query_block: dict[str, Tensor] = {}
+
+    def per_call(self, name: str, make: Callable[[], Tensor]) -> Tensor:
+        """A tensor along the whole key axis."""
+        if name not in self.call:
+            self.call[name] = make()
+        return self.call[name]
+
+    def per_query_block(self, name: str, make: Callable[[], Tensor]) -> Tensor:
+        """A tile that is the same for every head."""
+        if name not in self.query_block:
+            self.query_block[name] = make()
+        return self.query_block[name]
+
+
 @dataclass(eq=False)
 class Block:
     """The pattern of one part of an attention call.
@@ -41,7 +61,8 @@ class Block:
     weight: Tensor
     size: Tensor
     values: Tensor
-    shared: dict[str, Tensor]
+    scratch: Tensor
+    shared: Shared
     below_peak: Tensor | None = None
     peak: Tensor | None = None
     log_total: Tensor | None = None
@@ -54,16 +75,14 @@ class Block:
         rows = self.weight.view(len(self.values), -1, key)
         return torch.bmm(rows, self.values).view(batch, head, query, -1)
 
+    def sum_of_products(self, factor: Tensor) -> Tensor:
+        """sum_key |P| factor, pairwise, in memory that is already there."""
+        return torch.mul(self.size, factor, out=self.scratch).sum(-1)
+
     @cached_property
     def received(self) -> Tensor:
         """Column sums over this block's queries."""
         return self.size.sum(-2)
-
-    def across_heads(self, name: str, make: Callable[[], Tensor]) -> Tensor:
-        """A tile that is the same for every head, made once per query block."""
-        if name not in self.shared:
-            self.shared[name] = make()
-        return self.shared[name]
 
 
 def start(reduction: Reduction, attention: Attention) -> Value:
@@ -102,7 +121,7 @@ def add(reduction: Reduction, block: Block, found: Value) -> None:
     at = (batch, heads, queries)
     match reduction, found:
         case ask.Largest(), Chosen():
-            weight, key = largest(block.weight)
+            weight, key = largest_of(block)
             found.weight[at] = weight
             found.key[at] = key + keys.start * (key >= 0)
         case ask.Moments(), ScoreMoments():
@@ -124,8 +143,11 @@ def add(reduction: Reduction, block: Block, found: Value) -> None:
         case ask.SegmentToSegment(), torch.Tensor():
             labels = _rows_of(reduction.query_labels, batch)[:, queries]
             rows = one_hot(labels, reduction.n_query, block.size.dtype)[:, None]
-            labels = _rows_of(reduction.key_labels, batch)[:, keys]
-            columns = one_hot(labels, reduction.n_key, block.size.dtype)[:, None]
+            held = block.shared.per_call(
+                reduction.name,
+                lambda: one_hot(reduction.key_labels, reduction.n_key, block.size.dtype),
+            )
+            columns = _rows_of(held, batch)[:, None, keys]
             found[batch, heads] += rows.mT @ (block.size @ columns)
         case _, torch.Tensor():
             found[at] = row_statistic(reduction, block)
@@ -148,13 +170,18 @@ def row_statistic(reduction: Reduction, block: Block) -> Tensor:  # noqa: PLR091
         case ask.Mass():
             return mass(reduction, block)
         case ask.KeySetMass():
-            held = key_set(attention, reduction.keys)[batch, None, keys, None]
-            return (block.size @ held.to(block.size.dtype))[..., 0]
+            held = block.shared.per_call(
+                reduction.name, lambda: key_set(attention, reduction.keys).to(block.size.dtype)
+            )
+            return (block.size @ held[batch, None, keys, None])[..., 0]
         case ask.SegmentMass():
-            labels = _rows_of(reduction.labels, batch)[:, keys]
-            return block.size @ one_hot(labels, reduction.n, block.size.dtype)[:, None]
+            held = block.shared.per_call(
+                reduction.name,
+                lambda: one_hot(reduction.labels, reduction.n, block.size.dtype),
+            )
+            return block.size @ _rows_of(held, batch)[:, None, keys]
         case ask.Distance():
-            return (block.size * distances(block)).sum(-1)
+            return block.sum_of_products(distances(block))
         case ask.ResultNorm():
             w_o = None if reduction.w_o is None else reduction.w_o[heads]
             return result_norm(block.result, w_o)
@@ -164,25 +191,50 @@ def row_statistic(reduction: Reduction, block: Block) -> Tensor:  # noqa: PLR091
     raise AssertionError(f"{type(reduction).__name__} is no row statistic of a block")
 
 
+def largest_of(block: Block) -> Chosen:
+    """The largest weight; a softmax's is where the score is at its peak, found without a search."""
+    if block.below_peak is None:
+        return largest(block.weight)
+    width = block.size.shape[-1]
+    # Numbers that fall along the keys: their largest at a peak is the first peak. (A search that
+    # also returns indices takes 8 times as long as one for the value.)
+    falling = torch.arange(width, 0, -1, device=block.size.device, dtype=block.size.dtype)
+    at_peak = torch.eq(block.below_peak, 0, out=block.scratch)
+    key = width - at_peak.mul_(falling).amax(-1).long()
+    weight = block.weight.gather(-1, key[..., None])[..., 0]
+    return Chosen(weight, key.masked_fill(weight == 0, -1))
+
+
+def moments(score: Tensor, mark: float) -> ScoreMoments:
+    """The definition's, with fewer passes; scores at the mark are hidden keys."""
+    hidden = score <= mark
+    count = (score.shape[-1] - hidden.sum(-1)).clamp(min=1)
+    mean = score.masked_fill(hidden, 0).sum(-1) / count
+    apart = (score - mean[..., None]).masked_fill_(hidden, 0)
+    top = score.amax(-1)
+    top = top.masked_fill(top <= mark, -torch.inf)
+    return ScoreMoments(mean, apart.square_().sum(-1) / count, top)
+
+
 def entropy(block: Block) -> Tensor:
     """-sum |P| ln |P|; for a softmax ln P is at hand, so no logarithm per entry is taken."""
     if block.below_peak is None or block.log_total is None:
         return reference_entropy(block.size)
     total = block.size.sum(-1) if block.attention.sinks is not None else 1
     # log_total is set to 0 for empty rows by the caller, whose weights are all 0.
-    return total * block.log_total - torch.linalg.vecdot(block.size, block.below_peak)
+    return total * block.log_total - block.sum_of_products(block.below_peak)
 
 
 def mass(reduction: ask.Mass, block: Block) -> Tensor:
     """sum |P| where the predicate holds: by index where that is rarely, as a product elsewhere."""
     size = block.size
-    target = block.across_heads(
+    target = block.shared.per_query_block(
         f"target {reduction.name}",
         lambda: target_tile(block.attention, reduction, block.part),
     )
     count = int(target.count_nonzero())
     if count > SPARSE * target.numel():
-        return (size * target[:, None]).sum(-1)
+        return block.sum_of_products(target[:, None])
     total = size.new_zeros(size.shape[:-1])
     row, query, key = target.nonzero().unbind(-1)
     if len(target) == 1:
@@ -194,7 +246,7 @@ def mass(reduction: ask.Mass, block: Block) -> Tensor:
 def distances(block: Block) -> Tensor:
     """|query - key| over the block."""
     queries, keys = block.part.queries, block.part.keys
-    return block.across_heads(
+    return block.shared.per_query_block(
         "distance",
         lambda: (
             (query_positions(block.attention, queries) - key_positions(block.attention, keys))

@@ -95,22 +95,26 @@ def check_lse(attention: Attention, lse: PerQuery) -> None:
 
 
 def grid(
-    attention: Attention, queries: Int[Tensor, " m"], keys: Int[Tensor, " n"], lse: PerQuery | None
+    attention: Attention,
+    queries: Int[Tensor, " m"] | slice,
+    keys: Int[Tensor, " n"],
+    lse: PerQuery | None,
 ) -> Float[Tensor, "batch head m n"]:
     """The pattern at chosen queries and keys."""
     size = attention.shape
     dtype, device = attention.work_dtype, attention.q.device
+    at_query = _positions(queries, size.query, device)
     q = attention.q[:, :, queries].to(dtype) * attention.scale
-    q = q.reshape(size.batch, size.kv_head, size.group * len(queries), size.d)
+    q = q.reshape(size.batch, size.kv_head, size.group * len(at_query), size.d)
     product = q @ attention.k[:, :, keys].to(dtype).mT
     at = At(
         torch.arange(size.batch, device=device)[:, None, None, None],
         torch.arange(size.head, device=device)[:, None, None],
-        queries[:, None],
+        at_query[:, None],
         keys,
     )
     row = None if lse is None else lse[:, :, queries, None]
-    product = product.reshape(size.batch, size.head, len(queries), len(keys))
+    product = product.reshape(size.batch, size.head, len(at_query), len(keys))
     return weights(attention, product, row, at)
 
 
@@ -123,9 +127,9 @@ def diagonal(attention: Attention, offset: int, lse: PerQuery | None) -> PerQuer
     step = max(1, CHUNK // max(1, size.batch * size.head * size.d))
     for low in range(first, last, step):
         rows = slice(low, min(last, low + step))
-        q = attention.q[:, :, rows].to(dtype) * attention.scale
+        q = attention.q[:, :, rows].to(dtype).unflatten(1, (size.kv_head, -1))
         k = attention.k[:, :, low + shift : rows.stop + shift].to(dtype)
-        product = (q.unflatten(1, (size.kv_head, -1)) * k[:, :, None]).sum(-1).flatten(1, 2)
+        product = attention.scale * (q * k[:, :, None]).sum(-1).flatten(1, 2)
         query = torch.arange(low, rows.stop, device=q.device)
         at = At(
             torch.arange(size.batch, device=q.device)[:, None, None],
@@ -164,7 +168,7 @@ def key_set_mass(attention: Attention, keys: tuple[int, ...], lse: PerQuery | No
     found = torch.zeros(shape, dtype=attention.work_dtype, device=device)
     step = max(1, CHUNK // max(1, size.batch * size.head * (len(either) + size.d)))
     for low in range(0, size.query, step):
-        rows = torch.arange(low, min(size.query, low + step), device=device)
+        rows = slice(low, min(size.query, low + step))
         weight = grid(attention, rows, either, lse).abs()
         found[:, :, rows] = (weight * held[:, None, None, either]).sum(-1)
     return found
@@ -181,6 +185,10 @@ def targets(attention: Attention, asked: ask.Targets) -> Int[Tensor, "batch head
             held = target_tile(attention, asked, part)[:, None]
             found[row : row + 1, :, queries] = (held & visible(attention, part)).sum(-1)
     return found
+
+
+def _positions(part: Tensor | slice, size: int, device: torch.device) -> Int[Tensor, " n"]:
+    return torch.arange(size, device=device)[part] if isinstance(part, slice) else part
 
 
 def _index(attention: Attention, positions: tuple[int, ...]) -> Int[Tensor, " n"]:

@@ -13,12 +13,20 @@ from typing import TYPE_CHECKING
 import torch
 
 from interp_kernels import stock
-from interp_kernels.blockwise import Block, add, finish, start
+from interp_kernels.blockwise import Block, Shared, add, finish, moments, start
 from interp_kernels.cheap import from_lse, pair_mass
 from interp_kernels.errors import TooLittleMemory
 from interp_kernels.masks import Part, key_range, mask_scores_
-from interp_kernels.reductions import LogSumExp, Mass, Moments, Output, Reduction, ResultNorm
-from interp_kernels.reference import moments, result_norm
+from interp_kernels.reductions import (
+    KeySetMass,
+    LogSumExp,
+    Mass,
+    Moments,
+    Output,
+    Reduction,
+    ResultNorm,
+)
+from interp_kernels.reference import result_norm
 from interp_kernels.targets import target_pairs
 
 if TYPE_CHECKING:
@@ -33,6 +41,8 @@ SCORES = 1 << 18
 FEWEST, MOST = 64, 256
 # Pairs per query up to which looking masses up beats forming the pattern (measured break-even ~50).
 SPARSE_PAIRS = 16
+# Keys of a set up to which it is looked up although the pattern is formed for other reasons.
+MANY_KEYS = 64
 
 
 def missing() -> str | None:
@@ -49,7 +59,7 @@ def workspace(shape: AttentionShape, reductions: Sequence[Reduction], block: int
     """Scores, weights and tiles of a block; keys and values in the work dtype; sums in float64."""
     rows = min(shape.query, block or block_size(shape))
     heads = shape.group * heads_at_once(shape, rows)
-    tiles = 3 * heads * rows * shape.key + 3 * rows * shape.key
+    tiles = 4 * heads * rows * shape.key + 3 * rows * shape.key
     copies = shape.batch * shape.kv_head * shape.key * (shape.d + shape.d_v)
     sums = sum(prod(r.output_shape(shape)) for r in reductions if r.needs == "column")
     return (tiles + copies) * shape.work_itemsize + 8 * sums
@@ -70,9 +80,7 @@ def heads_at_once(shape: AttentionShape, rows: int) -> int:
 def run(request: Request) -> dict[str, Value]:
     """Single weights from the log-sum-exp, the rest in one pass over blocks of the pattern."""
     attention = request.attention
-    light = [r for r in request.reductions if isinstance(r, Output | LogSumExp | ResultNorm)]
-    looked_up = [r for r in request.reductions if r.needs == "lse"]
-    heavy = [r for r in request.reductions if r not in light and r not in looked_up]
+    light, looked_up, heavy = sort_by_cost(request.reductions)
     output, lse = request.output, request.lse
     # The kernel PyTorch ships is the fastest source of the log-sum-exp when no pattern is formed;
     # a norm taken of an output rounded to 16 bits would be worse than our own.
@@ -114,6 +122,19 @@ def run(request: Request) -> dict[str, Value]:
     return found
 
 
+def sort_by_cost(
+    reductions: Sequence[Reduction],
+) -> tuple[list[Reduction], list[Reduction], list[Reduction]]:
+    """What comes with the output, what single weights answer, what needs the pattern formed."""
+    light: list[Reduction] = [
+        r for r in reductions if isinstance(r, Output | LogSumExp | ResultNorm)
+    ]
+    heavy = [r for r in reductions if r.needs != "lse" and r not in light]
+    if heavy:  # a large key set costs less beside a pattern that is formed anyway
+        heavy += [r for r in reductions if isinstance(r, KeySetMass) and len(r.keys) > MANY_KEYS]
+    return light, [r for r in reductions if r not in light and r not in heavy], heavy
+
+
 def sparse_targets(
     attention: Attention, reductions: Sequence[Reduction]
 ) -> dict[str, Int[Tensor, "pair 3"]] | None:
@@ -144,7 +165,8 @@ def in_blocks(request: Request, reductions: Sequence[Reduction]) -> dict[str, Va
     k = attention.k.to(attention.work_dtype).flatten(0, 1).contiguous()
     v = attention.v.to(attention.work_dtype).flatten(0, 1).contiguous()
     most = shape.group * heads * rows * shape.key
-    buffers = [k.new_empty(most) for _ in range(3 if attention.activation == "signed" else 2)]
+    buffers = [k.new_empty(most) for _ in range(4 if attention.activation == "signed" else 3)]
+    shared = Shared()
     wants_moments = any(isinstance(r, Moments) for r in reductions)
     for batch, kv_chunks in chunks(shape, heads):
         for first in range(0, shape.query, rows):
@@ -152,7 +174,7 @@ def in_blocks(request: Request, reductions: Sequence[Reduction]) -> dict[str, Va
             keys = key_range(attention, queries)
             if keys.start == keys.stop:
                 continue
-            shared: dict[str, Tensor] = {}
+            shared.query_block.clear()
             for kv in kv_chunks:
                 heads_of = slice(kv.start * shape.group, kv.stop * shape.group)
                 part = Part(batch, heads_of, queries, keys)
@@ -161,8 +183,7 @@ def in_blocks(request: Request, reductions: Sequence[Reduction]) -> dict[str, Va
                     (batch.stop - 1) * shape.kv_head + kv.stop,
                 )
                 score = scores(attention, part, k[flat, keys], buffers[0])
-                seen = score > hidden_mark(score) if wants_moments else None
-                raw = None if seen is None else moments(score, seen)
+                raw = moments(score, hidden_mark(score)) if wants_moments else None
                 block = weigh(
                     attention, part, score, buffers=buffers[1:], values=v[flat, keys], shared=shared
                 )
@@ -224,20 +245,20 @@ def weigh(
     *,
     buffers: Sequence[Tensor],
     values: Tensor,
-    shared: dict[str, Tensor],
+    shared: Shared,
 ) -> Block:
     """The weights of one part; its scores are used up."""
-    weight = buffers[0][: score.numel()].view(score.shape)
+    weight, scratch, *spare = (b[: score.numel()].view(score.shape) for b in buffers)
     if not attention.normalised:
         if attention.activation == "sigmoid":
             torch.sigmoid(score, out=weight)
         else:
             torch.clamp(score, min=0, out=weight)
-        return Block(attention, part, weight, weight, values, shared)
+        return Block(attention, part, weight, weight, values, scratch, shared)
     mark = hidden_mark(score)
     sign = None
     if attention.activation == "signed":
-        sign = torch.sign(score, out=buffers[1][: score.numel()].view(score.shape))
+        sign = torch.sign(score, out=spare[0])
         score.copy_(torch.where(score > mark, score.abs(), mark))
     peak = score.amax(-1)
     empty = peak <= mark
@@ -256,4 +277,4 @@ def weigh(
         log_total = log_total.masked_fill(empty, 0)
         peak = torch.where(empty, of_empty, peak)
     signed = weight if sign is None else sign.mul_(weight)
-    return Block(attention, part, signed, weight, values, shared, below, peak, log_total)
+    return Block(attention, part, signed, weight, values, scratch, shared, below, peak, log_total)

@@ -121,9 +121,9 @@ class Attention:
         if self.tokens is not None:
             checks.check_tokens(self.tokens, (batch, key), self.q.device)
         derive("start", checks.checked_starts(self.start, self.key_padding, batch, key))
-        checks.check_finite(self.q, self.k, self.v)
+        bound = checks.check_finite(self.q, self.k, self.v)
         if self.softcap is None:
-            checks.check_score_range(self.q, self.k, self.scale)
+            checks.check_score_range(self.q, self.k, self.scale, bound)
 
     @property
     def shape(self) -> AttentionShape:

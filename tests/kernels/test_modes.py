@@ -87,6 +87,13 @@ def test_looking_up_equals_forming_the_pattern(calls, conforms, mask, activation
         conforms(call, CHEAP, mode="observer", lse=lse)
 
 
+@pytest.mark.parametrize("beside", [[], [Entropy()]])
+@pytest.mark.parametrize("count", [1, 64, 65, 80])
+def test_key_sets_of_any_size(calls, conforms, count, beside):
+    call = calls.make(sizes=(80, 80), start=(0, 30))
+    conforms(call, [KeySetMass("set", tuple(range(count))), *beside])
+
+
 def test_cheap_reductions_form_no_pattern(calls, monkeypatch):
     """Neither does a predicate that rarely holds."""
 
