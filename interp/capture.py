@@ -350,6 +350,13 @@ def capture(
             f"{model.name}: NaN in the output, though every attention output is finite: it comes from "
             f"the last MLP, norm or head; the activations overflow in {model.dtype} or the weights are damaged"
         )
+    for site in request.sites:
+        for name in request.names:
+            if (name, site.stack, site.layer) not in recorder.values:
+                raise UnreadableAttention(
+                    f"{site.name} (module {site.module}) did not run on these inputs, so it has no "
+                    f"{name}; name the stack or the layers that did"
+                )
     return ActivationCache(logits, recorder.values, request.heads, active)
 
 

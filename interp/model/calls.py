@@ -41,6 +41,7 @@ class Call:
     z: Float[Tensor, "batch head query_pos d_v"]
     # Tokens of each prompt that came before the first query; None outside generation with a cache.
     before: Int[Tensor, "batch"] | None = None
+    watched: bool = False  # seen by watching the code rather than through the interface
 
     def scores(self, rows: Rows = ALL) -> Float[Tensor, "batch head row key_pos"]:
         """Logits that enter the softmax; hidden keys hold a large negative number."""

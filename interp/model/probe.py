@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -56,7 +57,10 @@ def _attention_modules(module: nn.Module) -> list[str]:
     """Modules that call themselves attention and hold a matrix: candidates that no tap has seen."""
     found = []
     for name, m in module.named_modules():
-        if "attention" in type(m).__name__.lower() or "attn" in type(m).__name__.lower():
+        # by class or by place: Qwen3-Next's GatedDeltaNet sits at `linear_attn`
+        named = re.search("attention|attn", type(m).__name__.lower())
+        named = named or re.search("(attention|attn)$", name)
+        if named and any(p.dim() >= 2 for p in m.parameters()):
             found.append(name)
     return [n for n in found if not any(o != n and n.startswith(f"{o}.") for o in found)]
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from interp.model.calls import Call, ComputedCall
+from interp.model.calls import Call
 from interp.model.tap import tapped
 
 
@@ -43,7 +43,7 @@ class Site:
     n_kv_heads: int
     d_head: int
     d_v: int
-    watched: bool  # read by watching the softmax rather than through the interface
+    watched: bool  # read by watching the code rather than through the interface
     has_qk: bool
     causal: bool
     projection: str | None = None
@@ -144,7 +144,7 @@ def find_sites(model: nn.Module, events: list[Event], target_length: int | None)
                 n_kv_heads=call.v.shape[1],
                 d_head=call.z.shape[-1] if call.q is None else call.q.shape[-1],
                 d_v=call.z.shape[-1],
-                watched=not isinstance(call, ComputedCall),
+                watched=call.watched,
                 has_qk=call.q is not None and call.k is not None,
                 causal=_is_causal(call),
                 projection=projection,

@@ -102,6 +102,10 @@ class _Watch(TorchFunctionMode):
             return self._fused(module, args, kwargs, out)
         return out
 
+    def _seen(self, module: nn.Module, call: Call) -> None:
+        call.watched = True
+        self.show(module, call)
+
     def _softmax(self, module: nn.Module, batch: int, args, kwargs, out: Tensor) -> None:
         seen = self.products.pop(module, None)
         scores = args[0] if args else kwargs["input"]
@@ -118,7 +122,7 @@ class _Watch(TorchFunctionMode):
         read = _read_einsum if product.letters is not None else _read_matmul
         call, back = read(attention, product)
         z = call.z
-        self.show(module, call)
+        self._seen(module, call)
         return product.out if call.z is z else back(call.z).to(product.out.dtype)
 
     def _fused(self, module: nn.Module, args, kwargs, out: Tensor) -> Tensor:
@@ -134,7 +138,7 @@ class _Watch(TorchFunctionMode):
             mask=given.get("attn_mask"),
             causal=bool(given.get("is_causal", False)),
         )  # fmt: skip
-        self.show(module, call)
+        self._seen(module, call)
         return call.z.to(out.dtype)
 
 
