@@ -1,0 +1,185 @@
+"""Generation with a cache: what every step sees is a row of the full forward."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import interp
+import zoo
+from interp.errors import OptionError, PromptError
+from interp.prompts import Prompts
+
+NEW = 5
+NAMES = ("gpt2", "llama", "mistral_sliding", "gpt_oss", "gemma3", "jamba", "bloom", "falcon")
+SEQ2SEQ = ("t5", "bart", "whisper")
+PROMPT = (9, 33, 21, 40, 11, 52, 17)
+
+
+def untouched(model: interp.Model, inputs: dict[str, Tensor], new: int = NEW) -> Tensor:
+    module: Any = model.module
+    pad = getattr(model.config, "pad_token_id", None) or 0
+    return module.generate(**inputs, max_new_tokens=new, do_sample=False, pad_token_id=pad)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_step_is_a_row_of_the_full_forward(loaded, name):
+    model = loaded(name)
+    ids = torch.tensor([PROMPT])
+    out = model.generate(ids, NEW, names=["pattern", "z"])
+    assert torch.equal(out.ids, untouched(model, {"input_ids": ids}))
+    new = out.ids.shape[1] - len(PROMPT)
+    assert len(out.steps) == new >= 3
+    full = model.capture(out.ids, ["pattern", "z"])
+    assert set(out.steps[0].by_site("pattern")) == set(full.by_site("pattern"))
+    narrow = 0
+    for step, cache in enumerate(out.steps):
+        rows = slice(0, len(PROMPT)) if step == 0 else slice(len(PROMPT) + step - 1, None)
+        last = len(PROMPT) + step
+        for site in model.sites:
+            got = cache["pattern", site.layer]
+            want = full["pattern", site.layer][:, :, rows, :last][:, :, : got.shape[2]]
+            kept = got.shape[-1]  # a sliding cache holds the last keys only; the others had nothing
+            narrow += kept < last
+            torch.testing.assert_close(got, want[..., last - kept :], atol=2e-5, rtol=0)
+            assert not want[..., : last - kept].any()
+            z = full["z", site.layer][:, :, rows][:, :, : got.shape[2]]
+            torch.testing.assert_close(cache["z", site.layer], z, atol=2e-5, rtol=1e-4)
+    # Documented: the key axis of a sliding cache counts what the cache holds, not text positions.
+    assert bool(narrow) == (name in ("mistral_sliding", "gpt_oss", "gemma3"))
+
+
+@pytest.mark.parametrize("name", SEQ2SEQ)
+def test_every_step_of_a_decoder_reads_the_encoder(loaded, name):
+    model = loaded(name)
+    given = zoo.FAMILIES[name].inputs()
+    inputs = {k: v[1:] for k, v in given.items() if not k.startswith("decoder")}
+    out = model.generate(inputs, NEW, names=["pattern"])
+    assert torch.equal(out.ids, untouched(model, inputs))
+    start = torch.full((1, 1), model.config.decoder_start_token_id)
+    ids = torch.cat([start, out.ids], 1) if name == "whisper" else out.ids  # it strips the start
+    assert len(out.steps) == ids.shape[1] - 1 >= 3
+    full = model.capture(inputs | {"decoder_input_ids": ids[:, :-1]}, ["pattern"])
+    assert {s for s, _ in out.steps[0].by_site("pattern")} == {"encoder", "decoder", "cross"}
+    assert {s for s, _ in out.steps[1].by_site("pattern")} == {"decoder", "cross"}
+    for step, cache in enumerate(out.steps):
+        for stack, layer in cache.by_site("pattern"):
+            got, want = cache["pattern", layer, stack], full["pattern", layer, stack]
+            if stack != "encoder":
+                want = want[:, :, step : step + 1]
+                want = want[..., : step + 1] if stack == "decoder" else want
+            torch.testing.assert_close(got, want, atol=2e-5, rtol=0)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "bloom", "opt"])
+def test_prompts_of_unequal_length_go_on_as_each_alone(loaded, name):
+    model = loaded(name)
+    prompts = [list(PROMPT), list(PROMPT[2:5])]
+    together = model.generate(prompts, NEW, names=["z"])
+    for row, prompt in enumerate(prompts):
+        alone = model.generate([prompt], NEW, names=["z"])
+        new = alone.ids.shape[1] - len(prompt)
+        got = together.ids[row, len(PROMPT) : len(PROMPT) + new]
+        assert got.tolist() == alone.ids[0, len(prompt) :].tolist()
+        for step in range(1, new):
+            z = together.steps[step]["z", 1][row]
+            torch.testing.assert_close(z, alone.steps[step]["z", 1][0], atol=2e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "mistral_sliding", "bloom"])
+def test_edits_act_at_every_step_and_positions_count_on(loaded, name):
+    model = loaded(name)
+    plain = model.generate([PROMPT], NEW, names=["z"])
+    edit = interp.zero("L1H2", positions=slice(len(PROMPT) + 1, None))
+    edited = model.generate([PROMPT], NEW, names=["z"], edits=[edit])
+    for step in range(len(edited.steps)):
+        z = edited.steps[step]["z", 1]
+        silent = not z[:, 2].any()
+        assert silent == (step >= 2), step
+        assert z[:, 1].any()
+    everywhere = model.generate([PROMPT], 3, names=["z"], edits=[interp.zero("L1H2")])
+    assert not any(s["z", 1][:, 2].any() for s in everywhere.steps)
+    one = model.generate([PROMPT], NEW, names=["z"], edits=[interp.zero("L1H2", positions=[8])])
+    assert [bool(s["z", 1][:, 2].any()) for s in one.steps][:4] == [True, True, False, True]
+    assert edited.steps[0].edits == (edit.name,)
+    torch.testing.assert_close(plain.steps[0]["z", 1], edited.steps[0]["z", 1])
+
+
+def test_positions_skip_left_padding_while_generating(loaded):
+    """Prompts of 7 and 3 tokens: position 4 is the second one's second new token."""
+    model = loaded("llama")
+    prompts = Prompts((PROMPT, PROMPT[:3]))
+    edit = interp.zero("L1H2", positions=[4])
+    out = model.generate(prompts, 4, names=["z"], edits=[edit])
+    zeroed = [~s["z", 1][:, 2].any(-1) for s in out.steps]
+    assert zeroed[0][0].tolist() == [False] * 4 + [True] + [False] * 2
+    assert not zeroed[0][1, 4:].any()  # its tokens 0 to 2 stand in columns 4 to 6
+    assert [z.flatten().tolist() for z in zeroed[1:]] == [
+        [False, False],
+        [False, True],
+        [False] * 2,
+    ]
+
+
+@pytest.mark.parametrize("name", ["t5", "bart"])
+def test_padding_of_the_source_enters_no_mean_while_generating(loaded, name):
+    """generate runs the encoder by itself, without the model's own forward and its mask."""
+    model, seen = loaded(name), []
+    inputs = {
+        k: v for k, v in zoo.FAMILIES[name].inputs("right").items() if not k.startswith("decoder")
+    }
+
+    def visit(site, call, real):
+        if site.stack == "encoder":
+            seen.append(real)
+
+    with model.visited(visit):
+        untouched(model, inputs)
+    assert len(seen) == sum(s.stack == "encoder" for s in model.sites)
+    assert all(torch.equal(real, inputs["attention_mask"].bool()) for real in seen)
+
+
+def test_the_callers_own_generate_is_edited(loaded):
+    model = loaded("llama")
+    ids = torch.tensor([PROMPT])
+    heads = [(1, h) for h in range(6)] + [(0, h) for h in range(6)]
+    plain = untouched(model, {"input_ids": ids}, 8)
+    with model.edited(interp.zero(heads)):
+        edited = untouched(model, {"input_ids": ids}, 8)
+    assert not torch.equal(plain, edited)
+    ours = model.generate(ids, 8, edits=[interp.zero(heads)])
+    assert torch.equal(ours.ids, edited)
+    assert torch.equal(untouched(model, {"input_ids": ids}, 8), plain)
+
+
+def test_a_static_caches_unfilled_slots_are_hidden(loaded):
+    model, steps = loaded("llama"), []
+    with model.visited(
+        lambda site, call, real: steps.append(call.pattern()) if site.layer == 0 else None
+    ):
+        module: Any = model.module
+        ids = module.generate(
+            torch.tensor([PROMPT]),
+            max_new_tokens=4,
+            do_sample=False,
+            cache_implementation="static",
+            disable_compile=True,
+        )
+    full = model.capture(ids, ["pattern"], layers=0)["pattern", 0]
+    for step, pattern in enumerate(steps[1:], start=1):
+        place = len(PROMPT) + step - 1
+        got, want = pattern[0, :, 0], full[0, :, place]
+        torch.testing.assert_close(got[:, : place + 1], want[:, : place + 1], atol=2e-5, rtol=0)
+        assert not got[:, place + 1 :].any()
+
+
+def test_refusals(loaded):
+    with pytest.raises(OptionError, match="bert.*no head to generate"):
+        loaded("bert").generate([PROMPT], 2)
+    with pytest.raises(OptionError, match="resid_pre are not kept"):
+        loaded("llama").generate([PROMPT], 2, names=["resid_pre"])
+    with pytest.raises(PromptError, match="no prompts"):
+        loaded("llama").generate([], 2)
