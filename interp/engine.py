@@ -14,14 +14,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 from interp_kernels import attention_statistics, reference
 from interp_kernels.problem import Attention
-from interp_kernels.reductions import Chosen, Distance, Mass, Reduction, Targets
+from interp_kernels.reductions import Chosen, Distance, Reduction
 from torch import Tensor
 
 from interp.analysis import Bound
 from interp.errors import OptionError
 from interp.model.calls import Call, ComputedCall, RecordedCall
+from interp.model.inputs import takes
 from interp.model.sites import Site
 from interp.prompts import Prompts
+from interp.targets import FoundTargets
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -92,8 +94,7 @@ def _statistics(
     call: Call, attention: Attention, asked: Sequence[Reduction], engine: str
 ) -> Mapping[str, Any]:
     if isinstance(call, RecordedCall):
-        seen = call.visible()
-        pattern = call.pattern() * seen
+        pattern = call.pattern() * call.visible()
         scores = call.scores()
         return {r.name: reference.evaluate(r, attention, pattern, scores) for r in asked}
     return attention_statistics(attention, asked, backend=ENGINES[engine])
@@ -106,13 +107,13 @@ def reduce_patterns(
     *,
     batch_size: int = 16,
     engine: str = "stored",
-    advance: Callable[[int], None] = lambda prompts: None,
+    advance: Callable[[], None] = lambda: None,
 ) -> list[PerPrompt]:
     """Values of every metric for every prompt and head, from one forward pass per batch.
 
     Args:
         engine: "stored" or "streamed"; obeyed, never swapped.
-        advance: told how many prompts were finished.
+        advance: called after each layer of each batch.
 
     Raises:
         OptionError: no such engine.
@@ -121,31 +122,62 @@ def reduce_patterns(
     if engine not in ENGINES:
         raise OptionError(f"engine {engine!r} is not known; known: {', '.join(ENGINES)}")
     found = [PerPrompt(bound) for bound in bounds]
-    batches = [prompts] if isinstance(prompts, Mapping) else list(prompts.batches(batch_size))
-    for batch in batches:
-        size = len(batch) if isinstance(batch, Prompts) else next(iter(batch.values())).shape[0]
-        tokens = _looked_at(batch, model) if isinstance(batch, Prompts) else None
-
-        def visit(
-            site: Site, call: Call, real: Tensor, size: int = size, tokens: Tensor | None = tokens
-        ) -> None:
-            model.require_finite(call, site)
-            mine = [p for p in found if applies(p.bound, site, model)]
-            asked = [r for p in mine for r in p.bound.reductions()]
-            if not asked:
-                return
-            attention = to_attention(call, real, tokens)
-            statistics = _statistics(call, attention, asked, engine)
-            for p in mine:
-                p.values.setdefault(site, []).append(
-                    _mean_over_rows(p.bound, statistics, real, size)
-                )
-
-        inputs = model.inputs(batch)  # before the visit: it may try the model on padding
-        with torch.no_grad(), model.visited(visit):
+    # scores need no logits, and those of a long prompt outweigh everything else
+    few: dict[str, Any] = {"logits_to_keep": 1} if "logits_to_keep" in takes(model.module) else {}
+    for batch in batches(prompts, batch_size):
+        reducer = _Reducer(model, found, batch, engine, advance)
+        inputs = model.inputs(batch) | few  # before the visit: it may try the model on padding
+        with torch.no_grad(), model.visited(reducer.visit):
             model.run(inputs)
-        advance(size)
     return found
+
+
+def batches(
+    prompts: Prompts | Mapping[str, Tensor], size: int
+) -> list[Prompts | Mapping[str, Tensor]]:
+    """Prompts in batches; given input tensors are one."""
+    return [prompts] if isinstance(prompts, Mapping) else list(prompts.batches(size))
+
+
+class _Reducer:
+    """Turns the attention calls of one batch into numbers, a layer at a time."""
+
+    def __init__(
+        self,
+        model: Model,
+        found: Sequence[PerPrompt],
+        batch: Prompts | Mapping[str, Tensor],
+        engine: str,
+        advance: Callable[[], None],
+    ):
+        self.model, self.found, self.engine, self.advance = model, found, engine, advance
+        self.targets = FoundTargets(streamed=engine == "streamed")
+        if isinstance(batch, Prompts):
+            self.size, self.tokens = len(batch), _looked_at(batch, model)
+        else:
+            self.size, self.tokens = next(iter(batch.values())).shape[0], None
+
+    def visit(self, site: Site, call: Call, real: Tensor) -> None:
+        self.model.require_finite(call, site)
+        mine = [p for p in self.found if applies(p.bound, site, self.model)]
+        if mine:
+            attention = to_attention(call, real, self.tokens)
+            detectors = [p.bound for p in mine if p.bound.analysis.kind == "detector"]
+            own = call.mask if isinstance(call, ComputedCall) and call.bias is None else None
+            masses, counts = self.targets.of(attention, detectors, own)
+            asked = {p.bound.label: masses.get(p.bound.label) or _only(p.bound) for p in mine}
+            values = _statistics(call, attention, list(asked.values()), self.engine)
+            for p in mine:
+                label = p.bound.label
+                value = values[asked[label].name]
+                mean = _mean_over_rows(value, counts.get(label), real, self.size)
+                p.values.setdefault(site, []).append(mean)
+        self.advance()
+
+
+def _only(bound: Bound) -> Reduction:
+    (reduction,) = bound.reductions()
+    return reduction
 
 
 def _looked_at(batch: Prompts, model: Model) -> Tensor:
@@ -154,15 +186,14 @@ def _looked_at(batch: Prompts, model: Model) -> Tensor:
     return ids.to(model.device)
 
 
-def _mean_over_rows(bound: Bound, statistics: Mapping[str, Any], real: Tensor, size: int) -> Tensor:
-    first, *rest = bound.reductions()
-    values = statistics[first.name]
+def _mean_over_rows(
+    values: Any, targets: Tensor | None, real: Tensor, size: int
+) -> Float[Tensor, "prompt head"]:
+    """The mean over real rows, of those with a target where there are any; NaN without rows."""
     values = values.weight if isinstance(values, Chosen) else values
     counts = real[:, None, :].expand_as(values)
-    if rest:
-        assert isinstance(first, Mass)
-        assert isinstance(rest[0], Targets)
-        counts = counts & (statistics[rest[0].name] > 0)
+    if targets is not None:
+        counts = counts & (targets > 0)
     values, counts = values.double(), counts.double()
     if values.shape[0] != size:  # windows of one image are rows of one item
         values, counts = (

@@ -14,7 +14,7 @@ from torch import Tensor
 from interp import __version__
 from interp.analysis import NULLS, Analysis, Bound, Null
 from interp.catalogue import catalogue, parse_metric
-from interp.engine import applies, reduce_patterns
+from interp.engine import applies, batches, reduce_patterns
 from interp.errors import OptionError, PromptError
 from interp.model.inputs import probe_inputs
 from interp.model.sites import Site
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 Progress = Callable[[str, int, int], None]
-"""Told the metric (or what is being run), how much is done and how much there is."""
+"""Told what runs, how many layers (over all batches) are done and how many there are."""
 
 
 @dataclass(frozen=True)
@@ -199,19 +199,22 @@ class _Run:
     def of(
         self, model: Model, prompts: Any, bounds: Sequence[Bound], what: str
     ) -> dict[str, dict[Site, _Scores]]:
-        total = (
-            len(prompts) if isinstance(prompts, Prompts) else next(iter(prompts.values())).shape[0]
-        )
+        total = len(self.model.sites) * len(batches(prompts, self.batch_size))
         done = 0
         self.tell(what, 0, total)
 
-        def advance(n: int) -> None:
+        def advance() -> None:
             nonlocal done
-            done += n
+            done += 1
             self.tell(what, done, total)
 
         per_prompt = reduce_patterns(
-            model, prompts, bounds, batch_size=self.batch_size, engine=self.engine, advance=advance
+            model,
+            prompts,
+            bounds,
+            batch_size=self.batch_size,
+            engine=self.engine,
+            advance=advance,
         )
         return {
             p.bound.label: {site: _summary(p.of(site)) for site in p.values} for p in per_prompt

@@ -174,10 +174,10 @@ def score_of(name: str, pattern: torch.Tensor, tokens: list[int], model: interp.
     logits = pattern.clamp_min(1e-30).log().masked_fill(hidden, torch.finfo(torch.float64).min)
     call = RecordedCall(v, v, logits, pattern)
     real = torch.ones(1, len(tokens), dtype=torch.bool)
-    bound = analysis(name).bind()
+    mass, targets = analysis(name).bind().reductions()
     attention = to_attention(call, real, torch.tensor([tokens]))
-    found = _statistics(call, attention, bound.reductions(), "stored")
-    return float(_mean_over_rows(bound, found, real, 1))
+    found = _statistics(call, attention, [mass, targets], "stored")
+    return float(_mean_over_rows(found[mass.name], found[targets.name], real, 1))
 
 
 @pytest.mark.parametrize("name", DETECTORS)
