@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from interp_kernels.backends import Value
-    from interp_kernels.problem import Attention, AttentionShape
+    from interp_kernels.problem import Attention
 
 T = TypeVar("T")
 
@@ -136,7 +136,7 @@ def add(reduction: Reduction, block: Block, found: Value) -> None:
         case ask.Received() | ask.ReceivedValueWeighted(), torch.Tensor():
             found[batch, heads, keys] += block.received
         case ask.PooledMap(), torch.Tensor():
-            found[batch, heads] += pooled(block, reduction.block)
+            add_pooled(block, reduction.block, found)
         case ask.LeftProduct(), torch.Tensor():
             vectors = _matching(reduction.vectors, block)[..., queries]
             found[batch, heads, :, keys] += vectors.to(block.weight.dtype) @ block.weight
@@ -205,12 +205,12 @@ def largest_of(block: Block) -> Chosen:
     return Chosen(weight, key.masked_fill(weight == 0, -1))
 
 
-def moments(score: Tensor, mark: float) -> ScoreMoments:
+def moments(score: Tensor, mark: float, scratch: Tensor) -> ScoreMoments:
     """The definition's, with fewer passes; scores at the mark are hidden keys."""
     hidden = score <= mark
     count = (score.shape[-1] - hidden.sum(-1)).clamp(min=1)
-    mean = score.masked_fill(hidden, 0).sum(-1) / count
-    apart = (score - mean[..., None]).masked_fill_(hidden, 0)
+    mean = scratch.copy_(score).masked_fill_(hidden, 0).sum(-1) / count
+    apart = torch.sub(score, mean[..., None], out=scratch).masked_fill_(hidden, 0)
     top = score.amax(-1)
     top = top.masked_fill(top <= mark, -torch.inf)
     return ScoreMoments(mean, apart.square_().sum(-1) / count, top)
@@ -256,16 +256,19 @@ def distances(block: Block) -> Tensor:
     )
 
 
-def pooled(block: Block, pool: int) -> Tensor:
-    """This block's share of the pooled map, wherever its edges fall in the map's squares."""
-    queries, keys = block.part.queries, block.part.keys
-    at: AttentionShape = block.attention.shape
-    device = block.size.device
-    square = torch.arange(queries.start, queries.stop, device=device) // pool
-    rows = block.size.new_zeros(*block.size.shape[:2], -(-at.query // pool), keys.stop - keys.start)
-    rows.index_add_(-2, square, block.size)
-    square = torch.arange(keys.start, keys.stop, device=device) // pool
-    return rows.new_zeros(*rows.shape[:3], -(-at.key // pool)).index_add_(-1, square, rows)
+def add_pooled(block: Block, pool: int, found: Tensor) -> None:
+    """Adds to the squares of the pooled map that this block touches, wherever its edges fall."""
+    batch, heads, queries, keys = block.part
+    top, bottom = queries.start // pool, (queries.stop - 1) // pool + 1
+    left, right = keys.start // pool, (keys.stop - 1) // pool + 1
+    if bottom - top == 1:
+        rows = block.received[:, :, None]
+    else:
+        at = torch.arange(queries.start, queries.stop, device=block.size.device) // pool - top
+        rows = block.size.new_zeros(*block.size.shape[:2], bottom - top, block.size.shape[-1])
+        rows.index_add_(-2, at, block.size)
+    whole = torch.nn.functional.pad(rows, (keys.start - left * pool, right * pool - keys.stop))
+    found[batch, heads, top:bottom, left:right] += whole.unflatten(-1, (-1, pool)).sum(-1)
 
 
 def _rows_of(labels: Tensor, batch: slice) -> Tensor:

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from interp_kernels.problem import Attention, AttentionShape
 
 # Scores in flight: about what a core's cache holds; queries per block, where they are long.
-SCORES = 1 << 18
-FEWEST, MOST = 64, 256
+SCORES = 1 << 20
+FEWEST, MOST = 64, 128
 # Pairs per query up to which looking masses up beats forming the pattern (measured break-even ~50).
 SPARSE_PAIRS = 16
 # Keys of a set up to which it is looked up although the pattern is formed for other reasons.
@@ -183,7 +183,8 @@ def in_blocks(request: Request, reductions: Sequence[Reduction]) -> dict[str, Va
                     (batch.stop - 1) * shape.kv_head + kv.stop,
                 )
                 score = scores(attention, part, k[flat, keys], buffers[0])
-                raw = moments(score, hidden_mark(score)) if wants_moments else None
+                scratch = buffers[1][: score.numel()].view(score.shape)
+                raw = moments(score, hidden_mark(score), scratch) if wants_moments else None
                 block = weigh(
                     attention, part, score, buffers=buffers[1:], values=v[flat, keys], shared=shared
                 )

@@ -172,6 +172,31 @@ def test_estimates_grow_with_tokens_not_with_their_square(backend):
     assert bytes_at(16_384, backend) < bytes_at(16_384, "reference") / 20
 
 
+@pytest.mark.slow
+def test_a_call_takes_no_more_memory_than_was_estimated(backend):
+    """Growth of the process's peak, in a process of its own; the pattern alone would be 1 GiB."""
+    code = f"""
+import resource, torch
+from interp_kernels import *
+def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+def call(n):
+    q, k, v = (torch.randn(1, 4, n, 32) for _ in range(3))
+    return Attention(q=q, k=k, v=v, causal=True)
+asked = [Output(), LogSumExp(), Entropy(), Received(), PooledMap(64)]
+attention_statistics(call(64), asked, backend={backend!r})  # compiled and warm
+large = call(8192)
+before = peak()
+attention_statistics(large, asked, backend={backend!r})
+print(peak() - before, estimate_memory(large, asked, {backend!r}))
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=300
+    )
+    growth, estimate = (int(word) for word in ran.stdout.split())
+    assert growth < 1.1 * estimate + 16 * 2**20
+    assert estimate < 4 * 4 * 8192**2 / 8
+
+
 def test_importing_loads_no_torch_and_no_compiler():
     code = (
         "import sys, interp_kernels; "
