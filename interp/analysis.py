@@ -24,12 +24,12 @@ import numpy as np
 from interp.errors import OptionError, UnknownName
 
 if TYPE_CHECKING:
-    from interp_kernels.reductions import Reduction
     from torch import Tensor
 
     from interp.model.model import Model
     from interp.model.sites import Site
     from interp.table import HeadTable
+    from interp_kernels.reductions import Reduction
 
 Kind = Literal["detector", "statistic", "weights"]
 Null = Literal["auto", "shuffled-tokens", "random-init", "none"]

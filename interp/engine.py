@@ -12,9 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
-from interp_kernels import attention_statistics, reference
-from interp_kernels.problem import Attention
-from interp_kernels.reductions import Chosen, Distance, Reduction
+from jaxtyping import Float
 from torch import Tensor
 
 from interp.analysis import Bound
@@ -24,6 +22,9 @@ from interp.model.inputs import takes
 from interp.model.sites import Site
 from interp.prompts import Prompts
 from interp.targets import FoundTargets
+from interp_kernels import attention_statistics, reference
+from interp_kernels.problem import Attention
+from interp_kernels.reductions import Chosen, Distance, Reduction
 
 if TYPE_CHECKING:
     from interp.model.model import Model

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from torch import Tensor
+
+from interp.analysis import Bound
 from interp_kernels import attention_statistics
 from interp_kernels.problem import Attention
 from interp_kernels.reductions import Mass, PairMass, Reduction, Targets
 from interp_kernels.targets import target_pairs
-from torch import Tensor
-
-from interp.analysis import Bound
 
 # Pairs per query up to which looking them up is worth it; beyond, tiles of the pattern are formed.
 PAIRS_PER_QUERY = 16
