@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from interp import __version__
 from interp.commands.check import check
 from interp.commands.metrics import metrics
 from interp.commands.models import models
@@ -65,7 +66,7 @@ class Interp(click.Group):
     epilog="Exit codes: 0 done; 1 a model or a write failed, the rest was done; 2 the command was "
     "wrong; 130 interrupted.",
 )
-@click.version_option(package_name="interp", message="%(prog)s %(version)s")
+@click.version_option(__version__, message="%(prog)s %(version)s")
 def main() -> None:
     """Score every attention head of a transformer, each number with its error and its null.
 

@@ -45,6 +45,7 @@ class Batch:
     engine: str
     done: list[HeadTable] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
+    kept: int = 0
 
     @classmethod
     def prepare(
@@ -98,7 +99,7 @@ class Batch:
         if form is not None:
             click.echo(table.to_json() if form == "json" else table.to_csv(), nl=False)
         if code == 130:
-            self.voice.error(f"interrupted; {self._kept(table)}")
+            self.voice.error(f"interrupted; {self._safe()}")
         elif self.store is not None and code == 0 and len(table):
             self._write(self.store.folder, table)
             self.voice.note(
@@ -159,6 +160,7 @@ class Batch:
                     found[label] = table
                     if self.store is not None:
                         self.store.write(keys[label], table)
+                        self.kept += 1
                     tell(name, len(found), len(metrics))
             finally:  # also when interrupted: what is there is printed
                 self.done += [found[label] for label in keys if label in found]
@@ -173,7 +175,8 @@ class Batch:
         reasons = {b.label: why_not(model, b) for b in self.metrics}
         for label, reason in reasons.items():
             if reason is not None:
-                self.voice.note(f"{model.name}: no {label}: {reason}")
+                told = reason if label in reason else f"{label}: {reason}"
+                self.voice.note(f"{model.name} is not scored: {told}")
         return [b for b in self.metrics if reasons[b.label] is None]
 
     def _prompts(self, model: Model) -> Any:
@@ -219,6 +222,7 @@ class Batch:
             found = {label: self.store.read([key]) for label, key in there.items()}
         for text in dict.fromkeys(str(warning.message) for warning in told):
             self.voice.note(text)
+        self.kept += len(there)
         if there:
             model = next(iter(keys.values())).model
             self.voice.note(
@@ -241,11 +245,10 @@ class Batch:
     def _ranges(self) -> dict[str, tuple[float | None, float | None]]:
         return ranges() | {b.label: (b.analysis.low, b.analysis.high) for b in self.metrics}
 
-    def _kept(self, table: HeadTable) -> str:
+    def _safe(self) -> str:
         if self.store is None:
             return "what was scored is printed above; with --out it would be kept and continued"
-        n = len(set(table.provenance))
-        return f"{n} results are safe in {self.store.folder}; {SAFE}"
+        return f"{self.kept} results are safe in {self.store.folder}; {SAFE}"
 
 
 def split_metrics(text: str) -> list[str]:

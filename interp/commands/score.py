@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from interp.commands.loading import Loading, import_first, loading_options, named
+from interp.errors import OptionError
 
 DEFAULT_OUT = Path("results")
 
@@ -108,6 +109,8 @@ def score(
         from interp import bundled
 
         sources = tuple(f"bundled:{name}" for name in bundled.names())
+        if not sources:
+            raise OptionError("this installation has no bundled models; name a model to score")
         out = DEFAULT_OUT if out is None and form is None else out
     loading.require_device()
     import_first(options.pop("imports"))

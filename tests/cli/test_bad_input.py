@@ -1,0 +1,309 @@
+"""One clear line for every bad input, and nothing computed is lost."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from interp.commands import batch
+from interp.store import Store
+from interp.table import HeadTable
+
+QUICK = ("-m", "entropy", "--null", "none")
+
+
+def change_config(folder, **fields) -> None:
+    config = json.loads((folder / "config.json").read_text()) | fields
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+@pytest.mark.parametrize(
+    ("args", "line"),
+    [
+        (("-m", "inducton"), "unknown metric 'inducton'; did you mean induction"),
+        (("-m", "local_window:widht=3"), "option of local_window 'widht'; did you mean width"),
+        (("-m", "local_window:width=x"), "option width='x' is no int"),
+        (("-m", "local_window:width"), "write options as local_window:option=value"),
+        (("-m", "entropy,entropy"), "a metric is asked for twice: entropy"),
+        (("-m", "nowhere.py"), "nowhere.py does not exist"),
+        (("--prompt-file", "nowhere.txt"), "nowhere.txt is no file"),
+        (("--device", "quantum"), "device 'quantum' cannot be used"),
+    ],
+)  # fmt: skip
+def test_a_wrong_command_is_refused_before_any_work(errors, llama, args, line) -> None:
+    code, [told] = errors("score", llama, *args)
+    assert code == 2
+    assert line in told
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has CUDA")
+def test_a_device_that_is_not_there(errors, llama) -> None:
+    code, [told] = errors("score", llama, "--device", "cuda")
+    assert code == 2
+    assert "this machine has cpu" in told
+
+
+@pytest.mark.parametrize("args", [("--metrc", "x"), ("--batch-size", "0"), ("--null", "nothing")])
+def test_options_that_do_not_exist_are_usage_errors(run, llama, args) -> None:
+    result = run("score", llama, *args)
+    assert result.exit_code == 2
+    assert "Traceback" not in result.output
+    assert args[0].lstrip("-") in result.stderr.splitlines()[-1]
+
+
+def no_weights(folder):
+    (folder / "model.safetensors").unlink()
+    return "has a config but no weights"
+
+
+def cut_short(folder):
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+    return "is damaged or cut short"
+
+
+def garbled(folder):
+    (folder / "model.safetensors").write_bytes(b"\xff" * 400)
+    return "is damaged or cut short"
+
+
+def pickled(folder):
+    weights = load_file(folder / "model.safetensors")
+    torch.save(weights, folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+    return "--allow-pickle"
+
+
+def not_json(folder):
+    (folder / "config.json").write_text("{")
+    return "config.json is no JSON"
+
+
+def remote_code(folder):
+    change_config(
+        folder,
+        model_type="custom",
+        architectures=["Custom"],
+        auto_map={"AutoConfig": "own.Config", "AutoModelForCausalLM": "own.Custom"},
+    )
+    (folder / "own.py").write_text("raise SystemExit('code of a stranger has run')\n")
+    return "--trust-remote-code"
+
+
+def with_nan(folder):
+    weights = load_file(folder / "model.safetensors")
+    name = next(n for n in weights if "layers.1.self_attn.q_proj" in n)
+    weights[name][0, 0] = float("nan")
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    return "layers.1.self_attn.q_proj"
+
+
+def overflowing(folder):
+    weights = load_file(folder / "model.safetensors")
+    for name in weights:
+        if "layers.1.self_attn.v_proj" in name:
+            weights[name] *= 1e38
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    return "layer 1"
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [no_weights, cut_short, garbled, pickled, not_json, remote_code, with_nan, overflowing],
+)
+def test_a_bad_model_is_one_line_and_the_others_are_scored(
+    errors, run, copy, llama, damage
+) -> None:
+    bad = copy("bad")
+    line = damage(bad)
+    code, [told, summary] = errors("score", bad, llama, *QUICK)
+    assert code == 1
+    assert "bad" in told
+    assert line in told
+    assert summary == "1 of 2 models failed: bad"
+    assert run("score", bad, llama, *QUICK).stdout.startswith("llama\n")
+    code, [told] = errors("check", bad)
+    assert code == 1
+    assert line in told
+
+
+def test_a_pickle_is_read_where_it_is_allowed(run, copy) -> None:
+    folder = copy("pickled")
+    pickled(folder)
+    assert run("score", folder, *QUICK, "--allow-pickle").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("source", "line"),
+    [
+        ("bundled:nothing", "unknown bundled model 'nothing'"),
+        ("planted:inducton", "unknown planted model 'inducton'; did you mean induction"),
+        ("./nowhere", "nowhere does not exist"),
+        ("nobody/no-such-model", "is neither a folder nor a model that the hub"),
+    ],
+)
+def test_an_unknown_model_is_one_line(errors, source, line) -> None:
+    code, [told, _] = errors("score", source, *QUICK)
+    assert code == 1
+    assert line in told
+
+
+def test_files_among_the_models_are_passed_over(run, errors, llama, tmp_path) -> None:
+    (tmp_path / "README.md").write_text("# models")
+    result = run("score", tmp_path / "README.md", llama, *QUICK)
+    assert result.exit_code == 0
+    assert f"{tmp_path / 'README.md'} is a file, no model folder" in result.stderr
+    code, lines = errors("score", tmp_path / "README.md", *QUICK)
+    assert code == 1
+    assert "is no folder" in lines[0]
+
+
+def test_prompts_that_do_not_fit(errors, copy, llama, tmp_path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("a b c\n")
+    code, [told, _] = errors("score", llama, *QUICK, "--prompt-file", text)
+    assert code == 1
+    assert "has no tokenizer, so it takes token ids, not text" in told
+    text.write_text("\n \n")
+    assert "holds no text" in errors("score", llama, *QUICK, "--prompt-file", text)[1][0]
+    text.write_bytes(b"\xff\xfe\xfa")
+    assert "is not UTF-8 text" in errors("score", llama, *QUICK, "--prompt-file", text)[1][0]
+    code, [told, _] = errors("score", llama, *QUICK, "--context", "1000000")
+    assert code == 1
+    assert "--context 1000000 asks for more" in told
+
+
+def test_a_metric_that_does_not_apply_is_a_note_and_no_failure(run, tmp_path, zoo_vision) -> None:
+    result = run("score", zoo_vision, "-m", "induction,entropy", "--json")
+    assert result.exit_code == 0
+    assert {row["metric"] for row in json.loads(result.stdout)["rows"]} == {"entropy"}
+    [line] = result.stderr.splitlines()
+    assert "induction looks at tokens" in line
+
+
+@pytest.fixture
+def zoo_vision(tmp_path):
+    import zoo
+
+    folder = tmp_path / "vision"
+    zoo.FAMILIES["vit"].model("sdpa").save_pretrained(folder)
+    return folder
+
+
+def test_a_detector_that_breaks_fails_its_model_and_says_where_to_look(
+    errors, run, llama, tmp_path
+) -> None:
+    own = tmp_path / "broken.py"
+    own.write_text(
+        "from interp.analysis import detector\n\n\n@detector\ndef broken(query, key):\n"
+        '    """Divides by zero."""\n    return (key <= query) & (1 / 0 > 0)\n'
+    )
+    code, [told, _] = errors("score", llama, "-m", own)
+    assert code == 1
+    assert "ZeroDivisionError: division by zero" in told
+    assert told.endswith("(--debug shows where)")
+    assert 'broken.py", line 7' in run("score", llama, "-m", own, "--debug").stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [("def f(:", "does not parse"), ("x = 1\n", "declares no analysis 'mine'")],
+)
+def test_a_file_that_declares_no_metric(errors, llama, tmp_path, text, line) -> None:
+    (tmp_path / "mine.py").write_text(text)
+    code, [told] = errors("score", llama, "-m", tmp_path / "mine.py")
+    assert code == 2
+    assert line in told
+
+
+def test_output_that_cannot_be_written_is_refused_before_any_work(errors, llama, tmp_path) -> None:
+    (tmp_path / "file").write_text("")
+    code, [told] = errors("score", llama, *QUICK, "--out", tmp_path / "file" / "results")
+    assert code == 1
+    assert "is a file, not a folder" in told
+
+
+def test_a_full_disk_ends_the_run_and_keeps_what_is_there(
+    errors, run, llama, tmp_path, monkeypatch
+) -> None:
+    command = ("score", llama, "-m", "entropy,previous_token", "--out", tmp_path / "out")
+    replace, done = os.replace, []
+
+    def full(source, target):
+        if done and str(target).endswith(".parquet"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if str(target).endswith(".parquet"):
+            done.append(target)
+        replace(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", full)
+        result = run(*command)
+    assert result.exit_code == 1
+    [line] = [x for x in result.stderr.splitlines() if "error" in x]
+    assert "no space left" in line
+    assert "previous_token" in result.stdout, "what could not be kept is printed"
+    assert [key.metric for key in Store(tmp_path / "out").keys()] == ["entropy"]  # noqa: SIM118
+    assert not list((tmp_path / "out").glob(".*.tmp"))
+    result = run(*command)
+    assert result.exit_code == 0
+    assert "1 of 2 metrics were already" in result.stderr
+
+
+def test_a_damaged_result_is_named_and_not_overwritten(errors, run, llama, tmp_path) -> None:
+    command = ("score", llama, *QUICK, "--out", tmp_path)
+    run(*command)
+    [path] = tmp_path.glob("llama.entropy.*.parquet")
+    path.write_bytes(path.read_bytes()[:-10])
+    code, [told] = errors(*command)
+    assert code == 1
+    assert path.name in told
+    assert "delete" in told
+
+
+@pytest.mark.parametrize("form", ["--json", "--csv"])
+def test_an_interrupt_still_prints_the_finished_models(
+    run, llama, copy, tmp_path, monkeypatch, form
+) -> None:
+    each = batch.score_each
+
+    def interrupted(model, *args, **options):
+        if model.name == "second":
+            raise KeyboardInterrupt
+        return each(model, *args, **options)
+
+    monkeypatch.setattr(batch, "score_each", interrupted)
+    result = run("score", llama, copy("second"), *QUICK, form)
+    assert result.exit_code == 130
+    (tmp_path / f"t.{form[2:]}").write_text(result.stdout)
+    assert HeadTable.read(tmp_path / f"t.{form[2:]}").models == ("llama",)
+    assert result.stderr.startswith("interp: error: interrupted;")
+
+
+def test_a_reader_that_leaves_is_no_error(llama) -> None:
+    code = "from interp.cli import main; main(['metrics'])"
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ, text=True,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+
+
+def test_debug_shows_the_traceback(llama) -> None:
+    from click.testing import CliRunner
+
+    from interp.cli import main
+    from interp.errors import UnknownName
+
+    result = CliRunner().invoke(main, ["score", str(llama), "-m", "inducton", "--debug"])
+    assert isinstance(result.exception, UnknownName)

@@ -1,0 +1,106 @@
+"""`interp check`, and importing the class of a research model first."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+import interp
+from interp.model import check as checking
+
+SHARED = Path(__file__).parents[3] / "shared" / "models"
+
+
+def test_every_layer_is_listed_with_its_errors(run, llama) -> None:
+    result = run("check", llama)
+    assert result.exit_code == 0
+    found = interp.check_model(interp.load(llama))
+    for site in found.sites:
+        [line] = [x for x in result.stdout.splitlines() if x.split()[:1] == [site.site.name]]
+        assert line.split()[1:] == [f"{site.pattern_error:.1e}", f"{site.result_error:.1e}", "ok"]
+    largest = max(max(s.pattern_error, s.result_error or 0.0) for s in found.sites)
+    assert f"passed; largest error {largest:.1e}, allowed 1e-04" in result.stdout
+
+
+def test_a_model_that_fails_is_shown_with_the_module_and_exits_1(run, llama, monkeypatch) -> None:
+    monkeypatch.setitem(checking.TOLERANCE, interp.load(llama).dtype, 1e-12)
+    result = run("check", llama)
+    assert result.exit_code == 1
+    assert "FAILS in model.layers.0.self_attn" in result.stdout
+    assert "FAILED: its scores would not be the model's own" in result.stdout
+
+
+def test_all_models_are_checked_after_one_that_cannot_be_loaded(run, llama, tmp_path) -> None:
+    result = run("check", tmp_path / "nowhere", llama)
+    assert result.exit_code == 1
+    assert "nowhere does not exist" in result.stderr
+    assert "passed" in result.stdout
+
+
+RESEARCH = """
+from transformers import LlamaConfig, LlamaForCausalLM
+
+
+class ResearchConfig(LlamaConfig):
+    model_type = "research"
+
+
+class ResearchForCausalLM(LlamaForCausalLM):
+    config_class = ResearchConfig
+"""
+
+
+def test_a_research_class_is_imported_first(run, errors, copy, tmp_path) -> None:
+    folder = copy("research")
+    config = folder / "config.json"
+    text = re.sub('"LlamaForCausalLM"', '"ResearchForCausalLM"', config.read_text())
+    config.write_text(re.sub('"model_type": "llama"', '"model_type": "research"', text))
+    code, [told] = errors("check", folder)
+    assert code == 1
+    assert "--import" in told
+    (tmp_path / "research_model.py").write_text(RESEARCH)
+    result = run("check", folder, "--import", tmp_path / "research_model.py")
+    assert result.exit_code == 0
+    assert not (tmp_path / "__pycache__").exists()
+    assert "research_model" in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "line"),
+    [
+        ("nowhere.py", None, "there is no such file"),
+        ("broken_class.py", "import no_such_package_at_all\n", "ModuleNotFoundError"),
+        ("syntax_class.py", "def f(:\n", "SyntaxError"),
+        ("json.py", "x = 1\n", "is called json too"),
+    ],
+)
+def test_an_import_that_fails_is_one_line(errors, llama, tmp_path, name, text, line) -> None:
+    if text is not None:
+        (tmp_path / name).write_text(text)
+    code, [told] = errors("check", llama, "--import", tmp_path / name)
+    assert code == 1
+    assert line in told
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not SHARED.is_dir(), reason="no folder of real models beside the repository")
+def test_every_real_model_in_one_command_with_every_metric(run, tmp_path) -> None:
+    sources = sorted(SHARED.glob("*"))
+    classes = [
+        x for name in ("toy_transformer", "toy_vit") for x in ("--import", SHARED / f"{name}.py")
+    ]
+    folders = [s.name for s in sources if (s / "config.json").is_file()]
+    result = run("score", *sources, *classes, "--out", tmp_path)
+    assert result.exit_code == 0, result.stderr
+    table = interp.HeadTable.read(tmp_path / "table.parquet")
+    assert list(table.models) == folders
+    lines = result.stderr.splitlines()
+    from interp.catalogue import catalogue
+
+    for model in folders:
+        for metric in set(catalogue()) - set(table.where(model=model).metrics):
+            assert any(model in line and metric in line for line in lines), (model, metric)
+    assert not table.where(metric="entropy").to_pandas()["score"].isna().any()

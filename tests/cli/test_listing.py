@@ -1,0 +1,99 @@
+"""Help and lists: complete, and cheap."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from interp import bundled, planted
+from interp.catalogue import catalogue
+
+HEAVY = ("torch", "transformers", "pandas", "numpy", "pyarrow", "plotly", "numba", "rich")
+
+
+@pytest.mark.parametrize(
+    "args",
+    ["--help", "score --help", "check --help", "metrics", "metrics induction", "models"],
+)
+def test_lists_and_help_import_nothing_heavy(args: str) -> None:
+    code = (
+        "import sys; from interp.cli import main; main(sys.argv[1:], standalone_mode=False);"
+        f"heavy = [m for m in {HEAVY} if m in sys.modules]; sys.exit(' '.join(heavy) or 0)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *args.split()],
+        capture_output=True, text=True, env=os.environ, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+def test_every_metric_is_listed_with_its_sentence(run) -> None:
+    lines = run("metrics").stdout.splitlines()
+    for name, entry in catalogue().items():
+        line = next(x for x in lines if x.split()[:1] == [name])
+        assert entry.summary in line
+        assert all(f"{o}={default}" in line for o, (default, _) in entry.options.items())
+
+
+@pytest.mark.parametrize("name", sorted(catalogue()))
+def test_a_metric_is_explained(run, name: str) -> None:
+    entry, text = catalogue()[name], run("metrics", name).stdout
+    assert entry.summary in text
+    assert f"Unit: {entry.unit}" in text
+    for option, (default, _) in entry.options.items():
+        assert f"  {option}={default}" in text
+    if entry.kind == "detector":
+        assert "#" in text.partition("Where an ideal head attends")[2]
+    assert ">>>" not in text
+
+
+def test_the_explanation_of_induction_is_what_its_file_says(run) -> None:
+    text = run("metrics", "induction").stdout
+    assert 'Source: Olsson et al. 2022, "In-context Learning and Induction Heads".' in text
+    assert "Range: 0 to 1" in text
+    assert text.endswith(". . . .\na . # . . .\nb . . # . .\n")
+
+
+def test_a_metric_of_ones_own_is_explained_too(run, tmp_path) -> None:
+    (tmp_path / "odd.py").write_text(OWN)
+    text = run("metrics", tmp_path / "odd.py").stdout
+    assert "Attends to odd positions" in text
+    assert "  step=2 (int)  how far apart." in text
+
+
+OWN = '''
+from interp.analysis import detector
+
+@detector
+def odd(query, key, *, step: int = 2):
+    """Attends to odd positions.
+
+    Options:
+        step: how far apart.
+    """
+    return (key % step == 1) & (key <= query)
+'''
+
+
+def test_every_model_is_listed(run) -> None:
+    text = run("models").stdout
+    for name, summary in planted.PLANTED.items():
+        assert f"{name} " in text
+        assert summary in text
+    for name in bundled.names():
+        line = next(x for x in text.splitlines() if x.split()[:1] == [name])
+        assert len(line.split()) > 3, "a bundled model needs a model card with a first sentence"
+
+
+def test_an_unknown_metric_gets_the_nearest_name(errors) -> None:
+    code, [line] = errors("metrics", "inducton")
+    assert code == 2
+    assert line.startswith("unknown metric 'inducton'; did you mean induction")
+
+
+def test_the_version_is_told(run) -> None:
+    assert run("--version").stdout == "interp 0.1.0\n"

@@ -1,0 +1,225 @@
+"""`interp score`: what it prints, what it writes, and how it goes on where it stopped."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pandas as pd
+import pytest
+
+import interp
+from interp import bundled, planted
+from interp.commands import batch
+from interp.commands.batch import split_metrics
+from interp.store import Store
+from interp.table import HeadTable
+
+METRICS = ("-m", "induction,entropy", "-m", "local_window:width=2")
+LABELS = ("induction", "entropy", "local_window:width=2")
+
+
+def test_the_command_gives_the_scores_of_the_python_call(run, llama) -> None:
+    result = run("score", llama, *METRICS, "--json")
+    assert result.exit_code == 0
+    rows = pd.DataFrame(json.loads(result.stdout)["rows"])
+    model = interp.load(llama)
+    want = interp.score(model, LABELS).to_pandas()
+    for column in ("model", "layer", "head", "kv_head", "metric", "n", "unit"):
+        assert rows[column].tolist() == want[column].tolist()
+    for column in ("score", "sem", "null", "null_sem"):
+        assert rows[column].tolist() == want[column].tolist()
+
+
+def test_csv_on_stdout_is_the_table_and_nothing_else(run, llama, tmp_path) -> None:
+    result = run("score", llama, *METRICS, "--csv")
+    frame = pd.read_csv(io.StringIO(result.stdout), comment="#")
+    assert frame["metric"].unique().tolist() == list(LABELS)
+    (tmp_path / "t.csv").write_text(result.stdout, newline="")
+    assert len(HeadTable.from_csv(tmp_path / "t.csv")) == len(frame)
+
+
+def test_top_heads_are_printed_with_error_and_null(run, llama) -> None:
+    result = run("score", llama, "-m", "previous_token", "--top", 2)
+    best = interp.score(interp.load(llama), "previous_token").top(2).to_pandas()
+    lines = result.stdout.splitlines()
+    assert lines[0] == "llama"
+    for line, row in zip(lines[2:4], best.to_dict("records"), strict=True):
+        cells = line.removeprefix("  previous_token").split()
+        assert cells[0] == f"L{row['layer']}H{row['head']}"
+        assert cells[1:4] == [f"{row['score']:.3f}", "±", f"{row['sem']:.2g}"]
+        assert cells[4:7] == [f"{row['null']:.3f}", "±", f"{row['null_sem']:.2g}"]
+        assert cells[7] == "16"
+    assert lines[2].endswith("attention mass; null: random weights")
+
+
+def test_the_folder_holds_tables_and_a_page(run, llama, tmp_path) -> None:
+    out = tmp_path / "a folder" / "results"
+    result = run("score", llama, *METRICS, "--out", out)
+    assert str(out) in result.stderr
+    tables = [HeadTable.from_parquet(out / "table.parquet"), HeadTable.from_csv(out / "table.csv")]
+    assert tables[0] == tables[1]
+    assert tables[0].metrics == LABELS
+    kept = Store(out).read()  # in the order of file names
+    assert all(kept.where(metric=m) == tables[0].where(metric=m) for m in LABELS)
+    page = (out / "heads.html").read_text()
+    assert "interp score" in page
+    assert "://" not in page.replace("http://www.w3.org", ""), "it fetches nothing"
+
+
+def test_quiet_says_nothing_but_the_table(run, llama, tmp_path) -> None:
+    result = run("score", llama, *METRICS, "--quiet", "--out", tmp_path)
+    assert result.stderr == ""
+    assert "induction" in result.stdout
+
+
+def test_no_model_scores_the_bundled_ones_into_results(run, llama, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(bundled, "names", lambda: ["small"])
+    monkeypatch.setattr(bundled, "path", lambda name: llama)
+    result = run("score", "-m", "entropy")
+    assert result.exit_code == 0
+    assert result.stdout.startswith("bundled:small\n")
+    assert HeadTable.read("results/table.parquet").models == ("bundled:small",)
+
+
+def test_an_interrupted_run_goes_on_where_it_stopped(
+    run, llama, copy, tmp_path, monkeypatch
+) -> None:
+    command = ("score", llama, copy("other"), *METRICS, "--out", tmp_path / "out")
+    written = []
+    write = Store.write
+
+    def stopped(store, key, table):
+        if len(written) == 4:
+            raise KeyboardInterrupt
+        written.append(key)
+        return write(store, key, table)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "write", stopped)
+        result = run(*command)
+    assert result.exit_code == 130
+    assert "4 results are safe in" in result.stderr
+    assert "run the same command again" in result.stderr
+    assert "other" in result.stdout, "what was scored before is printed"
+
+    scored = []
+    each = batch.score_each
+
+    def counted(model, bounds, *args, **options):
+        for label, table in each(model, bounds, *args, **options):
+            scored.append((model.name, label))
+            yield label, table
+
+    monkeypatch.setattr(batch, "score_each", counted)
+    result = run(*command)
+    assert result.exit_code == 0
+    assert scored == [("other", LABELS[1]), ("other", LABELS[2])]
+    assert "llama: 3 of 3 metrics were already in" in result.stderr
+    assert "other: 1 of 3 metrics were already in" in result.stderr
+    whole = HeadTable.read(tmp_path / "out" / "table.parquet")
+    plain = run("score", llama, command[2], *METRICS, "--json").stdout
+    (tmp_path / "t.json").write_text(plain)
+    assert HeadTable.from_json(tmp_path / "t.json") == whole
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT])
+def test_a_killed_process_leaves_whole_files_that_are_not_scored_again(
+    run, llama, tmp_path, sent
+) -> None:
+    code = f"""
+import os, signal, sys, threading
+from interp.store import Store
+from interp.cli import main
+write, n = Store.write, []
+def killed(store, key, table):
+    path = write(store, key, table)
+    n.append(path)
+    if len(n) == 2:
+        os.kill(os.getpid(), {int(sent)})
+    return path
+Store.write = killed
+main(sys.argv[1:])
+"""
+    command = ["score", str(llama), *METRICS, "--out", str(tmp_path / "out")]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *command], env=os.environ, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == (130 if sent == signal.SIGINT else -signal.SIGKILL), done.stderr
+    assert "Traceback" not in done.stderr
+    kept = {key.metric for key in Store(tmp_path / "out").keys()}  # noqa: SIM118
+    assert kept == set(LABELS[:2])
+    result = run(*command)
+    assert result.exit_code == 0
+    assert "2 of 3 metrics were already in" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "change",
+    [("--seed", "1"), ("--null", "none"), ("--dtype", "float64"), ("--context", "20"),
+     ("--attention", "eager"), ("--engine", "streamed")],
+)  # fmt: skip
+def test_what_was_asked_otherwise_is_scored_again(run, llama, tmp_path, change) -> None:
+    command = ("score", llama, "-m", "induction", "--out", tmp_path)
+    run(*command)
+    result = run(*command, *change)
+    assert result.exit_code == 0
+    assert "already" not in result.stderr
+    assert len(Store(tmp_path).keys()) == 2
+    assert "already" in run(*command, "--batch-size", "3").stderr, "which changes no number"
+
+
+def test_a_detector_of_ones_own_is_scored_and_scored_again_when_it_changes(
+    run, llama, tmp_path
+) -> None:
+    own = tmp_path / "every.py"
+    text = (
+        "from interp.analysis import detector\n\n\n@detector\ndef every(query, key):\n"
+        '    """Attends to every token up to here."""\n    return key <= query\n'
+    )
+    own.write_text(text)
+    command = ("score", llama, "-m", f"{own},entropy", "--out", tmp_path / "out", "--json")
+    rows = pd.DataFrame(json.loads(run(*command).stdout)["rows"])
+    assert rows[rows["metric"] == "every"]["score"].to_numpy() == pytest.approx(1.0, abs=1e-6)
+    assert "2 of 2 metrics were already" in run(*command).stderr
+    own.write_text(text.replace("key <= query", "key == query"))
+    result = run(*command)
+    assert "1 of 2 metrics were already" in result.stderr
+    rows = pd.DataFrame(json.loads(result.stdout)["rows"])
+    assert rows[rows["metric"] == "every"]["score"].max() < 0.9
+
+
+def test_two_models_of_one_name_are_told_apart(run, llama, tmp_path, copy) -> None:
+    other = copy("llama")
+    result = run("score", llama, other, llama, "-m", "entropy", "--json")
+    models = list(dict.fromkeys(row["model"] for row in json.loads(result.stdout)["rows"]))
+    assert models == [str(llama), str(other)]
+
+
+def test_planted_models_are_scored_and_their_head_comes_out_first(run) -> None:
+    result = run("score", "planted:induction", "-m", "induction", "--top", 1)
+
+    [(layer, head)] = planted.build("induction").roles["induction"]
+    assert result.stdout.splitlines()[2].split()[1] == f"L{layer}H{head}"
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("induction", ["induction"]),
+        ("a,b", ["a", "b"]),
+        ("a:x=1,y=2,b", ["a:x=1,y=2", "b"]),
+        ("a,b:x=1,c:y=2,z=3", ["a", "b:x=1", "c:y=2,z=3"]),
+        ("own/file.py:x=1,entropy", ["own/file.py:x=1", "entropy"]),
+        ("a,,b,", ["a", "b"]),
+    ],
+)
+def test_metrics_are_split_at_commas_that_do_not_part_options(text, parts) -> None:
+    assert split_metrics(text) == parts
