@@ -220,12 +220,10 @@ def _projection(
         weight = getattr(modules[event.name], "weight", None)
         if event.given is None or not isinstance(weight, Tensor) or weight.dim() != 2:
             continue
-        if event.given.numel() == flat.numel() and torch.equal(event.given.reshape(-1), flat):
-            found = (
-                event.name
-            )  # the outermost that is given z: an adapter around the matrix included
-        elif found is not None:
-            break
+        given_z = event.given.numel() == flat.numel() and torch.equal(event.given.reshape(-1), flat)
+        # the outermost that is given z: an adapter around the matrix included, whose parts end first
+        if given_z and (found is None or found.startswith(f"{event.name}.")):
+            found = event.name
         elif gated is None and event.given.shape[-1] == width and event.name.startswith(f"{name}."):
             gated = event.name
     return (found, False) if found is not None else (gated, gated is not None)
