@@ -1,0 +1,392 @@
+"""The game that every estimator plays: the value of a task with any of its players taken out.
+
+    game = Game(model, repeats_task(model), kind="mean-batch")
+    gates = 1 - torch.eye(len(game.players))          # each player out once
+    change = game.values(gates) - game.clean          # [coalition, prompt], in game.task.unit
+
+Values are exact: every coalition is a forward pass of the model itself. They cost less than full
+forwards because what lies below the first changed head is put back from the clean run, only the
+logits that the task reads are computed, and short prompts share a batch with other coalitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.causal.batches import Batch, make_batches
+from interp.causal.players import Players
+from interp.causal.replacement import check_kind
+from interp.causal.replay import CleanRun, Reuse, capture, pick, run
+from interp.causal.task import Task
+from interp.causal.verify import reuse_of
+from interp.errors import NonFiniteError, OptionError
+from interp.model.sites import Site
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+
+Progress = Callable[[str, int, int], None]
+"""Told what is run, how many coalitions are done and how many there are."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a run will take, told before it starts."""
+
+    coalitions: int
+    seconds: float
+    n_bytes: int
+    share: float  # of the block runs that full forwards would need
+    notes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        text = (
+            f"{self.coalitions} coalitions: about {self.seconds:.0f} s, "
+            f"{self.n_bytes / 2**20:.0f} MiB over the weights; "
+            f"{self.share:.0%} of the block runs of full forwards"
+        )
+        return text + "".join(f"; {note}" for note in self.notes)
+
+
+@dataclass(frozen=True)
+class _Pack:
+    """Coalitions that share a batch, and the first attention that any of them changes."""
+
+    rows: tuple[int, ...]
+    first: Site | None
+
+
+class Game:
+    """A task as a function of which players work.
+
+    Args:
+        players: "heads", "kv_groups", "layers", a mapping of labels to heads, or `Players`.
+        kind: what replaces a head that is out: see `interp.causal.replacement.KINDS`.
+        stack, heads: which heads play; all unless given.
+        reference: prompts for `kind="mean-dataset"`.
+        without: heads that are out in every run, the clean one included.
+        seed: of the prompts that `kind="resample"` draws from, if the task has no corrupted ones.
+        max_tokens: positions per forward pass, at least one prompt.
+        cache_bytes: memory for clean runs; beyond it they are run again for each call.
+        reuse: False runs a full forward per coalition, with all logits: the slow way to the same.
+        fold: False gives each coalition its own batch; values then equal full forwards bit for bit
+            (but for the rounding of the logits' own product, which has other shapes).
+        check: refuse a task whose value does not depend on the model's heads.
+
+    Raises:
+        OptionError: the options do not fit, heads are edited already, or the task is constant.
+        PromptError: `kind` needs prompts of equal length, or more of them.
+        NonFiniteError: the task is NaN or infinite in the clean run.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        task: Task,
+        *,
+        players: str | Mapping[str, Any] | Players = "heads",
+        kind: str = "zero",
+        stack: str | None = None,
+        heads: Any = None,
+        reference: Any = None,
+        without: Any = None,
+        seed: int = 0,
+        max_tokens: int = 1024,
+        cache_bytes: int = 2**30,
+        reuse: bool = True,
+        fold: bool = True,
+        check: bool = True,
+    ) -> None:
+        check_kind(kind, reference)
+        if model.active_edits:
+            raise OptionError(
+                f"heads are edited already ({', '.join(model.active_edits)}); "
+                "leave the block and name heads that are always out with without="
+            )
+        if max_tokens < 1:
+            raise OptionError(f"max_tokens={max_tokens}; it is at least 1")
+        self.model, self.task, self.kind, self.seed = model, task, kind, seed
+        self.players = Players.of(model, players, stack=stack, heads=heads)
+        self._base: dict[Site, Tensor] = {}
+        if without is not None:
+            out = Players.of(model, {"out": without}, stack=stack)
+            self.players = self.players.without(out)
+            for site, index in out.member.items():
+                self._base[site] = (index != 0).double()[None].to(model.device)
+        self.max_tokens, self.cache_bytes = max_tokens, cache_bytes
+        self._reuse = reuse_of(model)
+        if not reuse:
+            asked = ("full forwards, as asked for",)
+            self._reuse = Reuse(notes=asked, per_input=self._reuse.per_input)
+        if not fold:
+            self._reuse = replace(self._reuse, fold=False)
+        self._order = {site: i for i, site in enumerate(model.sites)}
+        self._kept: dict[int, CleanRun] = {}
+        self.batches = make_batches(
+            model, task, kind, reference, seed, max_tokens, per_input=self._reuse.per_input
+        )
+        self.clean: Float[Tensor, " prompt"] = self._clean_values()
+        if check:
+            self._check()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What could not be used to save time on this model, and why."""
+        return self._reuse.notes
+
+    def __len__(self) -> int:
+        return len(self.players)
+
+    def __repr__(self) -> str:
+        who = f"{len(self)} {self.players.kind}"
+        return f"Game({self.model.name}, {self.task.name}, {who}, {self.kind})"
+
+    # --- values ---------------------------------------------------------------------------------
+
+    def values(
+        self, gates: Any, *, progress: Progress | None = None
+    ) -> Float[Tensor, "coalition prompt"]:
+        """The task's value for each prompt under each row of gates, in float64 on the CPU.
+
+        Args:
+            gates: `[coalition, player]`; 1 = works, 0 = is replaced, between = a mixture.
+            progress: see `Progress`.
+
+        Every coalition sees the same prompts and replacements (common random numbers), so
+        differences between rows have no sampling noise of their own.
+
+        Raises:
+            OptionError: gates of another shape, or not finite.
+            NonFiniteError: the task is NaN or infinite under a coalition.
+        """
+        table = self._checked(gates)
+        found = torch.empty(len(table), len(self.task), dtype=torch.double)
+        packs = self._packs(table)
+        total, done = len(table) * len(self.batches), 0
+        for number, batch in enumerate(self.batches):
+            for pack in packs[number]:
+                found[torch.tensor(pack.rows)[:, None], torch.tensor(batch.which)] = self._evaluate(
+                    number, pack, table[list(pack.rows)]
+                )
+                done += len(pack.rows)
+                if progress is not None:
+                    progress(
+                        f"{self.task.name}, {self.kind}", done // len(self.batches), len(table)
+                    )
+            self._trim(number)
+        assert done == total
+        bad = (~torch.isfinite(found)).nonzero()
+        if len(bad):
+            coalition, prompt = bad[0].tolist()
+            out = [x for x, g in zip(self.players.labels, table[coalition], strict=True) if g != 1]
+            raise NonFiniteError(
+                f"{self.model.name}: {self.task.name} is {float(found[coalition, prompt])} on "
+                f"prompt {prompt} with {len(out)} players changed ({', '.join(out[:4])}); "
+                "the activations overflow, or the function of the task does"
+            )
+        return found
+
+    def estimate(self, gates: Any) -> Estimate:
+        """Time and memory that `values(gates)` will take, from the time of the clean run.
+
+        `gates` may be a number of coalitions: then each is taken to change the lowest layer.
+        """
+        if isinstance(gates, int):
+            table = torch.ones(gates, len(self), dtype=torch.double)
+            first = min(self.players.member, key=self._order.__getitem__)
+            lowest = int(self.players.member[first].max())
+            table[:, lowest] = 0
+        else:
+            table = self._checked(gates)
+        seconds, runs, peak = 0.0, 0.0, 0
+        for number, packs in enumerate(self._packs(table)):
+            clean = self._clean_run(number)
+            for pack in packs:
+                share = 0.0 if pack.first is None else self._reuse.depth(pack.first)
+                runs += share * len(pack.rows)
+                seconds += share * len(pack.rows) * clean.seconds
+                rows = clean.logits.numel() * clean.logits.element_size() * len(pack.rows)
+                widest = len(pack.rows) * self.batches[number].tokens * self.model.d_model
+                peak = max(peak, 3 * rows + 16 * widest * clean.logits.element_size())
+            self._trim(number)
+        kept = min(self.cache_bytes, sum(run.n_bytes for run in self._kept.values()))
+        possible = max(1, len(table) * len(self.batches))
+        return Estimate(len(table), seconds, peak + kept, runs / possible, self.notes)
+
+    # --- what other estimators need -------------------------------------------------------------
+
+    def gates_of(self, table: Float[Tensor, "coalition player"]) -> dict[Site, Tensor]:
+        """Gates per attention, heads that are always out included: `[coalition, head]`."""
+        gates = self.players.spread(table)
+        for site, out in self._base.items():
+            gates[site] = gates.get(site, torch.ones(len(table), site.n_heads).to(table)) * out.to(
+                table
+            )
+        return gates
+
+    def value_of(self, batch: Batch, logits: Tensor, copies: int = 1) -> Tensor:
+        """The task's value from the needed logits of a batch, `[copies · prompt]`."""
+        clean = None
+        if self.task.needs_clean:
+            clean = self._clean_run(self.batches.index(batch)).logits
+            clean = pick(clean, batch.wanted, self._reuse).repeat(copies, 1)
+        return self.task.values(logits, list(batch.which) * copies, clean)
+
+    def logits_of(self, batch: Batch, **inside: Any) -> Tensor:
+        """The needed logits of one full forward, for callers that hold taps of their own open."""
+        reuse = Reuse(unembedding=self._reuse.unembedding)
+        base = {} if inside.get("plain") else self._base
+        raw = run(
+            self.model, batch.inputs, base, batch.replacement, reuse=reuse, wanted=batch.wanted
+        )
+        return pick(raw, batch.wanted, reuse)
+
+    def about(self) -> dict[str, Any]:
+        """What provenance says about the game."""
+        return self.task.about() | {
+            "kind": self.kind,
+            "players": self.players.kind,
+            "n_players": len(self),
+            "seed": self.seed,
+            "always_out": [
+                f"{site.stack} L{site.layer}H{h}"
+                for site, gate in self._base.items()
+                for h, g in enumerate(gate[0].tolist())
+                if g == 0
+            ],
+            "reuse": "prefix" if self._reuse.blocks else "none",
+            "folded": self._reuse.fold,
+            "notes": list(self.notes),
+        }
+
+    # --- clean runs -----------------------------------------------------------------------------
+
+    def _clean_run(self, number: int) -> CleanRun:
+        if number not in self._kept:
+            batch = self.batches[number]
+            self._kept[number] = capture(
+                self.model,
+                batch.inputs,
+                self._reuse,
+                base=self._base or None,
+                replacement=batch.replacement,
+                wanted=batch.wanted,
+            )
+        return self._kept[number]
+
+    def _trim(self, number: int) -> None:
+        """Forget this clean run if all together are more than may be kept."""
+        if sum(run.n_bytes for run in self._kept.values()) > self.cache_bytes:
+            self._kept.pop(number, None)
+
+    def _clean_values(self) -> Tensor:
+        found = torch.empty(len(self.task), dtype=torch.double)
+        with torch.no_grad():
+            for number, batch in enumerate(self.batches):
+                logits = pick(self._clean_run(number).logits, batch.wanted, self._reuse)
+                if batch.wanted is None and logits.shape[0] != len(batch.which):
+                    raise OptionError(
+                        f"task {self.task.name}: {len(batch.which)} prompts gave an output of "
+                        f"shape {tuple(logits.shape)}; one row per prompt is needed"
+                    )
+                found[list(batch.which)] = self.value_of(batch, logits).cpu()
+                self._trim(number)
+        bad = (~torch.isfinite(found)).nonzero().flatten().tolist()
+        if bad:
+            raise NonFiniteError(
+                f"{self.model.name}: {self.task.name} is {float(found[bad[0]])} on prompt {bad[0]} "
+                "of the clean run; no score can be made of it"
+            )
+        return found
+
+    def _check(self) -> None:
+        """Refuse a task that no head changes, and corrupted prompts that change nothing."""
+        everything = Players.of(self.model)
+        playing, self.players = self.players, everything
+        try:
+            silent = self.values(torch.zeros(1, len(everything)))[0]
+        finally:
+            self.players = playing
+        if not torch.equal(silent, self.clean):
+            return
+        if self.kind == "resample" and self.task.corrupted is not None:
+            raise OptionError(
+                f"task {self.task.name}: the clean and the corrupted runs do not differ; "
+                "give corrupted prompts in which the behaviour is absent"
+            )
+        raise OptionError(
+            f"task {self.task.name} is constant: with every head replaced ({self.kind}) it is the "
+            "same on every prompt; check what it reads from the logits"
+        )
+
+    # --- evaluation -----------------------------------------------------------------------------
+
+    def _checked(self, gates: Any) -> Tensor:
+        table = torch.as_tensor(gates).detach().double()
+        if table.dim() != 2 or table.shape[1] != len(self):
+            raise OptionError(
+                f"gates of shape {tuple(table.shape)}; "
+                f"they are [coalition, player] with {len(self)} players"
+            )
+        if not bool(torch.isfinite(table).all()):
+            raise OptionError("a gate is NaN or infinite; 1 = works, 0 = is replaced")
+        return table.to(self.model.device)
+
+    def _packs(self, table: Tensor) -> list[list[_Pack]]:
+        """For each batch of prompts, which coalitions share a forward pass."""
+        gates = self.players.spread(table)
+        changed = torch.stack(
+            [(gates[site] != 1).any(1) for site in sorted(gates, key=self._order.__getitem__)]
+        )
+        sites = sorted(gates, key=self._order.__getitem__)
+        firsts = [
+            sites[int(column.nonzero()[0])] if bool(column.any()) else None
+            for column in changed.T.cpu()
+        ]
+        order = sorted(range(len(firsts)), key=lambda c: self._place(firsts[c]))
+        return [self._packed(batch, order, firsts) for batch in self.batches]
+
+    def _place(self, site: Site | None) -> int:
+        return len(self._order) if site is None else self._order[site]
+
+    def _packed(self, batch: Batch, order: list[int], firsts: list[Site | None]) -> list[_Pack]:
+        most = max(1, self.max_tokens // max(1, batch.tokens)) if self._reuse.fold else 1
+        enough = max(1, most // 4)  # a batch this full is worth a pass of its own
+        packs: list[list[int]] = []
+        for c in order:
+            last = packs[-1] if packs else None
+            if last is not None and len(last) < most:
+                head = firsts[last[0]]
+                alike = self._place(firsts[c]) == self._place(head)
+                if (alike or len(last) < enough) and firsts[c] is not None:
+                    last.append(c)
+                    continue
+            packs.append([c])
+        return [_Pack(tuple(p), firsts[p[0]]) for p in packs]
+
+    @torch.no_grad()
+    def _evaluate(self, number: int, pack: _Pack, table: Tensor) -> Tensor:
+        """`[coalition, prompt]` of one pack on one batch."""
+        batch = self.batches[number]
+        if pack.first is None:
+            return self.clean[list(batch.which)].expand(len(pack.rows), -1)
+        copies = len(pack.rows)
+        raw = run(
+            self.model,
+            batch.inputs,
+            self.gates_of(table),
+            batch.replacement,
+            first=pack.first if self._reuse.blocks else None,
+            clean=self._clean_run(number) if self._reuse.blocks else None,
+            reuse=self._reuse,
+            copies=copies,
+            wanted=batch.wanted,
+        )
+        logits = pick(raw, batch.wanted, self._reuse, copies)
+        return self.value_of(batch, logits, copies).reshape(copies, -1).cpu()

@@ -1,0 +1,328 @@
+"""The usual tasks: loss, logit difference, accuracy, KL to the clean run, answer probability.
+
+Positions of `loss` and `accuracy` are those of the tokens that are predicted: the logits read
+are one position earlier in a causal model, and at the position itself in an encoder. Everywhere
+else a position is that of the logits. Negative positions count from the end of the prompt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from interp.causal.task import Inputs, ReadPrompt, ReadRows, Task, size, token_ids
+from interp.errors import OptionError, PromptError
+from interp.model.calls import precise
+from interp.prompts import Prompts, bos_id, repeats
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+
+Positions = Sequence[Sequence[int]] | Sequence[int] | int | None
+Answers = Sequence[int] | Sequence[Sequence[int]] | int
+
+
+def loss(
+    model: Model,
+    prompts: Any,
+    positions: Positions = None,
+    *,
+    labels: Sequence[Sequence[int]] | Sequence[int] | None = None,
+    name: str = "loss",
+) -> Task:
+    """Mean cross entropy of the tokens at `positions`, in nats per token; lower is better.
+
+    Args:
+        prompts: texts, ids, `Prompts`, or a mapping of input tensors.
+        positions: of the predicted tokens, one list for all prompts or one per prompt; every
+            token that the model predicts unless given.
+        labels: what should stand there: per prompt one id per position. The prompts' own tokens
+            unless given; an encoder or a classifier has none of its own, so there they are needed.
+
+    Raises:
+        OptionError: labels are missing or do not match the positions.
+        PromptError: the prompts do not fit the model.
+    """
+    given, at, wanted = _predicted(model, prompts, positions, labels)
+
+    def read(logits: Tensor, rows: Tensor, clean: Tensor | None) -> Tensor:
+        return F.cross_entropy(precise(logits), wanted.to(rows.device)[rows], reduction="none")
+
+    return Task(name, given, at, "nats/token", False, read, detail=_told(wanted))
+
+
+def accuracy(
+    model: Model,
+    prompts: Any,
+    positions: Positions = None,
+    *,
+    labels: Sequence[Sequence[int]] | Sequence[int] | None = None,
+    name: str = "accuracy",
+) -> Task:
+    """Share of the tokens at `positions` that get the largest logit; see `loss` for the arguments.
+
+    It moves in steps, so it has no gradient.
+    """
+    given, at, wanted = _predicted(model, prompts, positions, labels)
+
+    def read(logits: Tensor, rows: Tensor, clean: Tensor | None) -> Tensor:
+        return (logits.argmax(-1) == wanted.to(rows.device)[rows]).double()
+
+    return Task(
+        name, given, at, "share of tokens", True, read, has_gradient=False, detail=_told(wanted)
+    )
+
+
+def logit_difference(
+    model: Model,
+    prompts: Any,
+    answers: Answers,
+    wrong: Answers,
+    *,
+    position: int | Sequence[int] = -1,
+    corrupted: Any = None,
+    name: str = "logit_difference",
+) -> Task:
+    """Mean logit of the answer ids minus that of the wrong ids at a position; higher is better.
+
+    Args:
+        answers, wrong: one id for all prompts, one per prompt, or a list of ids per prompt.
+        position: of the logits, one for all prompts or one per prompt; the last token unless given.
+        corrupted: prompts in which the behaviour is absent, one per prompt.
+    """
+    given = _prompts(model, prompts)
+    right, false = _sets(model, given, answers, "answers"), _sets(model, given, wrong, "wrong")
+
+    def read(logits: Tensor, rows: Tensor, clean: Tensor | None) -> Tensor:
+        x = precise(logits)
+        return _over(x, rows, right, torch.mean) - _over(x, rows, false, torch.mean)
+
+    task = _at_one(name, model, given, position, "logits", read, f"{right} {false}")
+    return task if corrupted is None else task.with_corrupted(corrupted, model)
+
+
+def answer_probability(
+    model: Model,
+    prompts: Any,
+    answers: Answers,
+    *,
+    position: int | Sequence[int] = -1,
+    corrupted: Any = None,
+    name: str = "answer_probability",
+) -> Task:
+    """Probability mass of a set of answer ids at a position; higher is better.
+
+    Args:
+        answers: one id for all prompts, one per prompt, or a list of ids per prompt.
+        position: of the logits, one for all prompts or one per prompt; the last token unless given.
+    """
+    given = _prompts(model, prompts)
+    right = _sets(model, given, answers, "answers")
+
+    def read(logits: Tensor, rows: Tensor, clean: Tensor | None) -> Tensor:
+        return _over(precise(logits).softmax(-1), rows, right, torch.sum)
+
+    task = _at_one(name, model, given, position, "probability", read, str(right))
+    return task if corrupted is None else task.with_corrupted(corrupted, model)
+
+
+def kl_to_clean(
+    model: Model, prompts: Any, positions: Positions = -1, *, name: str = "kl_to_clean"
+) -> Task:
+    """KL(clean || run) of the next-token distribution at `positions`, in nats; lower is better.
+
+    The clean run has 0. This is the score of SHIPS (Zhou et al. 2025, arXiv 2410.13708) when the
+    position is the last one.
+    """
+    given = _prompts(model, prompts)
+
+    def read(logits: Tensor, rows: Tensor, clean: Tensor | None) -> Tensor:
+        assert clean is not None
+        before, after = precise(clean).log_softmax(-1), precise(logits).log_softmax(-1)
+        return (before.exp() * (before - after)).sum(-1)
+
+    at = _positions(given, positions)
+    return Task(name, given, at, "nats", False, read, needs_clean=True)
+
+
+def custom(
+    model: Model,
+    prompts: Any,
+    function: ReadPrompt,
+    *,
+    name: str,
+    unit: str,
+    higher_is_better: bool,
+    positions: Positions = -1,
+    has_gradient: bool = True,
+    corrupted: Any = None,
+) -> Task:
+    """Your own function of logits: `function(logits [position, d_vocab], prompt) -> number`.
+
+    It is called once per prompt with the logits at `positions` and the prompt's number.
+    """
+    given = _prompts(model, prompts)
+    at = _positions(given, positions)
+    task = Task(
+        name, given, at, unit, higher_is_better, read_prompt=function, has_gradient=has_gradient,
+        detail=f"function {getattr(function, '__qualname__', type(function).__name__)}",
+    )  # fmt: skip
+    return task if corrupted is None else task.with_corrupted(corrupted, model)
+
+
+def repeats_task(model: Model, *, n: int = 16, longest: int = 24, seed: int = 0) -> Task:
+    """Loss on the second copy of random tokens repeated twice: what induction heads are for.
+
+    The first token of the second copy is left out, since nothing predicts it.
+    """
+    if model.kind != "causal":
+        raise OptionError(f"repeats_task needs a causal model; {model.name} is {model.kind}")
+    prompts = repeats(model, n=n, longest=longest, seed=seed)
+    first = int(bos_id(model) is not None)
+    positions = []
+    for ids in prompts.ids:
+        period = (len(ids) - first) // 2
+        positions.append(range(first + period + 1, len(ids)))
+    return loss(model, prompts, positions, name="second_copy_loss")
+
+
+def next_token_task(model: Model, texts: Any, *, longest: int | None = None) -> Task:
+    """Loss on every next token of texts (or ids), each cut to `longest` tokens."""
+    prompts = _prompts(model, texts)
+    if longest is not None and isinstance(prompts, Prompts):
+        prompts = Prompts(tuple(p[:longest] for p in prompts.ids), prompts.design, prompts.padding)
+    return loss(model, prompts, name="next_token_loss")
+
+
+# --- what the measures share --------------------------------------------------------------------
+
+
+def _prompts(model: Model, prompts: Any) -> Prompts | Inputs:
+    if isinstance(prompts, Mapping):
+        if not prompts:
+            raise PromptError("no prompts given")
+        return dict(prompts)
+    given = Prompts.of(prompts, model)
+    given.check(model)
+    return given
+
+
+def _at_one(
+    name: str,
+    model: Model,
+    given: Prompts | Inputs,
+    position: int | Sequence[int],
+    unit: str,
+    read: ReadRows,
+    detail: str,
+) -> Task:
+    each = [position] * size(given) if isinstance(position, int) else list(position)
+    return Task(
+        name, given, _positions(given, [[p] for p in each]), unit, True, read, detail=detail
+    )
+
+
+def _lengths(given: Prompts | Inputs) -> list[int]:
+    return [len(p) for p in token_ids(given)] or [1] * size(given)
+
+
+def _positions(given: Prompts | Inputs, positions: Positions) -> tuple[tuple[int, ...], ...]:
+    """One tuple of positions from 0 on for each prompt."""
+    lengths = _lengths(given)
+    if positions is None:
+        return tuple(tuple(range(n)) for n in lengths)
+    if isinstance(positions, int):
+        positions = [positions]
+    each: list[Sequence[int]]
+    if all(isinstance(p, int) for p in positions):
+        each = [positions] * len(lengths)  # type: ignore[list-item]
+    else:
+        each = [list(p) for p in positions]  # type: ignore[union-attr]
+    if len(each) != len(lengths):
+        raise OptionError(
+            f"positions for {len(each)} of {len(lengths)} prompts; give one list each"
+        )
+    for i, (chosen, n) in enumerate(zip(each, lengths, strict=True)):
+        wrong = [p for p in chosen if not -n <= p < n]
+        if wrong:
+            raise OptionError(f"position {wrong[0]} of prompt {i}, which has {n} tokens")
+    return tuple(tuple(p % n for p in chosen) for chosen, n in zip(each, lengths, strict=True))
+
+
+def _predicted(
+    model: Model, prompts: Any, positions: Positions, labels: Any
+) -> tuple[Prompts | Inputs, tuple[tuple[int, ...], ...], Tensor]:
+    """Prompts, positions of the logits, and the id that each of them should give the most to."""
+    given = _prompts(model, prompts)
+    tokens = token_ids(given)
+    shifted = labels is None
+    if shifted and (model.kind not in ("causal", "encoder-decoder") or not tokens):
+        raise OptionError(
+            f"{model.name} predicts no next token ({model.kind}); give labels= for the positions"
+        )
+    if shifted and positions is None:
+        positions = [range(1, len(p)) for p in tokens]
+        short = next((i for i, p in enumerate(tokens) if len(p) < 2), None)
+        if short is not None:
+            raise PromptError(f"prompt {short} has one token, so nothing in it is predicted")
+    at = _positions(given, positions)
+    if not shifted:
+        return given, at, _labels(labels, at)
+    early = next((i for i, chosen in enumerate(at) if 0 in chosen), None)
+    if early is not None:
+        raise OptionError(f"position 0 of prompt {early}: nothing comes before the first token")
+    wanted = [tokens[i][p] for i, chosen in enumerate(at) for p in chosen]
+    return given, tuple(tuple(p - 1 for p in chosen) for chosen in at), torch.tensor(wanted)
+
+
+def _labels(labels: Any, at: tuple[tuple[int, ...], ...]) -> Tensor:
+    each = [[x] if isinstance(x, int) else list(x) for x in _listed(labels)]
+    if [len(x) for x in each] != [len(chosen) for chosen in at]:
+        raise OptionError(
+            f"labels for {[len(x) for x in each]} positions, but {[len(c) for c in at]} are read; "
+            "give one label per position"
+        )
+    return torch.tensor([int(x) for row in each for x in row])
+
+
+def _listed(x: Any) -> list[Any]:
+    return x.tolist() if isinstance(x, Tensor) else list(x)
+
+
+def _sets(
+    model: Model, given: Prompts | Inputs, answers: Any, what: str
+) -> tuple[tuple[int, ...], ...]:
+    """The answer ids of each prompt."""
+    n = size(given)
+    each = [answers] * n if isinstance(answers, int) else _listed(answers)
+    if len(each) != n:
+        raise OptionError(f"{what} for {len(each)} of {n} prompts; give one id or one list each")
+    sets = tuple((x,) if isinstance(x, int) else tuple(int(i) for i in x) for x in each)
+    for i, ids in enumerate(sets):
+        if not ids:
+            raise OptionError(f"{what}: prompt {i} has none")
+        wrong = [t for t in ids if t < 0 or (model.d_vocab and t >= model.d_vocab)]
+        if wrong:
+            raise OptionError(
+                f"{what}: prompt {i} has the id {wrong[0]}; "
+                f"{model.name} knows 0 to {model.d_vocab - 1}"
+            )
+    return sets
+
+
+def _over(
+    x: Tensor,
+    rows: Tensor,
+    sets: tuple[tuple[int, ...], ...],
+    reduce: Callable[[Tensor], Tensor],
+) -> Tensor:
+    """Of each row (one per prompt): the mean or sum over its ids."""
+    return torch.stack([reduce(x[i, list(sets[row])]) for i, row in enumerate(rows.tolist())])
+
+
+def _told(wanted: Tensor) -> str:
+    return "labels " + " ".join(map(str, wanted.tolist()))
