@@ -1,6 +1,6 @@
 """interp: declare a head behaviour once, and score it on any model, with its error and baseline.
 
-    source            a hub id, a local folder, a Hugging Face model object, a bundled or planted model
+    source            a hub id, a folder, a Hugging Face model object, a bundled or planted model
       |
       v
     1 Model           the only thing that knows architectures; standard names, run, capture, edit

@@ -1,4 +1,4 @@
-"""What goes wrong for the caller: one clear line each, saying what is wrong, what is known, what to do."""
+"""What goes wrong for the caller: one line each, with what is wrong, what is known, what to do."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterable
 
 
 class InterpError(Exception):
-    """Base of every error meant for the person who called; the command line prints it as one line."""
+    """Base of every error meant for the caller; the command line prints it as one line."""
 
 
 class LoadError(InterpError):
-    """A model that cannot be loaded: missing, damaged, untrusted or of a kind that cannot be read."""
+    """A model that cannot be loaded: missing, damaged, untrusted, or not to be read."""
 
 
 class CheckError(InterpError):
@@ -23,7 +23,7 @@ class UnreadableAttention(LoadError):
 
 
 class PromptError(InterpError):
-    """Prompts that cannot be used: empty, too long, of the wrong kind, or text without a tokenizer."""
+    """Prompts that cannot be used: empty, too long, or text without a tokenizer."""
 
 
 class NonFiniteError(InterpError):
@@ -44,5 +44,6 @@ class UnknownName(InterpError):
     def __init__(self, kind: str, name: str, known: Iterable[str]):
         known = list(known)
         close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-        hint = f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(sorted(known))}"
+        listed = f"known: {', '.join(sorted(known))}"
+        hint = f"did you mean {' or '.join(close)}?" if close else listed
         super().__init__(f"unknown {kind} {name!r}; {hint}")
