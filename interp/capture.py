@@ -208,7 +208,7 @@ class _Recorder:
     def __init__(self, model: Model, request: _Request, *, to: torch.device | None):
         self.model, self.request, self.to = model, request, to
         self.values: dict[tuple[str, str, int], Tensor] = {}
-        self.sites = set(request.sites)
+        self.shapes: dict[Site, tuple[int, int]] = {}  # batch and positions of each attention
 
     def keep(self, name: str, site: Site, x: Tensor) -> None:
         self.values[name, site.stack, site.layer] = x if self.to is None else x.to(self.to)
@@ -217,6 +217,7 @@ class _Recorder:
         if (site.stack, site.layer) not in self.request.heads:
             return
         self.model.require_finite(call, site)
+        self.shapes[site] = call.z.shape[0], call.z.shape[2]
         heads = torch.tensor(self.request.heads[site.stack, site.layer], device=call.z.device)
         rows, positions = self.request.rows, self.request.positions
         kv = torch.unique(heads // (site.n_heads // site.n_kv_heads)) if len(heads) else heads
@@ -271,6 +272,8 @@ class _Recorder:
                     if where.scale != 1
                     else x
                 )
+                if value.dim() == 2 + (name == "result"):  # OPT and mixtures of experts run on rows
+                    value = value.unflatten(0, self.shapes[site])
                 self.keep(name, site, _take(value, 1, self.request.positions))
 
         with ExitStack() as stack:
