@@ -73,6 +73,7 @@ class Analysis:
     low: float | None
     high: float | None
     chance: str
+    requires: tuple[str, ...] = ()  # of weights: see `interp.model.weights.why_unreadable`
     options: Mapping[str, Option] = field(default_factory=dict)
 
     @property
@@ -214,11 +215,23 @@ def statistic(*, unit: str, low: float | None = 0.0, high: float | None = None) 
     return _declare("statistic", None, unit=unit, low=low, high=high, chance="value of the null")
 
 
-def weights(*, unit: str, low: float | None = None, high: float | None = None) -> Any:
-    """Declare a score from weights alone: a function of the model, returning `{site: [head]}`."""
-    return _declare(
-        "weights", None, unit=unit, low=low, high=high, chance="value of random weights"
-    )
+def weights(
+    *,
+    unit: str,
+    low: float | None = None,
+    high: float | None = None,
+    requires: tuple[str, ...] = (),
+) -> Any:
+    """Declare a score from weights alone: a function of the model, returning `{site: [head]}`.
+
+    Args:
+        unit: of the score; `low` and `high` are its range, None where it has no end.
+        requires: what a model must have to be scored: "qk" or "ov" circuits that are fixed
+            matrices, a "vocabulary" at both ends, "pairs" of attentions in sequence.
+    """
+    chance = "value of random weights"
+    about = {"unit": unit, "low": low, "high": high, "requires": requires, "chance": chance}
+    return _declare("weights", None, **about)
 
 
 def picture(analysis: Analysis, text: str, **options: Any) -> None:

@@ -1,0 +1,26 @@
+"""The matrix of a module that is linear, whatever class it is."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+
+def linear_map(
+    module: nn.Module, width: int
+) -> tuple[Float[Tensor, "d_in d_out"], Float[Tensor, "d_out"] | None]:
+    """Matrix and bias of `x -> x @ matrix + bias`, for inputs of `width`."""
+    weight, bias = module.weight, getattr(module, "bias", None)
+    assert isinstance(weight, Tensor)
+    if not any(True for _ in module.children()) and weight.is_floating_point():
+        if isinstance(module, nn.Linear):
+            return weight.detach().T, None if bias is None else bias.detach()
+        if type(module).__name__ == "Conv1D":
+            return weight.detach(), None if bias is None else bias.detach()
+    # Quantised matrices and adapters: a linear map is known by what it does to the unit vectors.
+    floating = next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
+    eye = torch.eye(width, dtype=floating, device=weight.device)
+    with torch.no_grad():
+        offset = module(torch.zeros_like(eye[:1]))
+        return module(eye) - offset, offset[0]

@@ -1,0 +1,95 @@
+"""Read a normalisation by what it does: centring, gain and bias, whatever its class calls them.
+
+Layer norm, RMS norm, Gemma's gain of one plus the weight and L2 norm are all
+`x -> factor(x) * centre(x) * gain + bias` with a positive factor per token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.func import functional_call
+
+_LARGE = 1e6  # a root mean square beside which no epsilon counts
+_TOLERANCE = 1e-4
+
+
+@dataclass(frozen=True, eq=False)
+class Norm:
+    """A normalisation over groups of `width` entries, up to a positive factor per group."""
+
+    gain: Float[Tensor, "entry"]
+    bias: Float[Tensor, "entry"]
+    centred: bool  # the mean of each group is subtracted first
+    width: int
+
+    def fold(self, weight: Float[Tensor, "entry ..."]) -> Float[Tensor, "entry ..."]:
+        """The matrix that reads the norm's input: gain, then centring, taken into `weight`."""
+        folded = weight * self.gain.to(weight).reshape(-1, *[1] * (weight.dim() - 1))
+        return centred(folded, self.width) if self.centred else folded
+
+    def follow(self, weight: Float[Tensor, "... entry"]) -> Float[Tensor, "... entry"]:
+        """The matrix that writes the norm's output: centring, then gain, taken into `weight`."""
+        if self.centred:
+            weight = centred(weight.movedim(-1, 0), self.width).movedim(0, -1)
+        return weight * self.gain.to(weight)
+
+
+def centred(x: Float[Tensor, "entry ..."], width: int) -> Float[Tensor, "entry ..."]:
+    """Subtract the mean over each group of `width` entries of the first axis."""
+    groups = x.reshape(-1, width, *x.shape[1:])
+    return (groups - groups.mean(1, keepdim=True)).reshape(x.shape)
+
+
+def read_norm(module: nn.Module, shape: Sequence[int]) -> Norm | None:
+    """The norm that `module` is for inputs of `shape` (without batch), or None if it is none."""
+    width = shape[-1]
+    if width < 2:
+        return None
+    weights = {
+        name: x.detach().float()
+        for name, x in (*module.named_parameters(), *module.named_buffers())
+        if x.is_floating_point()
+    }
+    device = next(iter(weights.values())).device if weights else torch.device("cpu")
+
+    def run(x: Tensor) -> Tensor | None:
+        try:
+            out = functional_call(module, weights, (x.to(device),))
+        except (TypeError, ValueError, RuntimeError, IndexError):
+            return None  # a module that takes something else is no norm
+        return out if isinstance(out, Tensor) and out.shape == x.shape else None
+
+    # Zero mean, no small entry and a known root mean square, for even and odd widths alike.
+    pattern = torch.ones(width)
+    pattern[1::2] = -1
+    if width % 2:
+        pattern[-3:] = torch.tensor([2.0, -1.0, -1.0])
+    pattern = pattern.expand(1, *shape)
+    draw = torch.randn((1, *shape), generator=torch.Generator().manual_seed(0))
+    draw = draw + 0.5  # a mean, so that centring shows
+    with torch.no_grad():
+        high, low, drawn = run(pattern * _LARGE), run(-pattern * _LARGE), run(draw)
+        higher = run(pattern * 2 * _LARGE)
+    if high is None or low is None or drawn is None or higher is None:
+        return None
+    if float((higher - high).abs().max()) > _TOLERANCE * float(high.abs().max()):
+        return None  # its output grows with its input, as that of a plain gain does
+    # One run in each direction: the bias is their mean also where an epsilon of zero forbids x = 0.
+    bias = (high + low).cpu() / 2
+    gain = (high - low).cpu() / 2 / (pattern / pattern.square().mean(-1, keepdim=True).sqrt())
+    if not bool(gain.isfinite().all()):
+        return None
+    out = (drawn.cpu() - bias).double()
+    for centre in (False, True):
+        x = draw - draw.mean(-1, keepdim=True) if centre else draw
+        expected = (x * gain).double()
+        factor = (out * expected).sum(-1, keepdim=True) / expected.square().sum(-1, keepdim=True)
+        error = (out - factor * expected).abs().max()
+        if bool((factor > 0).all()) and float(error) <= _TOLERANCE * float(out.abs().max()):
+            return Norm(gain.reshape(-1).to(device), bias.reshape(-1).to(device), centre, width)
+    return None
