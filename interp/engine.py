@@ -16,13 +16,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.analysis import Bound
-from interp.errors import OptionError
+from interp.errors import OptionError, StatisticsError
 from interp.model.calls import Call, ComputedCall, RecordedCall
 from interp.model.inputs import takes
 from interp.model.sites import Site
 from interp.prompts import Prompts
 from interp.targets import FoundTargets
 from interp_kernels import attention_statistics, reference
+from interp_kernels.errors import KernelError
 from interp_kernels.problem import Attention
 from interp_kernels.reductions import Chosen, Distance, Reduction
 
@@ -160,6 +161,13 @@ class _Reducer:
 
     def visit(self, site: Site, call: Call, real: Tensor) -> None:
         self.model.require_finite(call, site)
+        try:
+            self._reduce(site, call, real)
+        except KernelError as error:
+            raise StatisticsError(f"{self.model.name}, {site.name}: {error}") from error
+        self.advance()
+
+    def _reduce(self, site: Site, call: Call, real: Tensor) -> None:
         mine = [p for p in self.found if applies(p.bound, site, self.model)]
         if mine:
             attention = to_attention(call, real, self.tokens)
@@ -173,7 +181,6 @@ class _Reducer:
                 value = values[asked[label].name]
                 mean = _mean_over_rows(value, counts.get(label), real, self.size)
                 p.values.setdefault(site, []).append(mean)
-        self.advance()
 
 
 def _only(bound: Bound) -> Reduction:

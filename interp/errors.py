@@ -34,6 +34,10 @@ class OptionError(InterpError):
     """An option that does not exist or whose value does not fit."""
 
 
+class StatisticsError(InterpError):
+    """Attention whose statistics cannot be computed: names the layer and what the kernels say."""
+
+
 class StoreError(InterpError):
     """Results that cannot be written or read back."""
 

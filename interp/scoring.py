@@ -16,6 +16,7 @@ from interp.analysis import NULLS, Analysis, Bound, Null
 from interp.catalogue import catalogue, parse_metric
 from interp.engine import applies, batches, reduce_patterns
 from interp.errors import OptionError, PromptError
+from interp.estimate import choose_engine
 from interp.model.inputs import probe_inputs
 from interp.model.sites import Site
 from interp.prompts import Prompts, bos_id, repeats
@@ -97,7 +98,10 @@ def bound(metric: str | Analysis | Bound) -> Bound:
 def why_not(model: Model, metric: Bound) -> str | None:
     """One line on why a metric cannot be computed on a model, or None where it can."""
     if metric.analysis.kind == "weights":
-        return metric.analysis.function.__dict__.get("why_not", lambda model: None)(model)
+        from interp.model.weights import why_unreadable
+
+        reason = why_unreadable(model, metric.analysis.requires)
+        return None if reason is None else f"{metric.label}: {reason}"
     if not any(applies(metric, site, model) for site in model.sites):
         return f"{metric.label} looks at tokens, and {model.name} reads {model.kind} input"
     return None
@@ -266,19 +270,6 @@ def _tensor_hash(inputs: Mapping[str, Tensor]) -> str:
         digest.update(name.encode())
         digest.update(x.detach().cpu().contiguous().numpy().tobytes())
     return digest.hexdigest()
-
-
-def choose_engine(
-    model: Model, prompts: Prompts | Mapping[str, Tensor], batch_size: int, engine: str
-) -> str:
-    """The engine asked for; for "auto", streamed once a layer's patterns would pass 256 MiB."""
-    if engine != "auto":
-        return engine
-    if not isinstance(prompts, Prompts):
-        return "stored"
-    longest = max(map(len, prompts.ids))
-    square = min(batch_size, len(prompts)) * model.n_heads * longest**2 * 4
-    return "streamed" if square > 2**28 else "stored"
 
 
 def _summary(values: Tensor) -> _Scores:

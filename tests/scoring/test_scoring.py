@@ -12,9 +12,15 @@ import torch
 import zoo
 
 import interp
-from interp.errors import NonFiniteError, OptionError, PromptError, UnknownName
+from interp.errors import (
+    NonFiniteError,
+    OptionError,
+    PromptError,
+    StatisticsError,
+    UnknownName,
+)
+from interp.estimate import choose_engine, estimate
 from interp.prompts import Prompts, repeats
-from interp.scoring import choose_engine
 
 
 def uniform_model(layers: int = 2) -> interp.Model:
@@ -163,6 +169,30 @@ def test_nan_in_activations_names_the_layer() -> None:
     module.transformer.h[1].ln_1.weight.data.fill_(torch.inf)
     with pytest.raises(NonFiniteError, match="layer 1"):
         interp.score(model, "entropy", null="none")
+
+
+def test_a_predicate_that_breaks_is_named_with_its_layer(tmp_path) -> None:
+    file = tmp_path / "broken.py"
+    file.write_text(
+        "from interp.analysis import detector\n\n\n@detector\ndef broken(query, key, tokens):\n"
+        '    """Breaks."""\n    return tokens[key + 1000] == tokens[query]\n'
+    )
+    model = interp.load(zoo.FAMILIES["llama"].model("sdpa"), name="llama")
+    with pytest.raises(StatisticsError, match=r"llama, decoder\.0: predicate 'broken.* IndexError"):
+        interp.score(model, str(file), [[5, 6, 5, 6]], null="none")
+
+
+def test_estimates_grow_as_they_should_and_name_the_engine() -> None:
+    model = interp.load(zoo.FAMILIES["llama"].model("sdpa"), name="llama")
+    bounds = [interp.scoring.bound("entropy")]
+
+    def bytes_of(length: int, engine: str) -> int:
+        return estimate(model, Prompts(((5,) * length,)), bounds, 1, engine).statistics_bytes
+
+    assert 15 < bytes_of(8000, "stored") / bytes_of(2000, "stored") < 17
+    assert bytes_of(32000, "streamed") / bytes_of(8000, "streamed") < 5
+    text = str(estimate(model, Prompts(((5,) * 16384,)), bounds, 1))
+    assert text.startswith("1 x 16,384 tokens, streamed: about ")
 
 
 def test_provenance_says_how_the_number_was_made() -> None:
