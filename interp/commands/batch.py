@@ -143,15 +143,16 @@ class Batch:
 
     def _model(self, source: str, name: str) -> None:
         with self.voice.bars(name) as tell:
-            tell(f"loading {source}", 0, 1)
+            tell("loading", 0, 1)
             model = self.loading.load(source, name)
-            tell(f"loading {source}", 1, 1)
+            tell("loading", 1, 1)
             metrics = self._that_apply(model)
             prompts = (
                 self._prompts(model) if any(b.analysis.kind != "weights" for b in metrics) else None
             )
             keys = {b.label: self._key(model, b, prompts) for b in metrics}
             found = self._already(keys)
+            tell(name, len(found), len(metrics))
             try:
                 todo = [b for b in metrics if b.label not in found]
                 if todo:

@@ -29,7 +29,7 @@ class Voice:
 
     @contextmanager
     def bars(self, model: str) -> Iterator[Callable[[str, int, int], None]]:
-        """A bar per model and one per pass or metric; gone when the model is done."""
+        """A bar per model and one for the pass or metric at work; gone when the model is done."""
         from rich.console import Console
         from rich.progress import (
             BarColumn,
@@ -60,8 +60,9 @@ class Voice:
 
             def tell(what: str, done: int, total: int) -> None:
                 if what not in tasks:
-                    label = model if what == model else f"{model}  {what}"
+                    label = f"{model}  metrics" if what == model else f"  {what}"
                     tasks[what] = progress.add_task(label, total=total)
-                progress.update(tasks[what], completed=done, total=total)  # type: ignore[arg-type]
+                over = done >= total and what != model
+                progress.update(tasks[what], completed=done, total=total, visible=not over)  # type: ignore[arg-type]
 
             yield tell

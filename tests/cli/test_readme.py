@@ -1,0 +1,81 @@
+"""The README shows commands that are run, code that works, and metrics that exist."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from interp import catalogue
+from interp.cli import main
+from interp.commands.metrics import span
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```(\w+)\n(.*?)```", README, re.DOTALL)
+
+
+def metrics_table() -> str:
+    """The table of metrics as the README must show it."""
+    lines = ["| metric | what | options | unit | range |", "|---|---|---|---|---|"]
+    for e in catalogue.catalogue().values():
+        options = ", ".join(f"`{name}={default}`" for name, (default, _) in e.options.items())
+        lines.append(f"| `{e.name}` | {e.summary} | {options} | {e.unit} | {span(e)} |")
+    return "\n".join(lines)
+
+
+def test_the_table_of_metrics_is_up_to_date() -> None:
+    shown = README.partition("<!-- metrics -->\n")[2].partition("\n<!-- /metrics -->")[0]
+    assert shown == metrics_table(), f"put this into README.md:\n\n{metrics_table()}\n"
+
+
+def test_the_python_example_runs() -> None:
+    [example, *_] = [text for kind, text in BLOCKS if kind == "python" and "interp.load" in text]
+    names: dict = {}
+    exec(compile(example, "README.md", "exec"), names)
+    score = names["table"].top(1, "induction").to_pandas().iloc[0]
+    assert score["score"] > 0.5
+    assert names["edited"].provenance[score["model"], "induction"]["edits"] != []
+
+
+def test_the_detector_shown_is_the_one_that_is_scored() -> None:
+    [shown] = [text for kind, text in BLOCKS if kind == "python" and "@detector" in text]
+    written = catalogue.entry("induction").path.read_text(encoding="utf-8")
+    for line in shown.splitlines():
+        assert line.removesuffix('"""') in written
+
+
+def test_the_ci_runs_the_commands_that_the_readme_gives() -> None:
+    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    commands = [line for kind, text in BLOCKS if kind == "sh" for line in text.splitlines()]
+    [line] = [c for c in commands if "pytest" in c]
+    for command in line.split(" && "):
+        words = shlex.split(command.replace(".venv", "$venv"))[-6:]
+        assert all(word in script for word in words), command
+    assert [c for c in commands if c.endswith(".venv/bin/interp score")]
+
+
+def test_every_option_that_the_readme_uses_exists() -> None:
+    lines = [x for kind, text in BLOCKS if kind == "sh" for x in text.splitlines()]
+    used = [shlex.split(x, comments=True) for x in lines if x.startswith("interp ")]
+    assert len(used) > 5
+    for _, name, *words in used:
+        command = main.commands[name]
+        known = {flag for p in command.params for flag in (*p.opts, *p.secondary_opts)}
+        assert {word for word in words if word.startswith("-")} <= known
+
+
+@pytest.mark.parametrize("code", ["0 done", "2 the command was wrong", "130 interrupted"])
+def test_exit_codes_are_the_same_in_help_and_readme(run, code) -> None:
+    text = " ".join(run("--help").stdout.split())
+    assert code in text
+    assert code in " ".join(README.split())
+
+
+def test_data_and_circuits_are_found() -> None:
+    from interp import resources
+
+    for name in ("data", "circuits"):
+        assert resources.folder(name) == ROOT / name
