@@ -60,10 +60,9 @@ class Batch:
         """Find everything wrong with the command before hours of work.
 
         Raises:
-            UnknownName, OptionError: a metric or option that does not exist.
-            PromptError: a prompt file that is not there.
+            UnknownName, OptionError: a metric, option or prompt file that does not exist.
             StoreError: an output folder that cannot be written.
-        """  # fmt: skip
+        """
         texts = [text for given in metrics for text in split_metrics(given)]
         bounds, own = [], {}
         for text in texts or catalogue():
@@ -176,8 +175,7 @@ class Batch:
         reasons = {b.label: why_not(model, b) for b in self.metrics}
         for label, reason in reasons.items():
             if reason is not None:
-                told = reason if label in reason else f"{label}: {reason}"
-                self.voice.note(f"{model.name} is not scored: {told}")
+                self.voice.note(f"left out {label} on {model.name}: {reason}")
         return [b for b in self.metrics if reasons[b.label] is None]
 
     def _prompts(self, model: Model) -> Any:

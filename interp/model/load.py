@@ -238,9 +238,8 @@ def _from_pretrained(
             raise LoadError(_needs_code(folder)) from error
         config = _registered_config(folder, local)
         if config is None:
-            raise LoadError(
-                f"{folder}: {_line(error)}; import the class of this model first (--import FILE)"
-            ) from error
+            why = _line(error).partition(". ")[0]
+            raise LoadError(f"{folder}: {why}; import its class first (--import FILE)") from error
     cls = _class_for(config, folder, options["trust_remote_code"])
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
@@ -305,6 +304,10 @@ def _registered_config(folder: str, local: bool) -> Any:
         if cls.__name__ in (raw.get("architectures") or []):
             return cls.config_class.from_pretrained(folder)
     return None
+
+
+def _model_type(folder: str) -> str | None:
+    return json.loads((Path(folder) / "config.json").read_text()).get("model_type")
 
 
 def _subclasses() -> list[type]:
