@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from interp.causal.gradient import (
         attribution_patching,
         gate_gradient,
+        gradient_scores,
         integrated_gradients,
         michel,
     )
@@ -49,6 +50,7 @@ _WHERE = {
     "attribution_patching": "gradient",
     "custom": "measures",
     "gate_gradient": "gradient",
+    "gradient_scores": "gradient",
     "integrated_gradients": "gradient",
     "kl_to_clean": "measures",
     "leave_one_out": "ablation",
@@ -71,6 +73,7 @@ __all__ = [
     "attribution_patching",
     "custom",
     "gate_gradient",
+    "gradient_scores",
     "integrated_gradients",
     "kl_to_clean",
     "leave_one_out",

@@ -113,23 +113,23 @@ class Game:
             raise OptionError(f"max_tokens={max_tokens}; it is at least 1")
         self.model, self.task, self.kind, self.seed = model, task, kind, seed
         self.players = Players.of(model, players, stack=stack, heads=heads)
-        self._base: dict[Site, Tensor] = {}
+        self.always_out: dict[Site, Tensor] = {}
         if without is not None:
             out = Players.of(model, {"out": without}, stack=stack)
             self.players = self.players.without(out)
             for site, index in out.member.items():
-                self._base[site] = (index != 0).double()[None].to(model.device)
+                self.always_out[site] = (index != 0).double()[None].to(model.device)
         self.max_tokens, self.cache_bytes = max_tokens, cache_bytes
-        self._reuse = reuse_of(model)
+        self.reuse = reuse_of(model)
         if not reuse:
             asked = ("full forwards, as asked for",)
-            self._reuse = Reuse(notes=asked, per_input=self._reuse.per_input)
+            self.reuse = Reuse(notes=asked, per_input=self.reuse.per_input)
         if not fold:
-            self._reuse = replace(self._reuse, fold=False)
+            self.reuse = replace(self.reuse, fold=False)
         self._order = {site: i for i, site in enumerate(model.sites)}
         self._kept: dict[int, CleanRun] = {}
         self.batches = make_batches(
-            model, task, kind, reference, seed, max_tokens, per_input=self._reuse.per_input
+            model, task, kind, reference, seed, max_tokens, per_input=self.reuse.per_input
         )
         self.clean: Float[Tensor, " prompt"] = self._clean_values()
         if check:
@@ -138,7 +138,7 @@ class Game:
     @property
     def notes(self) -> tuple[str, ...]:
         """What could not be used to save time on this model, and why."""
-        return self._reuse.notes
+        return self.reuse.notes
 
     def __len__(self) -> int:
         return len(self.players)
@@ -208,7 +208,7 @@ class Game:
         for number, packs in enumerate(self._packs(table)):
             clean = self._clean_run(number)
             for pack in packs:
-                share = 0.0 if pack.first is None else self._reuse.depth(pack.first)
+                share = 0.0 if pack.first is None else self.reuse.depth(pack.first)
                 runs += share * len(pack.rows)
                 seconds += share * len(pack.rows) * clean.seconds
                 rows = clean.logits.numel() * clean.logits.element_size() * len(pack.rows)
@@ -224,7 +224,7 @@ class Game:
     def gates_of(self, table: Float[Tensor, "coalition player"]) -> dict[Site, Tensor]:
         """Gates per attention, heads that are always out included: `[coalition, head]`."""
         gates = self.players.spread(table)
-        for site, out in self._base.items():
+        for site, out in self.always_out.items():
             gates[site] = gates.get(site, torch.ones(len(table), site.n_heads).to(table)) * out.to(
                 table
             )
@@ -235,17 +235,8 @@ class Game:
         clean = None
         if self.task.needs_clean:
             clean = self._clean_run(self.batches.index(batch)).logits
-            clean = pick(clean, batch.wanted, self._reuse).repeat(copies, 1)
+            clean = pick(clean, batch.wanted, self.reuse).repeat(copies, 1)
         return self.task.values(logits, list(batch.which) * copies, clean)
-
-    def logits_of(self, batch: Batch, **inside: Any) -> Tensor:
-        """The needed logits of one full forward, for callers that hold taps of their own open."""
-        reuse = Reuse(unembedding=self._reuse.unembedding)
-        base = {} if inside.get("plain") else self._base
-        raw = run(
-            self.model, batch.inputs, base, batch.replacement, reuse=reuse, wanted=batch.wanted
-        )
-        return pick(raw, batch.wanted, reuse)
 
     def about(self) -> dict[str, Any]:
         """What provenance says about the game."""
@@ -256,12 +247,12 @@ class Game:
             "seed": self.seed,
             "always_out": [
                 f"{site.stack} L{site.layer}H{h}"
-                for site, gate in self._base.items()
+                for site, gate in self.always_out.items()
                 for h, g in enumerate(gate[0].tolist())
                 if g == 0
             ],
-            "reuse": "prefix" if self._reuse.blocks else "none",
-            "folded": self._reuse.fold,
+            "reuse": "prefix" if self.reuse.blocks else "none",
+            "folded": self.reuse.fold,
             "notes": list(self.notes),
         }
 
@@ -273,8 +264,8 @@ class Game:
             self._kept[number] = capture(
                 self.model,
                 batch.inputs,
-                self._reuse,
-                base=self._base or None,
+                self.reuse,
+                base=self.always_out or None,
                 replacement=batch.replacement,
                 wanted=batch.wanted,
             )
@@ -289,7 +280,7 @@ class Game:
         found = torch.empty(len(self.task), dtype=torch.double)
         with torch.no_grad():
             for number, batch in enumerate(self.batches):
-                logits = pick(self._clean_run(number).logits, batch.wanted, self._reuse)
+                logits = pick(self._clean_run(number).logits, batch.wanted, self.reuse)
                 if batch.wanted is None and logits.shape[0] != len(batch.which):
                     raise OptionError(
                         f"task {self.task.name}: {len(batch.which)} prompts gave an output of "
@@ -356,7 +347,7 @@ class Game:
         return len(self._order) if site is None else self._order[site]
 
     def _packed(self, batch: Batch, order: list[int], firsts: list[Site | None]) -> list[_Pack]:
-        most = max(1, self.max_tokens // max(1, batch.tokens)) if self._reuse.fold else 1
+        most = max(1, self.max_tokens // max(1, batch.tokens)) if self.reuse.fold else 1
         enough = max(1, most // 4)  # a batch this full is worth a pass of its own
         packs: list[list[int]] = []
         for c in order:
@@ -382,11 +373,11 @@ class Game:
             batch.inputs,
             self.gates_of(table),
             batch.replacement,
-            first=pack.first if self._reuse.blocks else None,
-            clean=self._clean_run(number) if self._reuse.blocks else None,
-            reuse=self._reuse,
+            first=pack.first if self.reuse.blocks else None,
+            clean=self._clean_run(number) if self.reuse.blocks else None,
+            reuse=self.reuse,
             copies=copies,
             wanted=batch.wanted,
         )
-        logits = pick(raw, batch.wanted, self._reuse, copies)
+        logits = pick(raw, batch.wanted, self.reuse, copies)
         return self.value_of(batch, logits, copies).reshape(copies, -1).cpu()

@@ -1,0 +1,138 @@
+"""Take heads out one at a time, or all of a layer but one, and measure what the task loses.
+
+"Ablation" is several interventions (`kind`), which give different numbers; the result carries the
+name. Leaving one out asks what breaks if only this head goes: where heads stand in for each other
+it finds none of them, and Shapley values or integrated gradients say who does the work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import Tensor
+
+from interp.causal.game import Game, Progress
+from interp.causal.importance import Importance, make_importance
+from interp.causal.task import Task
+from interp.errors import NonFiniteError, OptionError, UnknownName
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+
+Null = Literal["random-init", "none"]
+NULLS = ("random-init", "none")
+
+
+def leave_one_out(
+    model: Model,
+    task: Task,
+    *,
+    kind: str = "zero",
+    null: Null = "random-init",
+    progress: Progress | None = None,
+    **options: Any,
+) -> Importance:
+    """Change of the task when each player alone is taken out, for every player.
+
+    Exact: equal to one full forward per player and batch. The table's metric is
+    `ablation:kind=...,task=...`, its unit the task's; a loss that rises is a positive score.
+
+    Args:
+        kind: zero, mean-batch, mean-position, mean-dataset (with `reference=` prompts), resample
+            or uniform-attention; see `interp.causal.replacement`.
+        null: the same on the architecture with random weights (drawn with `seed`), or none. It
+            says how much of a score is what ablation does to any network of this shape.
+        progress: see `interp.causal.game.Progress`.
+        options: of `Game`: players, stack, heads, reference, without, seed, max_tokens,
+            cache_bytes, reuse, fold.
+
+    Raises:
+        OptionError, UnknownName: options that do not fit, or a task that no head changes.
+        PromptError: prompts that do not fit the kind.
+        NonFiniteError: the task is NaN or infinite.
+    """
+    return _change(model, task, kind, null, progress, options, "ablation", _each_out)
+
+
+def all_but_one(
+    model: Model,
+    task: Task,
+    *,
+    kind: str = "zero",
+    null: Null = "random-init",
+    progress: Progress | None = None,
+    **options: Any,
+) -> Importance:
+    """Change of the task when every other player of the same attention is taken out.
+
+    A score near zero means that this head alone does what its layer does for the task (Michel et
+    al. 2019, "Are Sixteen Heads Really Better than One?", section 4). The table's metric is
+    `all_but_one:...`; the arguments are those of `leave_one_out`. With "layers" as players there
+    is nothing to keep, which is refused.
+    """
+    return _change(model, task, kind, null, progress, options, "all_but_one", _each_alone)
+
+
+def _each_out(game: Game) -> Tensor:
+    return 1 - torch.eye(len(game), dtype=torch.double)
+
+
+def _each_alone(game: Game) -> Tensor:
+    gates = torch.ones(len(game), len(game), dtype=torch.double)
+    for index in game.players.member.values():
+        here = index[index >= 0].unique()
+        if game.players.kind in ("layers", "groups"):
+            raise OptionError(
+                f"all_but_one keeps one player of a layer; {game.players.kind} are no parts of one"
+            )
+        gates[here[:, None], here[None]] = 0
+    return gates.fill_diagonal_(1)
+
+
+def _change(
+    model: Model,
+    task: Task,
+    kind: str,
+    null: Null,
+    progress: Progress | None,
+    options: dict[str, Any],
+    method: str,
+    gates: Callable[[Game], Tensor],
+) -> Importance:
+    if null not in NULLS:
+        raise UnknownName("null", null, NULLS)
+    game = Game(model, task, kind=kind, **options)
+    table = gates(game)
+    changes = (game.values(table, progress=progress) - game.clean).numpy()
+    beside, notes = None, {}
+    if null == "random-init":
+        try:
+            beside = random_game(game, **options)
+            nulls = (beside.values(table, progress=progress) - beside.clean).numpy()
+        except NonFiniteError as error:  # random weights may overflow where trained ones do not
+            beside, notes = None, {"null": f"none: {error}"}
+    return make_importance(
+        game,
+        changes,
+        method=method,
+        options={},
+        of="removal" if method == "ablation" else "presence",
+        made_by=f"interp.causal.{'leave_one_out' if method == 'ablation' else method}",
+        null=None if beside is None else nulls,
+        null_kind="none" if beside is None else "random-init",
+        notes=notes,
+    )
+
+
+def random_game(game: Game, **options: Any) -> Game:
+    """The same game on the same architecture with random weights: the null of causal scores."""
+    from interp.scoring import random_init
+
+    options = options | {"players": game.players}
+    options.pop("stack", None)
+    options.pop("heads", None)
+    without = options.pop("without", None)
+    random = random_init(game.model, game.seed)
+    return Game(random, game.task, kind=game.kind, check=False, without=without, **options)

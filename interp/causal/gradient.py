@@ -1,0 +1,333 @@
+"""Scores of all heads from one backward pass: derivatives of the game with respect to its gates.
+
+A gate scales a head's z between its replacement (0) and itself (1); the derivative with respect to
+one gate at one token is (z - replacement)·dv/dz. What is made of these numbers has several names:
+
+    token_abs, example_abs, batch_abs   three quantities that are all called "Michel importance"
+    gate_gradient                       signed: first-order estimate of what ablation would do
+    attribution_patching                the same towards the activations of corrupted prompts
+    integrated_gradients                averaged along the path from no head to all heads
+
+The weights are frozen, so only activations are kept; with attn_implementation="sdpa" no attention
+pattern is ever stored, which is the way to do this on long contexts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from interp.causal.ablation import NULLS, Null, random_game
+from interp.causal.batches import Batch
+from interp.causal.game import Game
+from interp.causal.importance import Importance, make_importance
+from interp.causal.replacement import gated
+from interp.causal.replay import Reuse, pick, run
+from interp.causal.task import Task
+from interp.errors import NonFiniteError, OptionError, UnknownName
+from interp.model.calls import Call
+from interp.model.sites import Site
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+
+FORMS = ("token_abs", "example_abs", "batch_abs", "signed")
+
+_SUMMARY = {
+    "token_abs": "michel_token_abs",
+    "example_abs": "michel_example_abs",
+    "batch_abs": "michel_batch_abs",
+    "signed": "gate_gradient",
+}
+
+
+def gradient_scores(
+    model: Model,
+    task: Task,
+    *,
+    kind: str = "zero",
+    forms: tuple[str, ...] = FORMS,
+    normalise_layers: bool = False,
+    null: Null = "random-init",
+    **options: Any,
+) -> dict[str, Importance]:
+    """Every form of the gate gradient at the undisturbed model, from one backward pass per batch.
+
+    With g[b,h,t] the derivative of prompt b's value with respect to head h's gate at token t:
+
+    `token_abs`     mean over all tokens of |g[b,h,t]|: what the published code of Michel et al.
+                    2019 computes ("Are Sixteen Heads Really Better than One?"), apart from the
+                    scale of a loss that is averaged over the batch, and from its division of
+                    BERT's last layer by examples.
+    `example_abs`   mean over prompts of |sum over t|: the formula in that paper.
+    `batch_abs`     |mean over prompts of the sum over t|: what a gradient of a head mask that is
+                    shared by the batch gives; effects of opposite sign cancel between prompts.
+    `signed`        -(mean over prompts of the sum over t): to first order the change of the task
+                    when the head is taken out, so it has the sign of `leave_one_out`.
+
+    Args:
+        kind: what a gate of 0 stands for; see `interp.causal.replacement`.
+        normalise_layers: divide each attention's scores by their Euclidean norm, as Michel et al.
+            do before they compare layers.
+        null: the same on random weights, or "none".
+        options: of `Game`.
+
+    Raises:
+        OptionError: the task has no gradient, or none at the undisturbed model.
+        NonFiniteError: a gradient is NaN or infinite.
+    """
+    for form in forms:
+        if form not in FORMS:
+            raise UnknownName("form of gate gradient", form, FORMS)
+    _require_gradient(task, at_clean=True)
+    game, beside = _games(model, task, kind, null, options)
+    own = _forms(game, normalise_layers)
+    nulls = None if beside is None else _forms(beside, normalise_layers)
+    told = {"normalise_layers": True} if normalise_layers else {}
+    return {
+        form: make_importance(
+            game,
+            own[form],
+            method=_SUMMARY[form],
+            options=told,
+            of="removal" if form == "signed" else "presence",
+            made_by=f"interp.causal.gradient_scores, form {form}",
+            null=None if nulls is None else nulls[form],
+            null_kind=null,
+            magnitude=form != "signed",
+        )
+        for form in forms
+    }
+
+
+def michel(model: Model, task: Task, *, form: str = "example_abs", **options: Any) -> Importance:
+    """One of the three Michel quantities: "token_abs", "example_abs" or "batch_abs".
+
+    The arguments and definitions are those of `gradient_scores`. They have no sign: they say that
+    a head has an effect on the task, not which.
+    """
+    if form not in FORMS[:3]:
+        raise UnknownName("form of Michel importance", form, FORMS[:3])
+    return gradient_scores(model, task, forms=(form,), **options)[form]
+
+
+def gate_gradient(model: Model, task: Task, **options: Any) -> Importance:
+    """First-order estimate of `leave_one_out`; see `gradient_scores`, form "signed"."""
+    return gradient_scores(model, task, forms=("signed",), **options)["signed"]
+
+
+def attribution_patching(model: Model, task: Task, **options: Any) -> Importance:
+    """First-order estimate of putting each head's corrupted z into the clean run.
+
+    Sum over tokens of (z_corrupted - z_clean)·dv/dz at the clean run: `leave_one_out` with
+    kind="resample" is what it estimates (Nanda 2023, "Attribution Patching: Activation Patching At
+    Industrial Scale").
+
+    Raises:
+        OptionError: the task has no corrupted prompts, or they change nothing.
+        PromptError: a prompt and its corrupted one differ in length.
+    """
+    if task.corrupted is None:
+        raise OptionError(
+            f"task {task.name} has no corrupted prompts; give them with task.with_corrupted(...)"
+        )
+    return gate_gradient(model, task, kind="resample", **options)
+
+
+def integrated_gradients(
+    model: Model,
+    task: Task,
+    *,
+    kind: str = "zero",
+    steps: int = 8,
+    null: Null = "random-init",
+    **options: Any,
+) -> Importance:
+    """Contribution of every player along the straight path from all gates 0 to all gates 1.
+
+    phi = mean of dv/dgate over `steps` midpoints (Sundararajan et al. 2017, "Axiomatic Attribution
+    for Deep Networks"); the Aumann-Shapley value of the heads. Contributions add up to v(all) -
+    v(none); by how much they miss it is in `notes["completeness_residual"]` (mean over prompts,
+    in the task's unit), and grows where the path is steep: then take more steps. Costs `steps`
+    forward and backward passes for all heads.
+
+    Raises:
+        OptionError: the task has no gradient, or steps is below 1.
+        NonFiniteError: a gradient is NaN or infinite.
+    """
+    _require_gradient(task, at_clean=False)
+    if steps < 1:
+        raise OptionError(f"steps={steps}; integrated gradients need at least 1")
+    game, beside = _games(model, task, kind, null, options)
+    own = _integrated(game, steps)
+    whole = game.values(torch.stack([torch.ones(len(game)), torch.zeros(len(game))]))
+    span = (whole[0] - whole[1]).numpy()
+    residual = float((own.sum(0) - span).mean())
+    return make_importance(
+        game,
+        own,
+        method="integrated_gradients",
+        options={"steps": steps},
+        of="presence",
+        made_by="interp.causal.integrated_gradients",
+        null=None if beside is None else _integrated(beside, steps),
+        null_kind=null,
+        notes={"completeness_residual": residual, "v_all_minus_v_none": float(span.mean())},
+    )
+
+
+# --- derivatives --------------------------------------------------------------------------------
+
+
+def token_gradients(
+    game: Game, batch: Batch, level: float = 1.0
+) -> dict[Site, tuple[Float[Tensor, "prompt head token"], Tensor]]:
+    """Derivative of each prompt's value by the gate of every head at every token.
+
+    Args:
+        level: where all gates of players stand.
+
+    Returns:
+        for each attention the derivatives and which tokens are real, `[prompt, token]`.
+    """
+    leaf: dict[Site, Tensor] = {}
+    real_at: dict[Site, Tensor] = {}
+    base = game.always_out
+    playing = {site: index >= 0 for site, index in game.players.member.items()}
+
+    def visit(site: Site, call: Call, real: Tensor) -> None:
+        z = call.z
+        if site not in playing:
+            if site in base:
+                call.z = gated(z, base[site].expand(z.shape[0], -1), _other(site, call))
+            return
+        gate = torch.full(z.shape[:3], level, dtype=z.dtype, device=z.device, requires_grad=True)
+        leaf[site], real_at[site] = gate, real
+        free = playing[site].to(z.device)[None, :, None]
+        gate = torch.where(free, gate, torch.ones_like(gate))
+        if site in base:
+            gate = gate * base[site].to(z)[..., None]
+        call.z = gated(z, gate, _other(site, call))
+
+    def _other(site: Site, call: Call) -> Tensor | None:
+        return batch.replacement.at(site, call.z, call)
+
+    reuse = Reuse(unembedding=game.reuse.unembedding)
+    with torch.enable_grad(), frozen(game.model.module), game.model.visited(visit):
+        raw = run(game.model, batch.inputs, {}, batch.replacement, reuse=reuse, wanted=batch.wanted)
+        value = game.value_of(batch, pick(raw, batch.wanted, reuse))
+        sites = list(leaf)
+        if not value.requires_grad:
+            raise OptionError(
+                f"task {game.task.name}: its value does not follow the logits smoothly"
+            )
+        given = torch.autograd.grad(value.sum(), [leaf[s] for s in sites], allow_unused=True)
+    n = len(batch.which)
+    found = {}
+    for site, gradient in zip(sites, given, strict=True):
+        g = torch.zeros_like(leaf[site]) if gradient is None else gradient
+        if not bool(torch.isfinite(g).all()):
+            raise NonFiniteError(
+                f"{game.model.name}: NaN or infinity in the gate gradients of {site.stack} layer "
+                f"{site.layer} on {game.task.name}; try float32"
+            )
+        # windows of one image are rows of one item: their tokens follow each other
+        tokens = g.double().reshape(n, -1, *g.shape[1:]).transpose(1, 2).flatten(2)
+        found[site] = tokens.cpu(), real_at[site].reshape(n, -1).cpu()
+    return found
+
+
+@contextmanager
+def frozen(module: nn.Module) -> Iterator[None]:
+    """Weights without gradients for a while; each gets its own setting back."""
+    learning = [p for p in module.parameters() if p.requires_grad]
+    for p in learning:
+        p.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for p in learning:
+            p.requires_grad_(True)
+
+
+def _by_player(game: Game, found: Mapping[Site, Tensor]) -> Tensor:
+    """`[prompt, head, ...]` of each attention summed over the heads of each player."""
+    first = next(iter(found.values()))
+    total = torch.zeros(first.shape[0], len(game), dtype=torch.double)
+    for site, x in found.items():
+        index = game.players.member[site]
+        mine = index >= 0
+        total.index_add_(1, index[mine], x[:, mine])
+    return total
+
+
+def _integrated(game: Game, steps: int) -> np.ndarray:
+    found = np.zeros((len(game), len(game.task)))
+    for batch in game.batches:
+        for k in range(steps):
+            gradients = token_gradients(game, batch, (k + 0.5) / steps)
+            by_player = _by_player(game, {s: g.sum(-1) for s, (g, _) in gradients.items()})
+            found[:, list(batch.which)] += by_player.T.numpy() / steps
+    return found
+
+
+def _forms(game: Game, normalise_layers: bool) -> dict[str, np.ndarray]:
+    """Every form as `[player, prompt]` whose mean over prompts is the score."""
+    n = len(game.task)
+    summed, absolute = np.zeros((len(game), n)), np.zeros((len(game), n))
+    tokens = np.zeros(len(game))
+    for batch in game.batches:
+        gradients = token_gradients(game, batch)
+        which = list(batch.which)
+        summed[:, which] = _by_player(game, {s: g.sum(-1) for s, (g, _) in gradients.items()}).T
+        for site, (g, real) in gradients.items():
+            index = game.players.member[site]
+            for player in index[index >= 0].unique().tolist():
+                # heads of one player share a gate, so their derivatives add before the absolute
+                each = g[:, index == player].sum(1).abs().sum(-1)
+                absolute[player, which] += each.numpy()
+                tokens[player] += float(real.sum())
+    forms = {
+        "token_abs": absolute * n / tokens[:, None],
+        "example_abs": np.abs(summed),
+        "batch_abs": summed * np.where(summed.mean(1, keepdims=True) < 0, -1.0, 1.0),
+        "signed": -summed,
+    }
+    return {f: _normalised(game, x) if normalise_layers else x for f, x in forms.items()}
+
+
+def _normalised(game: Game, per_prompt: np.ndarray) -> np.ndarray:
+    scaled = per_prompt.copy()
+    for index in game.players.member.values():
+        here = index[index >= 0].unique().numpy()
+        size = float(np.linalg.norm(per_prompt[here].mean(1)))
+        scaled[here] = per_prompt[here] / size if size else 0.0
+    return scaled
+
+
+def _games(
+    model: Model, task: Task, kind: str, null: str, options: dict[str, Any]
+) -> tuple[Game, Game | None]:
+    if null not in NULLS:
+        raise UnknownName("null", null, NULLS)
+    game = Game(model, task, kind=kind, **options)
+    return game, None if null == "none" else random_game(game, **options)
+
+
+def _require_gradient(task: Task, *, at_clean: bool) -> None:
+    if not task.has_gradient:
+        raise OptionError(
+            f"task {task.name} moves in steps, so it has no gradient; "
+            "use a loss or a logit difference, or an ablation"
+        )
+    if at_clean and task.needs_clean:
+        raise OptionError(
+            f"task {task.name} is at its minimum in the clean run, so every gradient there is 0; "
+            "use integrated_gradients or an ablation"
+        )

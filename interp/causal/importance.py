@@ -1,0 +1,237 @@
+"""How much each player matters: a table of heads, and the values per prompt behind it."""
+
+from __future__ import annotations
+
+import math
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from jaxtyping import Float
+
+from interp import __version__
+from interp.causal.players import Players
+from interp.errors import OptionError
+from interp.table import HeadTable
+
+if TYPE_CHECKING:
+    from interp.causal.game import Game
+    from interp.model.model import Model
+
+Array = np.ndarray
+N_BOOT = 2000
+
+
+@dataclass(frozen=True, eq=False)
+class Importance:
+    """Scores of all players by one method.
+
+    Args:
+        table: one row per head; heads of one group or layer share their player's score.
+        players: labels, in the order of `per_prompt`.
+        per_prompt: the score of each player on each prompt.
+        of: "removal": the score is what taking the player out does to the task; "presence": what
+            the player contributes. They have opposite signs.
+        higher_is_better: of the task.
+        magnitude: the score has no sign: it says how much, not which way.
+        notes: what to know besides, such as a completeness residual.
+    """
+
+    table: HeadTable
+    players: Players
+    per_prompt: Float[Array, "player prompt"] = field(repr=False)
+    of: Literal["removal", "presence"]
+    higher_is_better: bool
+    notes: Mapping[str, Any] = field(default_factory=dict)
+    magnitude: bool = False
+
+    @property
+    def score(self) -> Float[Array, " player"]:
+        """Mean over prompts."""
+        return self.per_prompt.mean(1)
+
+    @property
+    def sem(self) -> Float[Array, " player"]:
+        """Standard error over prompts; NaN for one prompt."""
+        return standard_error(self.per_prompt)
+
+    @property
+    def metric(self) -> str:
+        """The label of the scores in the table."""
+        return self.table.metrics[0]
+
+    def helps(self) -> Float[Array, " player"]:
+        """The scores turned so that positive means: the task goes better with this player.
+
+        What to rank by, since losses and removals turn the sign of a score. A magnitude is
+        returned as it is.
+        """
+        if self.magnitude:
+            return self.score
+        return self.score * (1 if (self.of == "presence") == self.higher_is_better else -1)
+
+    def interval(
+        self,
+        level: float = 0.95,
+        *,
+        method: Literal["percentile", "bca"] = "percentile",
+        n_boot: int = N_BOOT,
+        seed: int = 0,
+    ) -> Float[Array, "player 2"]:
+        """Bootstrap confidence interval of every score over prompts, `[player, low and high]`.
+
+        Prompts are drawn with replacement, the same draw for all players. "bca" corrects the
+        percentiles for bias and skew (Efron 1987, "Better Bootstrap Confidence Intervals").
+
+        Raises:
+            OptionError: fewer than two prompts, or a level outside 0 to 1.
+        """
+        return bootstrap(self.per_prompt, level, method=method, n_boot=n_boot, seed=seed)
+
+    def top(self, k: int = 5) -> list[tuple[str, float]]:
+        """The k players without whom the task goes worst, with their scores."""
+        order = np.argsort(-self.helps(), kind="stable")[:k]
+        return [(self.players.labels[i], float(self.score[i])) for i in order]
+
+    def __repr__(self) -> str:
+        best = ", ".join(f"{label} {score:.3g}" for label, score in self.top(3))
+        told = "".join(f"; {k}={v}" for k, v in self.notes.items())
+        return f"Importance({self.metric}: {len(self.players)} players, first {best}{told})"
+
+
+def standard_error(per_prompt: Float[Array, "player prompt"]) -> Float[Array, " player"]:
+    """Of the mean over prompts; NaN for one prompt."""
+    n = per_prompt.shape[1]
+    if n < 2:
+        return np.full(len(per_prompt), math.nan)
+    return per_prompt.std(1, ddof=1) / math.sqrt(n)
+
+
+def bootstrap(
+    per_prompt: Float[Array, "player prompt"],
+    level: float = 0.95,
+    *,
+    method: str = "percentile",
+    n_boot: int = N_BOOT,
+    seed: int = 0,
+) -> Float[Array, "player 2"]:
+    """See `Importance.interval`."""
+    n = per_prompt.shape[1]
+    if n < 2:
+        raise OptionError("a confidence interval over prompts needs at least two of them")
+    if not 0 < level < 1 or n_boot < 2:
+        raise OptionError(
+            f"level={level}, n_boot={n_boot}; a level is in (0, 1), n_boot at least 2"
+        )
+    if method not in ("percentile", "bca"):
+        raise OptionError(f"interval method {method!r}; known: percentile, bca")
+    drawn = np.random.default_rng(seed).integers(n, size=(n_boot, n))
+    weight = np.stack([np.bincount(row, minlength=n) for row in drawn]) / n
+    means = per_prompt @ weight.T  # [player, draw]
+    tails = np.array([(1 - level) / 2, (1 + level) / 2])
+    if method == "percentile":
+        return np.quantile(means, tails, axis=1).T
+    from scipy.stats import norm
+
+    score = per_prompt.mean(1, keepdims=True)
+    # how far the middle of the draws is from the score, and how fast its error changes with it
+    below = ((means < score).mean(1) + (means <= score).mean(1)) / 2
+    bias = norm.ppf(below.clip(1 / (2 * n_boot), 1 - 1 / (2 * n_boot)))[:, None]
+    left_out = (per_prompt.sum(1, keepdims=True) - per_prompt) / (n - 1)
+    spread = left_out.mean(1, keepdims=True) - left_out
+    size = (spread**2).sum(1, keepdims=True) ** 1.5
+    skew = np.divide((spread**3).sum(1, keepdims=True), 6 * size, where=size > 0, out=0 * size)
+    turned = bias + norm.ppf(tails)[None]
+    share = norm.cdf(bias + turned / (1 - skew * turned))
+    return np.stack([np.quantile(m, s) for m, s in zip(means, share, strict=True)])
+
+
+def make_importance(
+    game: Game,
+    per_prompt: Float[Array, "player prompt"],
+    *,
+    method: str,
+    options: Mapping[str, Any],
+    of: Literal["removal", "presence"],
+    made_by: str,
+    null: Float[Array, "player prompt"] | None = None,
+    null_kind: str = "none",
+    sem: Float[Array, " player"] | None = None,
+    unit: str | None = None,
+    notes: Mapping[str, Any] | None = None,
+    magnitude: bool = False,
+) -> Importance:
+    """An `Importance` with its table, for every estimator that plays a game.
+
+    Args:
+        method: first part of the metric's label; task, kind and `options` follow.
+        options: what else was chosen; goes into label and provenance.
+        null: the same scores where there is nothing to find, and `null_kind` what that is.
+        sem: where the error is not that of the mean over prompts alone (sampled estimators).
+    """
+    told = {"kind": game.kind, "task": game.task.name} | dict(options)
+    if game.players.kind != "heads":
+        told["players"] = game.players.kind
+    label = f"{method}:" + ",".join(f"{k}={v}" for k, v in sorted(told.items()))
+    n = per_prompt.shape[1]
+    columns = {
+        "score": per_prompt.mean(1),
+        "sem": standard_error(per_prompt) if sem is None else sem,
+    }
+    if null is not None:
+        columns |= {"null": null.mean(1), "null_sem": standard_error(null)}
+    records = []
+    for site, member in game.players.member.items():
+        index = member.numpy()
+        heads = np.flatnonzero(index >= 0)
+        for h in heads.tolist():
+            row = {name: float(x[index[h]]) for name, x in columns.items()}
+            records.append(
+                {
+                    "model": game.model.name, "stack": site.stack, "layer": site.layer, "head": h,
+                    "kv_head": site.kv_head(h), "metric": label, "n": n,
+                    "unit": game.task.unit if unit is None else unit,
+                }
+                | row
+            )  # fmt: skip
+    provenance = model_provenance(game.model) | game.about()
+    provenance |= {
+        "options": told,
+        "of": of,
+        "null": null_kind,
+        "notes": [*game.notes, *(f"{k}={v}" for k, v in (notes or {}).items())],
+        "edits": [],
+        "made_by": made_by,
+    }
+    table = HeadTable.from_records(records, {(game.model.name, label): provenance})
+    return Importance(
+        table,
+        game.players,
+        per_prompt,
+        of,
+        game.task.higher_is_better,
+        dict(notes or {}),
+        magnitude,
+    )
+
+
+def model_provenance(model: Model) -> dict[str, Any]:
+    """What provenance says about a model and the versions that ran it."""
+    import torch
+    import transformers
+
+    return {
+        "model_id": model.name,
+        "revision": model.revision,
+        "content_hash": model.content_hash,
+        "dtype": str(model.dtype).removeprefix("torch."),
+        "attention": model.attention,
+        "versions": {
+            "interp": __version__,
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+            "python": platform.python_version(),
+        },
+    }
