@@ -223,6 +223,14 @@ def _reading(
         return Reading(event.name, width, columns, own_norm, event.run, None, made_by)
     if before is not None and before.given is not None and recording.is_stream(before.given):
         return Reading(event.name, width, columns, own_norm, event.run, before.name, None)
+    pre = site.streams.get("resid_pre")
+    block = None if pre is None else recording.of(pre.module, pre.run)
+    if block is not None and block.given is not None and block.given.shape[-1] == width:
+        return (
+            f"{where}: {event.name}, which makes the {what}, reads neither the residual stream nor a "
+            "norm of it as far as a run shows; in half precision sums are too coarse to see: load "
+            "the model in float32"
+        )
     return (
         f"{where}: the {what} are not one matrix times the residual stream: {event.name} reads "
         f"{width} values of another module (a latent, as in multi-head latent attention)"

@@ -245,8 +245,13 @@ def _from_pretrained(
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
+        # shapes that differ are told below by name; transformers' own error only points at a log
         module, info = cls.from_pretrained(
-            folder, config=config, output_loading_info=True, **_accepted(options)
+            folder,
+            config=config,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,
+            **_accepted(options),
         )
     except (OSError, ValueError, ImportError, RuntimeError, SafetensorError) as error:
         if "trust_remote_code" in str(error):
@@ -271,9 +276,18 @@ def _from_pretrained(
         )
     if info.get("mismatched_keys"):
         raise LoadError(
-            f"{folder}: tensors do not have the config's shapes: {sorted(map(str, info['mismatched_keys']))[:2]}"
+            f"{folder}: tensors do not have the config's shapes: "
+            f"{sorted(map(str, info['mismatched_keys']))[:2]}"
         )
-    return module, getattr(config, "_commit_hash", None)
+    return module, None if local else _commit(folder, options["revision"])
+
+
+def _commit(repo: str, revision: str | None) -> str | None:
+    """The commit that the hub's cache has under a revision: what was loaded, whatever moves later."""
+    from huggingface_hub import try_to_load_from_cache
+
+    found = try_to_load_from_cache(repo, "config.json", revision=revision)
+    return Path(found).parent.name if isinstance(found, str) else revision
 
 
 def _accepted(options: dict[str, Any]) -> dict[str, Any]:

@@ -114,7 +114,8 @@ def _noisy_embeddings(
             size = out.float().std()
             drawn = drawn * torch.where(size > 0, size, 1.0).to(out)
             plain = float(weight[inputs[given[0]]].norm())
-            found[name, runs[name] - 1] = drawn, float(out.norm()) / max(plain, 1e-30)
+            # a copy: some families scale what they get in place
+            found[name, runs[name] - 1] = drawn.clone(), float(out.norm()) / max(plain, 1e-30)
             return drawn
 
         return noise

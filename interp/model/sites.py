@@ -158,7 +158,7 @@ def _is_causal(call: Call) -> bool:
     seen = call.visible()
     if seen.shape[-1] != seen.shape[-2] or seen.shape[-1] < 2:
         return False
-    return not bool(seen.triu(1).any())
+    return not bool(seen.triu(1).any()) and bool(seen.tril(-1).any())
 
 
 def _stack(name: str, call: Call, target_length: int | None) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import replace
 
 from torch import Tensor, nn
 
@@ -27,7 +28,49 @@ def find_streams(
     mids: dict[tuple[str | None, int], Tensor] = {}
     for site, block in zip(sites, blocks, strict=True):
         found.append(_search(events, site, block, mids))
+    _like_the_others(events, sites, blocks, found)
     return found
+
+
+def _like_the_others(
+    events: list[Event],
+    sites: list[Site],
+    blocks: list[str | None],
+    found: list[dict[str, Where]],
+) -> None:
+    """A layer that happens to write nothing (compiled models have some) gets its like's places."""
+    ran = {(e.name, e.run): e for e in events if not e.call}
+
+    def value(where: Where) -> Tensor | None:
+        event = ran.get((where.module, where.run))
+        x = None if event is None else event.given if where.side == "in" else event.returned
+        return None if x is None else x * where.scale
+
+    for i, (site, block) in enumerate(zip(sites, blocks, strict=True)):
+        for j, other in enumerate(blocks):
+            if sites[j].stack != site.stack or len(found[j]) <= len(found[i]) or not block:
+                continue
+            assert other is not None
+            moved = {
+                name: replace(w, module=block + w.module.removeprefix(other))
+                for name, w in found[j].items()
+                if w.module == other or w.module.startswith(f"{other}.")
+            }
+            values = {name: value(w) for name, w in moved.items()}
+            if _adds_up(values):
+                found[i] = moved
+
+
+def _adds_up(values: Mapping[str, Tensor | None]) -> bool:
+    names = ("resid_pre", "attn_out", "resid_mid", "mlp_out", "resid_post")
+    given = [values.get(name) for name in names]
+    if any(x is None for x in given):
+        return False
+    pre, attention, mid, mlp, post = (x.reshape(-1) for x in given if x is not None)
+    if len({x.numel() for x in (pre, attention, mid, mlp, post)}) > 1:
+        return False
+    error = max(float((pre + attention - mid).abs().max()), float((mid + mlp - post).abs().max()))
+    return error <= _TOLERANCE * float(post.abs().max())
 
 
 def _blocks(model: nn.Module, sites: list[Site]) -> list[str | None]:

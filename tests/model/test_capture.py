@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import torch
+import zoo
 from torch import Tensor
 
 import interp
-import zoo
 from interp.errors import OptionError, UnknownName, UnreadableAttention
 
 HEAD_NAMES = ("q", "k", "v", "scores", "pattern", "z")

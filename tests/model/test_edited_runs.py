@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 import torch
+import zoo
 
 import interp
-import zoo
 from interp.edits import gate, mean, set_pattern, set_z, uniform, zero
 from interp.errors import OptionError
 from interp.prompts import Prompts

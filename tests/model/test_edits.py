@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import torch
+import zoo
 from torch import Tensor
 
 import interp
-import zoo
 from interp.edits import gate, mean, resample, set_pattern, set_z, uniform, zero
 from interp.errors import OptionError
 from interp.prompts import Prompts
@@ -184,8 +184,8 @@ def test_resample_puts_another_runs_z_in_place(loaded):
         OptionError, match=r"source has shape \(2, 6, 6, 8\), the run \(2, 6, 4, 8\)"
     ):
         model.run(IDS[:, :4], edits=[resample("L1H2", source)])
+    part = model.capture(IDS, ["z"], layers=1).z_by_site()
     with pytest.raises(OptionError, match=r"source of resample has no decoder\.2"):
-        part = model.capture(IDS, ["z"], layers=1).z_by_site()
         model.run(IDS, edits=[resample("L2H2", part)])
 
 

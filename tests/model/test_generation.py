@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 import torch
+import zoo
 from torch import Tensor
 
 import interp
-import zoo
 from interp.errors import OptionError, PromptError
 from interp.prompts import Prompts
 
@@ -177,7 +177,7 @@ def test_a_static_caches_unfilled_slots_are_hidden(loaded):
 
 
 def test_refusals(loaded):
-    with pytest.raises(OptionError, match="bert.*no head to generate"):
+    with pytest.raises(OptionError, match=r"bert.*no head to generate"):
         loaded("bert").generate([PROMPT], 2)
     with pytest.raises(OptionError, match="resid_pre are not kept"):
         loaded("llama").generate([PROMPT], 2, names=["resid_pre"])

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import torch
+import zoo
 from torch import Tensor, nn
 
 import interp
-import zoo
 from interp.capture import STREAM_NAMES
 from interp.errors import UnreadableAttention
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import torch
+import zoo
 
 import interp
-import zoo
 
 IDS = torch.tensor([[9, 33, 21, 40, 11], [52, 17, 30, 8, 44]])
 OTHER = torch.tensor([[12, 13, 14]])
