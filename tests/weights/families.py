@@ -1,0 +1,59 @@
+"""What of each family's weights is read and what is refused, and inputs at position 0."""
+
+from __future__ import annotations
+
+import torch
+import zoo
+from torch import Tensor
+
+LATENT = "values of another module (a latent, as in multi-head latent attention)"
+SUM = "scores are a sum of products, no one q and k give them"
+NONE = "columns of no one matrix's output"
+NO_MODULE = "no module takes the heads' outputs as its input"
+
+# Every part of every family that is refused, with the reason; all others are read.
+UNREAD = {
+    "deepseek_v3": {"q": LATENT, "k": NONE, "v": LATENT},
+    "deepseek_v32": {"q": LATENT, "k": NONE, "v": LATENT},
+    "deberta": {"q": SUM, "k": SUM},
+    "deberta_v2": {"q": SUM, "k": SUM},
+    "xlnet": {"q": SUM, "k": SUM, "v": NONE, "o": NO_MODULE},
+}
+NONLINEAR = "a layer with a nonlinearity stands before the unembedding"
+NO_LOGITS = "its output is no logits"
+NO_TOKENS = "made of no token ids"
+NO_VOCABULARY = (
+    dict.fromkeys(
+        ("bert", "roberta", "xlm_roberta", "electra", "distilbert", "modernbert", "albert",
+         "mpnet", "roformer", "deberta", "deberta_v2"),
+        NONLINEAR,
+    )
+    | dict.fromkeys(("vit", "deit", "dinov2", "beit", "swin", "clip", "siglip"), NO_LOGITS)
+    | dict.fromkeys(("wav2vec2", "xlnet"), NO_TOKENS)
+)  # fmt: skip
+GATED = {"qwen3_next": "z is gated entry by entry"}
+
+READ = [name for name, f in zoo.FAMILIES.items() if "refused" not in f.features]
+NORMED = [
+    n for n in READ if "qk-norm" in zoo.FAMILIES[n].features
+]  # Qwen3, OLMo 2, Gemma 3, Llama 4, ...
+
+
+READING_TOKENS = [n for n in READ if zoo.FAMILIES[n].kind in ("text", "seq2seq") and n != "xlnet"]
+
+
+def single_tokens(name: str) -> dict[str, Tensor]:
+    """Twelve prompts at position 0, where no rotary embedding turns; whole inputs of towers."""
+    family = zoo.FAMILIES[name]
+    if family.kind in ("text", "seq2seq"):
+        given = family.inputs(batch=12, length=5, seed=3)
+        return {k: v[:, :1] for k, v in given.items()}
+    return family.inputs(seed=3)
+
+
+def along(got: Tensor, want: Tensor) -> Tensor:
+    """The factor per token and head, last axis gone, by which `got` is `want`; else it fails."""
+    factor = (got * want).sum(-1) / got.square().sum(-1)
+    close = 2e-5 * float(want.abs().max())
+    torch.testing.assert_close(got * factor[..., None], want, rtol=0, atol=close)
+    return factor
