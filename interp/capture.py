@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,6 @@ from interp.model.calls import Call
 from interp.model.projection import output_projection
 from interp.model.sites import Site, Where, first_tensor
 from interp.model.streams import unavailable
-from interp.prompts import Prompts
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -121,7 +120,9 @@ class ActivationCache(Mapping):
 
 
 @dataclass
-class _Request:
+class Request:
+    """What was asked for, checked against the model."""
+
     names: tuple[str, ...]
     sites: list[Site]
     heads: dict[tuple[str, int], tuple[int, ...]]
@@ -142,9 +143,14 @@ def _index(x: Any, what: str) -> Any:
     return torch.tensor(x, dtype=torch.long)
 
 
-def _requested(
-    model: Model, names: Sequence[str], layers, stack, heads, rows, positions
-) -> _Request:
+def requested(model: Model, names: Sequence[str], layers, stack, heads, rows, positions) -> Request:
+    """A request, or the reason why it cannot be met.
+
+    Raises:
+        UnknownName: an activation name that does not exist.
+        OptionError: layers, heads or indices that do not exist.
+        UnreadableAttention: the model has no such activation.
+    """
     names = (names,) if isinstance(names, str) else tuple(names)
     for name in names:
         if name not in NAMES:
@@ -179,7 +185,7 @@ def _requested(
                 )
             if name in STREAM_NAMES and name not in site.streams:
                 raise UnreadableAttention(f"{site.name} has no {name}: {unavailable(site, name)}")
-    return _Request(names, sites, chosen, _index(rows, "rows"), _index(positions, "positions"))
+    return Request(names, sites, chosen, _index(rows, "rows"), _index(positions, "positions"))
 
 
 def _inside(index: Any, size: int, what: str) -> Any:
@@ -202,18 +208,20 @@ def _take(x: Tensor, axis: int, index: Any) -> Tensor:
     return x.index_select(axis, _inside(index, x.shape[axis], "positions").to(x.device))
 
 
-class _Recorder:
+class Recorder:
     """Fills the tensors of one forward pass."""
 
-    def __init__(self, model: Model, request: _Request, *, to: torch.device | None):
+    def __init__(self, model: Model, request: Request, *, to: torch.device | None):
         self.model, self.request, self.to = model, request, to
         self.values: dict[tuple[str, str, int], Tensor] = {}
         self.shapes: dict[Site, tuple[int, int]] = {}  # batch and positions of each attention
 
     def keep(self, name: str, site: Site, x: Tensor) -> None:
+        """File one activation, on the device asked for."""
         self.values[name, site.stack, site.layer] = x if self.to is None else x.to(self.to)
 
     def visit(self, site: Site, call: Call, real: Tensor) -> None:
+        """Keep what was asked for of one attention call."""
         if (site.stack, site.layer) not in self.request.heads:
             return
         self.model.require_finite(call, site)
@@ -238,6 +246,7 @@ class _Recorder:
 
     @contextmanager
     def hooks(self) -> Iterator[None]:
+        """Keep streams and results of this thread's runs in the block."""
         runs: dict[nn.Module, int] = {}
         thread = get_ident()  # hooks run in every thread; what other threads run is not ours
         matrices: dict[Site, Tensor] = {}
@@ -338,8 +347,8 @@ def capture(
         UnreadableAttention: the model has no such activation, with the reason.
         NonFiniteError: NaN or infinity in an attention output, naming the layer.
     """
-    request = _requested(model, names, layers, stack, heads, rows, positions)
-    recorder = _Recorder(model, request, to=None if to is None else torch.device(to))
+    request = requested(model, names, layers, stack, heads, rows, positions)
+    recorder = Recorder(model, request, to=None if to is None else torch.device(to))
     with torch.enable_grad() if grad else torch.no_grad(), ExitStack() as contexts:
         if edits:
             contexts.enter_context(model.edited(*edits))
@@ -361,72 +370,3 @@ def capture(
                     f"{name}; name the stack or the layers that did"
                 )
     return ActivationCache(logits, recorder.values, request.heads, active)
-
-
-@dataclass(frozen=True, eq=False)
-class Generation:
-    """Greedily generated ids, and what was captured at each step (the first step is the prompt)."""
-
-    ids: Tensor
-    steps: tuple[ActivationCache, ...]
-
-
-_NOT_FOR_GENERATE = ("decoder_input_ids", "decoder_attention_mask", "position_ids")
-
-
-def generate(
-    model: Model,
-    prompts: Any,
-    max_new_tokens: int,
-    *,
-    names: Sequence[str] = (),
-    edits: Sequence[Edit] = (),
-) -> Generation:
-    """Generate greedily with the model's own cache and keep activations of every step.
-
-    Prompts of unequal length are padded on the left, where nothing comes between a prompt and
-    what follows it. A sliding-window cache keeps only the last keys: the key axis of a step counts
-    what the cache holds, not positions of the text.
-
-    Raises:
-        OptionError: the model cannot generate, or an activation that is not kept while generating.
-    """
-    can = getattr(model.module, "can_generate", None)
-    if not (callable(can) and can()):
-        raise OptionError(f"{model.name} ({model.kind}) has no head to generate with")
-    if not isinstance(prompts, Mapping):
-        prompts = Prompts.of(prompts, model)
-        if model.kind != "encoder-decoder":  # what is generated must follow the prompt's last token
-            prompts = replace(prompts, padding="left")
-    inputs = model.inputs(prompts)
-    # generate numbers the positions itself, by the mask
-    inputs = {k: v for k, v in inputs.items() if k not in _NOT_FOR_GENERATE}
-    request = _requested(model, names, None, None, None, None, None)
-    wrong = [n for n in request.names if n in STREAM_NAMES or n == "result"]
-    if wrong:
-        raise OptionError(
-            f"while generating, {', '.join(wrong)} are not kept; known: q, k, v, scores, pattern, z"
-        )
-    recorders: list[_Recorder] = []
-    seen: dict[tuple[str, int], int] = {}
-
-    def visit(site: Site, call: Call, real: Tensor) -> None:
-        key = site.stack, site.layer
-        step = seen[key] = seen.get(key, -1) + 1
-        while len(recorders) <= step:
-            recorders.append(_Recorder(model, request, to=None))
-        recorders[step].visit(site, call, real)
-
-    pad = getattr(model.config, "pad_token_id", None)
-    with torch.no_grad(), model.edited(*edits) if edits else nullcontext(), model.visited(visit):
-        active = model.active_edits
-        ids = model.module.generate(  # type: ignore[operator]
-            **inputs,
-            max_new_tokens=max_new_tokens,
-            do_sample=False,
-            pad_token_id=0 if pad is None else pad,
-        )
-    steps = tuple(
-        ActivationCache(torch.empty(0), r.values, request.heads, active) for r in recorders
-    )
-    return Generation(ids, steps)

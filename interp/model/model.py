@@ -18,7 +18,7 @@ from interp.edits import Edit
 from interp.errors import NonFiniteError, OptionError, PromptError
 from interp.head import Head
 from interp.model.calls import Call
-from interp.model.inference import inference
+from interp.model.forward import forward
 from interp.model.inputs import (
     context_length,
     is_encoder_decoder,
@@ -185,6 +185,11 @@ class Model:
             return {
                 k: v.to(self.device) if isinstance(v, Tensor) else v for k, v in prompts.items()
             }
+        if "input_ids" not in takes(self.module):
+            raise PromptError(
+                f"{self.name} ({self.kind}) reads no tokens; give its tensors by the names of its "
+                "arguments, such as {'pixel_values': ...}"
+            )
         prompts = Prompts.of(prompts, self)
         prompts.check(self)
         ids, real = prompts.padded(pad_id(self.config))
@@ -221,46 +226,7 @@ class Model:
         return self._forward(inputs)
 
     def _forward(self, inputs: Inputs) -> Tensor:
-        known = takes(self.module)
-        unknown = [k for k in inputs if k not in known]
-        if unknown and "kwargs" not in known:
-            raise PromptError(
-                f"{self.name} takes no {', '.join(unknown)}; it takes {sorted(known)}"
-            )
-        for name, x in inputs.items():
-            if isinstance(x, Tensor) and name.endswith("attention_mask") and x.dim() == 2:
-                hidden = (x == 0).all(-1).nonzero()
-                if len(hidden):
-                    raise PromptError(
-                        f"{name} hides every key of prompt {int(hidden[0])}; keep at least one token"
-                    )
-        options = {"use_cache": False} if "use_cache" in known and "use_cache" not in inputs else {}
-        with inference(self.module):
-            out = self._called(dict(inputs) | options)
-        for name in (
-            "logits",
-            "logits_per_image",
-            "last_hidden_state",
-            "pooler_output",
-            "image_embeds",
-        ):
-            value = getattr(out, name, None)
-            if isinstance(value, Tensor):
-                return value
-        return out if isinstance(out, Tensor) else out[0]
-
-    def _called(self, given: Inputs) -> Any:
-        ids = given.get("input_ids")
-        try:
-            return self.module(**given)
-        except (IndexError, RuntimeError) as error:
-            length = 0 if ids is None else ids.shape[-1]
-            if self.context is None or length <= self.context:
-                raise
-            raise PromptError(
-                f"a prompt has {length} tokens; {self.name} was made for {self.context} and does not "
-                f"run beyond them ({error})"
-            ) from error
+        return forward(self.module, inputs, self.name)
 
     @contextmanager
     def edited(self, *edits: Edit) -> Iterator[Model]:
@@ -360,8 +326,8 @@ class Model:
         names: Sequence[str] = (),
         edits: Sequence[Edit] = (),
     ):
-        """Greedy generation with a cache, capturing at every step; see `interp.capture.generate`."""
-        from interp.capture import generate
+        """Greedy generation with a cache, capturing at every step; see `interp.generation`."""
+        from interp.generation import generate
 
         return generate(self, prompts, max_new_tokens, names=names, edits=edits)
 
