@@ -1,10 +1,14 @@
-"""What of each family's weights is read and what is refused, and inputs at position 0."""
+"""What of each family's weights is read and what is refused; inputs at position 0; scores."""
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 import zoo
 from torch import Tensor
+
+import interp
+from interp.catalogue import analysis, catalogue
 
 LATENT = "values of another module (a latent, as in multi-head latent attention)"
 SUM = "scores are a sum of products, no one q and k give them"
@@ -57,3 +61,15 @@ def along(got: Tensor, want: Tensor) -> Tensor:
     close = 2e-5 * float(want.abs().max())
     torch.testing.assert_close(got * factor[..., None], want, rtol=0, atol=close)
     return factor
+
+
+NAMES = sorted(n for n, e in catalogue().items() if e.kind == "weights")
+
+
+def scores(model: interp.Model, name: str, **options) -> dict[tuple[str, int], np.ndarray]:
+    found = analysis(name).bind(**options).from_weights(model)
+    return {(s.stack, s.layer): x.double().numpy() for s, x in found.items()}
+
+
+def together(model: interp.Model, name: str, **options) -> np.ndarray:
+    return np.concatenate(list(scores(model, name, **options).values()))
