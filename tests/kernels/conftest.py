@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
+
 from interp_kernels import (
     BACKENDS,
     Attention,
@@ -44,7 +46,6 @@ from interp_kernels import (
     reference,
 )
 from interp_kernels.backends import why_not
-from torch import Tensor
 
 
 @pytest.fixture(params=[name for name in BACKENDS if name != "reference"])
@@ -174,7 +175,9 @@ class Calls:
         keys = tuple(sorted({0, at.key - 1})) if at.key else ()
         key_labels = torch.randint(-1, 3, (at.batch, at.key), generator=draw)
         query_labels = torch.randint(-1, 2, (1, at.query), generator=draw)
-        pairs = torch.tensor([[0, 0, 0], [0, at.query, 0], [at.batch - 1, 3, 1], [0, 4, 2]])
+        pairs = torch.tensor(
+            [[0, 0, 0], [0, at.query, 0], [at.batch - 1, 3, 1], [0, 4, 2], [0, 4, 2]]
+        )
         normal = torch.randn(at.head, at.d_v, 5, generator=draw)
         left = torch.randn(1, at.head, 2, at.query, generator=draw)
         right = torch.randn(at.batch, 1, at.key, 3, generator=draw)

@@ -6,6 +6,7 @@ import time
 
 import pytest
 import torch
+
 from interp_kernels import (
     Attention,
     Entropy,

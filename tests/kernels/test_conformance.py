@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import pytest
 import torch
+
 from interp_kernels import (
+    Diagonal,
     Entropy,
     LogSumExp,
     Output,
     PooledMap,
     Received,
+    ResultNorm,
+    Rows,
     SegmentToSegment,
     attention_statistics,
+    chunked,
 )
 
 
@@ -86,6 +91,51 @@ def test_many_short_prompts_of_several_heads(calls, conforms):
     """Prompts and heads taken together in one block must not mix."""
     call = calls.make(batch=9, heads=(6, 3), sizes=(17, 17))
     conforms(call)
+
+
+@pytest.mark.parametrize("scores", [1, 300, 1500])
+def test_few_scores_in_flight(calls, conforms, monkeypatch, scores):
+    """Chunked: one key-value head at a time, some of a prompt's, all of a prompt's."""
+    monkeypatch.setattr(chunked, "SCORES", scores)
+    monkeypatch.setattr(chunked, "FEWEST", 6)
+    call = calls.make(batch=3, heads=(6, 3), sizes=(17, 17), key_padding=torch.rand(3, 17) < 0.8)
+    conforms(call)
+
+
+def test_16_bit_inputs_lose_nothing_without_a_pattern(calls, conforms):
+    """PyTorch's own kernel rounds its output; a norm must not be taken of that."""
+    call = calls.make(dtype=torch.bfloat16, widths=(8, 8), sizes=(50, 50))
+    conforms(call, [Output(), ResultNorm()])
+    conforms(call, [ResultNorm(), LogSumExp()])
+
+
+@pytest.mark.parametrize("offset", [-2, 0, 3])
+@pytest.mark.parametrize("sizes", [(6, 6), (4, 6)])
+def test_causal_with_any_offset_without_a_pattern(calls, conforms, offset, sizes):
+    """PyTorch's own causal mask knows one offset only."""
+    call = calls.make(widths=(8, 8), sizes=sizes, offset=offset)
+    conforms(call, [Output(), LogSumExp(), Diagonal((0, 1))])
+
+
+def test_a_float_mask_hides_with_the_lowest_numbers_of_its_own_dtype(calls, conforms):
+    bias = torch.zeros(5, 5, dtype=torch.float16)
+    bias[1], bias[2, 0], bias[3, 0], bias[4, 0] = (
+        torch.finfo(bias.dtype).min,
+        -40_000,
+        -9,
+        -torch.inf,
+    )
+    call = calls.make(sizes=(5, 5), bias=bias)
+    found = conforms(call)
+    assert found["lse"][0, 0, 1] == -torch.inf
+    whole = attention_statistics(call, [Rows((2, 3, 4))])["rows"]
+    assert whole[0, 0, 0, 0] == 0
+    assert whole[0, 0, 1, 0] > 0
+    assert whole[0, 0, 2, 0] == 0
+    low = torch.full((5, 5), -40_000.0)
+    for bias, hidden in ((low, False), (low.half(), True), (low * 1e26, True)):
+        call = calls.make(sizes=(5, 5), bias=bias)
+        assert conforms(call, [LogSumExp()])["lse"].isinf().all() == hidden
 
 
 def test_strided_and_expanded_tensors(calls, conforms):

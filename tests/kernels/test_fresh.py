@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from interp_kernels import Attention
 
 

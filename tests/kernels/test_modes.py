@@ -7,6 +7,7 @@ import sys
 
 import pytest
 import torch
+
 from interp_kernels import (
     BACKENDS,
     AttentionShape,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+
 from interp_kernels import (
     Attention,
     Entropy,
@@ -36,7 +37,7 @@ ASKED = [
     Mass("early", lambda query, key, tokens: key < 2),
     Targets("count", induction),
     KeySetMass("set", (0, 1)),
-    PairMass("pairs", torch.tensor([[0, 5, 2], [0, 3, 0]])),
+    PairMass("pairs", torch.tensor([[0, 5, 2], [0, 3, 0], [0, 5, 2]])),
 ]
 
 
@@ -123,6 +124,10 @@ def test_pairs_are_those_the_predicate_holds_for(calls):
     assert pairs.tolist() == looped
     assert len(looped) > 50
     assert target_pairs(call, Mass("induction", induction), most=len(looped) - 1) is None
+    near = calls.make(sizes=(30, 30), window=6)
+    pairs = target_pairs(near, Mass("induction", induction), most=10_000, tile=64)
+    within = [pair for pair in looped if pair[2] > pair[1] - 6]
+    assert [pair for pair in pairs.tolist() if pair[2] > pair[1] - 6] == within
 
 
 def test_a_predicate_is_never_asked_before_the_start(calls, backend):
