@@ -131,10 +131,8 @@ def import_first(names: Sequence[str]) -> None:
         is_file = path.suffix == ".py" or path.is_file()
         if is_file and not path.is_file():
             raise LoadError(f"--import {name}: there is no such file")
-        writes, sys.dont_write_bytecode = (
-            sys.dont_write_bytecode,
-            True,
-        )  # leave no __pycache__ there
+        writes = sys.dont_write_bytecode
+        sys.dont_write_bytecode = True  # leave no __pycache__ in the caller's folder
         try:
             module = _import_file(path.resolve()) if is_file else import_module(name)
         except (ImportError, SyntaxError) as error:

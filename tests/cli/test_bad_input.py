@@ -13,6 +13,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from interp.commands import batch
+from interp.commands.loading import Loading
+from interp.model import check as checking
 from interp.store import Store
 from interp.table import HeadTable
 
@@ -209,6 +211,33 @@ def test_a_detector_that_breaks_fails_its_model_and_says_where_to_look(
     assert code == 1
     assert "ZeroDivisionError: division by zero" in told
     assert 'broken.py", line 7' in run("score", llama, "-m", own, "--debug").stderr
+
+
+def test_a_model_whose_own_code_breaks_is_one_line_and_the_others_are_scored(
+    run, errors, copy, llama, monkeypatch
+) -> None:
+    load = Loading.load
+
+    def breaks(loading, source, name):
+        if name == "bad":
+            raise ZeroDivisionError("in the\nmodel")
+        return load(loading, source, name)
+
+    monkeypatch.setattr(Loading, "load", breaks)
+    command = ("score", copy("bad"), llama, *QUICK)
+    code, [told, _] = errors(*command)
+    assert code == 1
+    assert told == "bad: ZeroDivisionError: in the model (--debug shows where)"
+    assert run(*command).stdout.startswith("llama\n")
+
+
+def test_a_model_that_fails_the_check_is_not_scored(run, errors, llama, monkeypatch) -> None:
+    monkeypatch.setitem(checking.TOLERANCE, torch.float32, 1e-12)
+    code, [told, _] = errors("score", llama, *QUICK)
+    assert code == 1
+    assert "module model.layers.0.self_attn" in told
+    assert "it is refused" in told
+    assert run("score", llama, *QUICK).stdout == ""
 
 
 @pytest.mark.parametrize(

@@ -162,12 +162,19 @@ main(sys.argv[1:])
 
 
 @pytest.mark.parametrize(
-    "change",
-    [("--seed", "1"), ("--null", "none"), ("--dtype", "float64"), ("--context", "20"),
-     ("--attention", "eager"), ("--engine", "streamed")],
-)  # fmt: skip
-def test_what_was_asked_otherwise_is_scored_again(run, llama, tmp_path, change) -> None:
-    command = ("score", llama, "-m", "induction", "--out", tmp_path)
+    ("metric", "change"),
+    [
+        ("induction", ("--null", "none")),
+        ("induction", ("--dtype", "float64")),
+        ("induction", ("--context", "20")),
+        ("induction", ("--attention", "eager")),
+        ("induction", ("--engine", "streamed")),
+        ("ov_norm", ("--seed", "1")),  # of the null's weights; here there are no prompts
+        ("ov_norm", ("--null", "none")),
+    ],
+)
+def test_what_was_asked_otherwise_is_scored_again(run, llama, tmp_path, metric, change) -> None:
+    command = ("score", llama, "-m", metric, "--out", tmp_path)
     run(*command)
     result = run(*command, *change)
     assert result.exit_code == 0
