@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from interp import files
+from interp import __version__, files
 from interp.errors import OptionError, StoreError
 from interp.table import HeadTable
 
@@ -83,10 +83,10 @@ class Store:
 
     Any number of processes may write to one folder at once: for the same key the last one wins.
     `index.json` lists the files for people; it is never read, and may be deleted.
-    `version` is interp's own, to tell results of another; None compares nothing.
+    `version` is interp's own, to tell results that another one made.
     """
 
-    def __init__(self, folder: str | os.PathLike, *, version: str | None = None) -> None:
+    def __init__(self, folder: str | os.PathLike, *, version: str = __version__) -> None:
         self.folder = Path(folder)
         self.version = version
         self._seen: dict[tuple, dict[str, str]] = {}  # (name, mtime, size) -> notes of the file
@@ -157,13 +157,13 @@ class Store:
         counts: dict[str, int] = {}
         for key in paths if keys is None else keys:
             if key in paths:
-                made = self._notes(paths[key])["version"] or "an unnamed version"
+                made = self._notes(paths[key])["version"]
                 counts[made] = counts.get(made, 0) + 1
         return [
             f"{count} results in {self.folder} were made by interp {made}, this is {self.version};"
             " they are kept as they are: delete them to have them scored again"
             for made, count in counts.items()
-            if self.version is not None and made != self.version
+            if made not in {"", self.version}
         ]
 
     def _names(self) -> list[Path]:
