@@ -35,7 +35,7 @@ def panel(
     import numpy as np
 
     n_layers, n_heads = shape
-    cell = 16 if n_heads <= 32 else 10
+    cell = 16 if n_heads <= 32 else 9  # two maps of 64 heads beside each other
     width, height = _LEFT + n_heads * cell + 2, _TOP + n_layers * cell + 2
     grid = np.full(shape, np.nan)
     grid[rows["layer"], rows["head"]] = rows["score"]

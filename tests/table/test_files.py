@@ -111,7 +111,7 @@ def test_missing_and_unknown_files(tmp_path):
 
 def test_importing_the_table_imports_nothing_heavy():
     code = (
-        "import sys, interp.table, interp.head;"
+        "import sys, interp.table, interp.head, interp.store, interp.report, interp.plot;"
         "print({'torch', 'transformers', 'pandas', 'plotly', 'pyarrow'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -338,7 +338,7 @@ def test_two_processes_write_one_folder_at_once(store):
     for process in both:
         process.start()
     for process in both:
-        process.join(60)
+        process.join(300)
     assert [process.exitcode for process in both] == [0, 0]
     found = Store(store.folder)
     keys = found.keys()
