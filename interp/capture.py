@@ -1,4 +1,4 @@
-"""What one forward pass leaves behind: chosen activations of chosen heads, by their standard names."""
+"""What one forward pass leaves behind: chosen activations of chosen heads, by standard names."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ HEAD_NAMES = {
     "scores": "logits that enter the softmax [batch, head, query_pos, key_pos]",
     "pattern": "attention probabilities [batch, head, query_pos, key_pos]",
     "z": "heads' outputs before the output projection [batch, head, query_pos, d_v]",
-    "result": "each head's part of the attention output, without the bias [batch, query_pos, head, d_model]",
+    "result": "each head's part of the attention output, without the bias [batch, query_pos, "
+    "head, d_model]",
 }
 STREAM_NAMES = {
     "resid_pre": "residual stream that enters the block [batch, pos, d_model]",
@@ -49,7 +50,7 @@ class NotCaptured(OptionError, KeyError):
 
 @dataclass(frozen=True, eq=False)
 class ActivationCache(Mapping):
-    """Read-only activations of one forward pass: `cache["pattern", 3]`, or `cache["z", 3, "encoder"]`.
+    """Read-only activations of one pass: `cache["pattern", 3]`, or `cache["z", 3, "encoder"]`.
 
     The head axis holds `heads[stack, layer]`, in that order (all of them unless chosen).
     """
@@ -161,7 +162,8 @@ def requested(model: Model, names: Sequence[str], layers, stack, heads, rows, po
         have = {s.layer for s in sites}
         if set(wanted) - have:
             raise OptionError(
-                f"{model.name} has no attention in layers {sorted(set(wanted) - have)}; it has {sorted(have)}"
+                f"{model.name} has no attention in layers {sorted(set(wanted) - have)}; it has "
+                f"{sorted(have)}"
             )
         sites = [s for s in sites if s.layer in wanted]
     chosen = {}
@@ -359,8 +361,10 @@ def capture(
         logits = model.run(inputs)
     if bool(torch.isnan(logits).any()):
         raise NonFiniteError(
-            f"{model.name}: NaN in the output, though every attention output is finite: it comes from "
-            f"the last MLP, norm or head; the activations overflow in {model.dtype} or the weights are damaged"
+            f"{model.name}: NaN in the output, though every attention output is finite: it "
+            "comes from "
+            f"the last MLP, norm or head; the activations overflow in {model.dtype} or the "
+            "weights are damaged"
         )
     for site in request.sites:
         for name in request.names:

@@ -98,7 +98,8 @@ def _at(positions: Positions, real: Tensor, before: Tensor | None = None) -> Ten
         absent = [p for p in wanted if not -known <= p < known]
         if absent and before is None:
             raise OptionError(
-                f"an edit at positions {absent}; the longest prompt has {known} tokens (0 to {known - 1})"
+                f"an edit at positions {absent}; the longest prompt has {known} tokens (0 to "
+                f"{known - 1})"
             )
         picked = [[p if p >= 0 else n + p for p in wanted] for n in length.tolist()]
     chosen = torch.zeros_like(real)
@@ -155,7 +156,8 @@ def gate(
     chosen = parse_heads(heads)
     if isinstance(factor, Tensor) and factor.shape not in ((), (1,), (len(chosen),)):
         raise OptionError(
-            f"gate on {len(chosen)} heads with factors of shape {tuple(factor.shape)}; give one per head"
+            f"gate on {len(chosen)} heads with factors of shape {tuple(factor.shape)}; give "
+            "one per head"
         )
 
     def replace(call: Call, site: Site, real: Tensor) -> Tensor:

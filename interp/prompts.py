@@ -82,11 +82,13 @@ class Prompts:
             if model.d_vocab and not all(0 <= t < model.d_vocab for t in ids):
                 bad = next(t for t in ids if not 0 <= t < model.d_vocab)
                 raise PromptError(
-                    f"prompt {i} holds the token id {bad}; {model.name} knows 0 to {model.d_vocab - 1}"
+                    f"prompt {i} holds the token id {bad}; {model.name} knows 0 to "
+                    f"{model.d_vocab - 1}"
                 )
             if model.limit is not None and len(ids) > model.limit:
                 raise PromptError(
-                    f"prompt {i} has {len(ids)} tokens; {model.name} has positions for {model.limit}, shorten it"
+                    f"prompt {i} has {len(ids)} tokens; {model.name} has positions for "
+                    f"{model.limit}, shorten it"
                 )
 
     def padded(self, pad: int = 0) -> tuple[Int[Tensor, "batch pos"], Bool[Tensor, "batch pos"]]:
@@ -135,7 +137,7 @@ class Prompts:
 
 
 def bos_id(model: Model) -> int | None:
-    """The token a prompt begins with: BOS, or CLS of an encoder; None where the model knows none."""
+    """The token a prompt begins with: BOS, or CLS of an encoder; None if the model knows none."""
     for holder in (model.tokenizer, model.config):
         for name in ("bos_token_id", "cls_token_id"):
             value = getattr(holder, name, None)

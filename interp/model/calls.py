@@ -1,4 +1,4 @@
-"""One run of one attention module, whatever code computed it: the same five tensors and three questions.
+"""One run of one attention module, whatever code computed it: five tensors, three questions.
 
 A `Call` is what a tap shows its visitors. `q k v z` are the tensors the model itself used;
 `scores` and `pattern` are formed on demand, for the rows asked for. A visitor may assign `z`:
@@ -19,7 +19,7 @@ ALL = slice(None)
 
 
 def spread(x: Tensor, heads: int) -> Tensor:
-    """Repeat each kv head for the query heads of its group: `[batch, kv_head, ...] -> [batch, head, ...]`."""
+    """Repeat each kv head for its group: `[batch, kv_head, ...] -> [batch, head, ...]`."""
     return x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], 1)
 
 
@@ -28,7 +28,7 @@ def _rows(x: Tensor, rows: Rows) -> Tensor:
 
 
 def precise(x: Tensor) -> Tensor:
-    """At least float32: a recomputed score must not carry the rounding of a half-precision product."""
+    """At least float32: a score computed again must not be rounded as a half-precision product."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
@@ -127,7 +127,7 @@ class ComputedCall(Call):
         mask = self._mask(rows)
         if mask is None:
             return s
-        # adding finfo.min twice (mask and bias) must not become -inf, or a fully hidden row turns NaN
+        # finfo.min added twice (mask and bias) must not become -inf: a hidden row would turn NaN
         return (
             s.masked_fill(~mask, lowest)
             if mask.dtype == torch.bool
@@ -163,7 +163,7 @@ class RecordedCall(Call):
         return precise(self.recorded_pattern[:, :, rows])
 
     def visible(self, rows: Rows = ALL) -> Tensor:
-        """Which keys a query may attend to: those whose score is not a mask's large negative number."""
+        """Which keys a query may attend to: whose score is not a mask's large negative number."""
         s = self.recorded_scores[:, :, rows]
-        # Families hide with finfo.min, -1e9 or -10000 ("large" everywhere): a true score is far above.
+        # Families hide with finfo.min, -1e9 or -10000: a true score is far above.
         return s > max(torch.finfo(s.dtype).min / 2, -5_000.0)

@@ -68,7 +68,8 @@ class Check:
                 error = s.pattern_error if s.pattern_error > self.tolerance else s.result_error
                 raise CheckError(
                     f"{self.model}: module {s.site.module} ({s.site.name}) fails {what} "
-                    f"(relative error {error:.1e}, allowed {self.tolerance:.0e}); its scores would not be the "
+                    f"(relative error {error:.1e}, allowed {self.tolerance:.0e}); its scores "
+                    "would not be the "
                     "model's own, so it is refused"
                 )
 

@@ -37,7 +37,7 @@ def is_encoder_decoder(model: nn.Module) -> bool:
 
 
 def probe_inputs(model: nn.Module, seed: int = 0) -> dict[str, Tensor]:
-    """Random inputs, 2 items of 7 tokens (targets of 5), drawn without touching torch's global generator."""
+    """Random inputs, 2 items of 7 tokens (targets of 5); torch's global generator is not used."""
     generator = torch.Generator().manual_seed(seed)
     config, names = model.config, takes(model)
     first = next(model.parameters())
@@ -71,7 +71,8 @@ def probe_inputs(model: nn.Module, seed: int = 0) -> dict[str, Tensor]:
         inputs["decoder_input_ids"] = ids(min(PROBE_TARGET, length - 1))
     if not inputs:
         raise UnreadableAttention(
-            f"{type(model).__name__} takes {', '.join(sorted(names))}: no text, image or sound to try it with"
+            f"{type(model).__name__} takes {', '.join(sorted(names))}: no text, image or sound "
+            "to try it with"
         )
     return {name: x.to(first.device) for name, x in inputs.items()}
 
@@ -93,8 +94,9 @@ def position_limit(model: nn.Module) -> int | None:
         ):
             rows = module.num_embeddings
             if stated <= rows <= stated + 8:
-                # RoBERTa's kind counts from after the padding id; OPT's kind keeps spare rows at the front
-                return rows - module.padding_idx - 1 if module.padding_idx is not None else stated
+                # RoBERTa's kind counts from after the padding id; OPT's has spare rows in front
+                first = module.padding_idx
+                return stated if first is None else rows - first - 1
     if getattr(config, "max_position_embeddings", None) is None:
         return None
     # GPT-J and CTRL keep their table of sines in a buffer

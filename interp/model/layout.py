@@ -227,7 +227,8 @@ def _reading(
     block = None if pre is None else recording.of(pre.module, pre.run)
     if block is not None and block.given is not None and block.given.shape[-1] == width:
         return (
-            f"{where}: {event.name}, which makes the {what}, reads neither the residual stream nor a "
+            f"{where}: {event.name}, which makes the {what}, reads neither the residual stream "
+            "nor a "
             "norm of it as far as a run shows; in half precision sums are too coarse to see: load "
             "the model in float32"
         )

@@ -189,8 +189,10 @@ def _check_folder(path: Path, *, allow_pickle: bool) -> None:
             raise LoadError(f"{path} has a config but no weights (*.safetensors)")
         if not allow_pickle:
             raise LoadError(
-                f"{path} holds its weights as a pickle ({pickles[0]}), and a pickle can run any code; "
-                "convert it to safetensors, or allow it with allow_pickle=True (--allow-pickle) if you trust it"
+                f"{path} holds its weights as a pickle ({pickles[0]}), and a pickle can run "
+                "any code; "
+                "convert it to safetensors, or allow it with allow_pickle=True "
+                "(--allow-pickle) if you trust it"
             )
     index = path / _INDEX
     if index.exists():
@@ -203,7 +205,8 @@ def _check_folder(path: Path, *, allow_pickle: bool) -> None:
         missing = sorted(wanted - {p.name for p in shards})
         if missing:
             raise LoadError(
-                f"{path} lacks {len(missing)} of {len(wanted)} weight files: {', '.join(missing[:3])}"
+                f"{path} lacks {len(missing)} of {len(wanted)} weight files: "
+                f"{', '.join(missing[:3])}"
             )
     for shard in shards:
         try:
@@ -258,7 +261,8 @@ def _from_pretrained(
             raise LoadError(_needs_code(folder)) from error
         if "safetensors" in str(error) and options["use_safetensors"]:
             raise LoadError(
-                f"{folder} has no safetensors weights; pickled ones can run any code, so they are read "
+                f"{folder} has no safetensors weights; pickled ones can run any code, so they "
+                "are read "
                 "only with allow_pickle=True (--allow-pickle)"
             ) from error
         raise LoadError(f"{folder} cannot be loaded: {_line(error)}") from error
@@ -283,7 +287,7 @@ def _from_pretrained(
 
 
 def _commit(repo: str, revision: str | None) -> str | None:
-    """The commit that the hub's cache has under a revision: what was loaded, whatever moves later."""
+    """The commit that the hub's cache has for a revision: what was loaded, whatever moves."""
     from huggingface_hub import try_to_load_from_cache
 
     found = try_to_load_from_cache(repo, "config.json", revision=revision)
@@ -352,7 +356,8 @@ def _class_for(config: Any, folder: str, trusted: bool) -> Any:
         if type(config) in auto._model_mapping or any(auto.__name__ in k for k in remote):
             return auto
     raise LoadError(
-        f"{folder}: no class for {names or config.model_type!r}; import the file that defines it first (--import FILE)"
+        f"{folder}: no class for {names or config.model_type!r}; import the file that defines "
+        "it first (--import FILE)"
     )
 
 

@@ -171,7 +171,8 @@ class Model:
 
     def __repr__(self) -> str:
         return (
-            f"Model({self.name}: {self.kind}, {len(self.sites)} attention layers x {self.n_heads} heads "
+            f"Model({self.name}: {self.kind}, {len(self.sites)} attention layers x "
+            f"{self.n_heads} heads "
             f"({self.n_kv_heads} kv), d_head {self.d_head}, d_model {self.d_model}, {self.dtype})"
         )
 
@@ -199,7 +200,8 @@ class Model:
             if prompts.padding == "left":
                 if self.left_padding is None:
                     raise PromptError(
-                        f"{self.name} numbers its positions from the first column, so padding on the left "
+                        f"{self.name} numbers its positions from the first column, so padding "
+                        "on the left "
                         "changes its numbers; use padding='right'"
                     )
                 if self.left_padding == "position_ids":
@@ -275,7 +277,8 @@ class Model:
                 raise OptionError(f"{self.name} has no head {head}; it has {have}")
             if edit.stack is None and len(counts) > 1:
                 raise OptionError(
-                    f"{head} exists in several stacks; name one of {', '.join(self.stacks)} with stack="
+                    f"{head} exists in several stacks; name one of {', '.join(self.stacks)} "
+                    "with stack="
                 )
 
     def visited(self, visit: Visit) -> AbstractContextManager[None]:
@@ -301,7 +304,7 @@ class Model:
     def mean_z(
         self, prompts: Prompts | Sequence, batch_size: int = 16
     ) -> dict[tuple[str, int], Float[Tensor, "head d_head"]]:
-        """The mean of every head's z over all real positions of the prompts, for `mean(over="dataset")`."""
+        """The mean of every head's z over all real positions, for `mean(over="dataset")`."""
         from interp.prompts import Prompts
 
         total: dict[tuple[str, int], Tensor] = {}
@@ -340,7 +343,8 @@ class Model:
         if not bool(torch.isfinite(call.z).all()):
             bad = (~torch.isfinite(call.z)).flatten(2).any(-1).any(0).nonzero().flatten().tolist()
             raise NonFiniteError(
-                f"{self.name}: NaN or infinity in the attention output of {site.stack} layer {site.layer} "
+                f"{self.name}: NaN or infinity in the attention output of {site.stack} layer "
+                f"{site.layer} "
                 f"(module {site.module}, heads {bad}); "
                 f"the activations overflow in {self.dtype} or the weights are damaged"
             )
@@ -356,7 +360,8 @@ class Model:
 
     @cached_property
     def limit(self) -> int | None:
-        """Longest prompt the position table allows; None where positions are computed (rotary, ALiBi)."""
+        """Longest prompt of the position table; None where positions are computed (rotary, "
+        "ALiBi)."""
         return position_limit(self.module)
 
     @cached_property

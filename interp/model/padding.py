@@ -27,7 +27,7 @@ def position_ids(real: Tensor) -> Tensor:
 
 
 def left_padding(module: nn.Module) -> LeftPadding | None:
-    """What must be given beside the ids so that left padding changes nothing; None if nothing helps."""
+    """What must go with the ids so that left padding changes nothing; None if nothing helps."""
     device = next(module.parameters()).device
     vocab = vocabulary(module.config)
     ids = torch.arange(4) % max(vocab - 5, 1) + min(5, vocab - 1)

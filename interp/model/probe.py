@@ -80,9 +80,10 @@ def _why_nothing(module: nn.Module) -> str:
     kind = type(module).__name__
     names = _attention_modules(module)
     if not names:
-        return f"{kind} has no softmax attention (no attention module at all), so there are no patterns to read"
+        return f"{kind} has no softmax attention (no attention module at all): no patterns to read"
     return (
-        f"{kind} computes its attention ({names[0]}) in a form of its own, without a product, a softmax over "
+        f"{kind} computes its attention ({names[0]}) in a form of its own, without a product, "
+        "a softmax over "
         "keys and a second product; sparse, banded and linear attention cannot be read as patterns"
     )
 
@@ -91,5 +92,6 @@ def _require_known_layout(module: nn.Module, sites: list[Site]) -> None:
     for site in sites:
         if site.n_heads % site.n_kv_heads:
             raise UnreadableAttention(
-                f"{type(module).__name__}: {site.module} has {site.n_heads} heads over {site.n_kv_heads} kv heads"
+                f"{type(module).__name__}: {site.module} has {site.n_heads} heads over "
+                f"{site.n_kv_heads} kv heads"
             )

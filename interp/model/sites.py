@@ -84,7 +84,7 @@ class Event:
 
 @contextmanager
 def recorded(model: nn.Module) -> Iterator[list[Event]]:
-    """Keep what every module gets and gives, and every attention call, in the order of their ends."""
+    """Keep what every module gets and gives, and every attention call, in order of their ends."""
     names = {module: name for name, module in model.named_modules()}
     events: list[Event] = []
     open_events: dict[nn.Module, list[Event]] = defaultdict(list)
@@ -149,7 +149,7 @@ def find_sites(model: nn.Module, events: list[Event], target_length: int | None)
                 causal=_is_causal(call),
                 projection=projection,
                 gated=gated,
-            )  # fmt: skip
+            )
         )
     return sites
 
@@ -208,7 +208,7 @@ def _layers(stacks: list[str], names: list[str]) -> list[int]:
 def _projection(
     modules: Mapping[str, nn.Module], events: list[Event], index: int, name: str, call: Call
 ) -> tuple[str | None, bool]:
-    """The module whose matrix maps z to the residual stream, and whether something gates z before."""
+    """The module whose matrix maps z to the stream, and whether something gates z before."""
     z = call.z.transpose(1, 2)
     flat = z.reshape(-1)
     width = z.shape[2] * z.shape[3]
@@ -221,7 +221,7 @@ def _projection(
         if event.given is None or not isinstance(weight, Tensor) or weight.dim() != 2:
             continue
         given_z = event.given.numel() == flat.numel() and torch.equal(event.given.reshape(-1), flat)
-        # the outermost that is given z: an adapter around the matrix included, whose parts end first
+        # the outermost that is given z: of an adapter around the matrix the parts end first
         if given_z and (found is None or found.startswith(f"{event.name}.")):
             found = event.name
         elif gated is None and event.given.shape[-1] == width and event.name.startswith(f"{name}."):

@@ -178,7 +178,7 @@ def _queries_and_keys(
 def _read_einsum(
     attention: _Open, product: _Product
 ) -> tuple[RecordedCall, Callable[[Tensor], Tensor]]:
-    """Axes named by the equation: the key is summed over, d is new, the query is missing in the values."""
+    """Axes by the equation: the key is summed over, d is new, the values have no query."""
     assert product.letters is not None
     left, right, out = product.letters
     (key,) = set(left) & set(right) - set(out)

@@ -1,4 +1,4 @@
-"""Find the residual stream around each attention by value: `mid = pre + attention`, `post = mid + mlp`.
+"""Find the residual stream by value: `mid = pre + attention`, `post = mid + mlp`.
 
 Nothing here knows an architecture. In one recorded run, tensors that modules get and give are
 searched for the ones that satisfy those equations, up to a constant factor (some families scale
@@ -74,7 +74,7 @@ def _adds_up(values: Mapping[str, Tensor | None]) -> bool:
 
 
 def _blocks(model: nn.Module, sites: list[Site]) -> list[str | None]:
-    """The element of a module list that is the layer: the innermost whose list holds other layers too."""
+    """The element of a list that is the layer: the innermost whose list holds other layers too."""
     lists = {
         name
         for name, module in model.named_modules()

@@ -1,4 +1,4 @@
-"""Every family of the zoo, as the model itself computes it: patterns, names, and nothing changed."""
+"""Every family of the zoo, as the model itself computes it: patterns, names, nothing changed."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_falcons_own_fused_call_is_read(name, padding):
 
 
 def test_falcons_bias_under_its_own_fused_call():
-    """Eager adds it twice (test_by_name), so the truth here is the distance of keys times slopes."""
+    """Eager adds it twice (test_by_name): the truth here is the distance of keys times slopes."""
     model = interp.load(legacy_sdpa("falcon_alibi"))
     cache = model.capture(zoo.FAMILIES["falcon_alibi"].inputs(), ["q", "k", "scores", "z", "v"])
     q, k = cache["q", 0], cache["k", 0]

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import torch
+import zoo
 
 import interp
-import zoo
 from interp.errors import CheckError, InterpError, NonFiniteError, PromptError
 from interp.model.check import check_model
 from interp.prompts import Prompts, from_file, repeats, text_of
@@ -80,8 +80,9 @@ def test_a_mask_that_hides_every_key(loaded):
     ids = IDS[:, :3].expand(2, -1)
     refused(PromptError, "attention_mask hides every key of prompt 1; keep at least one token",
             loaded("gpt2").run, {"input_ids": ids, "attention_mask": mask})  # fmt: skip
-    refused(PromptError, "decoder_attention_mask hides every key of prompt 1", loaded("bart").run,
-            {"input_ids": ids, "decoder_input_ids": ids, "decoder_attention_mask": mask})  # fmt: skip
+    hidden = {"input_ids": ids, "decoder_input_ids": ids, "decoder_attention_mask": mask}
+    pattern = "decoder_attention_mask hides every key of prompt 1"
+    refused(PromptError, pattern, loaded("bart").run, hidden)
 
 
 def test_an_additive_mask_of_zeros_hides_nothing(loaded):
@@ -191,7 +192,7 @@ def test_a_pattern_changed_before_it_is_used_is_shown_as_used():
 
 
 def test_z_scaled_outside_the_interface_fails_the_self_check():
-    """nanoGPT's kind of code, whose z is scaled after the product: the projection has another input."""
+    """z is scaled between the product and the projection, which then has another input."""
     module: Any = zoo.FAMILIES["bloom"].build()
     attention = module.transformer.h[1].self_attention
     attention.dense.register_forward_pre_hook(lambda m, a: (a[0] * 1.01, *a[1:]))

@@ -153,7 +153,7 @@ def test_cross_attention_reads_the_encoder(loaded, name, padding):
 
 
 def alibi_slopes(heads: int) -> Tensor:
-    """Press et al. 2022: a geometric series from 2^(-8/n); others interleaved beyond a power of 2."""
+    """Press et al. 2022: a geometric series from 2^(-8/n); more beyond a power of 2."""
     power = 2 ** math.floor(math.log2(heads))
     first = [2 ** (-8 * (i + 1) / power) for i in range(power)]
     more = [2 ** (-4 * (i + 1) / power) for i in range(0, 2 * (heads - power), 2)]
@@ -206,7 +206,7 @@ def captured_pattern(model: interp.Model, name: str) -> Tensor:
 
 
 def test_sparse_attention_shows_the_picked_keys(loaded):
-    """DeepSeek-V3.2 goes on picking three keys while it is read: a name of our own turned it off."""
+    """DeepSeek-V3.2 goes on picking three keys while it is read."""
     for attention in ("eager", "sdpa"):
         pattern = captured_pattern(loaded("deepseek_v32", attention), "deepseek_v32")
         assert (pattern > 0).sum(-1).amax() == 3

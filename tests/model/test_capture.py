@@ -1,4 +1,4 @@
-"""Chosen activations: slices of the whole, sums of their parts, in full precision, with gradients."""
+"""Chosen activations: slices of the whole, sums of parts, full precision, gradients."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import interp
 from interp.errors import OptionError, UnknownName, UnreadableAttention
 
 HEAD_NAMES = ("q", "k", "v", "scores", "pattern", "z")
-# one family of each kind: MHA, GQA, latent, legacy with and without one axis for batch and head, einsum
+# one of each kind: MHA, GQA, latent, legacy with one axis for batch and head or two, einsum
 SLICED = (
     "gpt2",
     "llama",
@@ -150,7 +150,7 @@ def test_the_results_of_all_heads_and_the_bias_are_the_attention_output(loaded, 
 
 
 def test_a_projection_inside_an_adapter_is_split_by_running_it():
-    """LoRA's kind of wrapper: the matrix is what the whole module does, found before hooks are on."""
+    """LoRA's kind of wrapper: the matrix is what the whole module does."""
 
     class Adapter(torch.nn.Module):
         def __init__(self, base: torch.nn.Linear):
@@ -206,7 +206,7 @@ def test_watched_models_in_half_precision():
 
 @pytest.mark.parametrize("name", ["llama", "gpt2", "t5", "bloom", "falcon"])
 def test_gradients_flow_through_what_is_captured(name):
-    """d(sum of w * pattern)/d(embedding) equals autograd through the model's own eager attentions."""
+    """d(sum of w * pattern)/d(embedding) equals autograd through the model's own attentions."""
     module: Any = zoo.FAMILIES[name].build()
     model, inputs = interp.load(module), zoo.FAMILIES[name].inputs()
     table = module.get_input_embeddings().weight

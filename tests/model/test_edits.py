@@ -23,7 +23,7 @@ RAGGED = Prompts(((9, 33, 21, 40, 11, 52), (17, 30, 8)))
 
 @contextmanager
 def input_changed(model: interp.Model, site: Any, change):
-    """A hook of the test's own that changes the projection's input, [..., head, d_v], at one site."""
+    """A hook of the test's own that changes the projection's input at one site."""
     runs = [0]
 
     def before(module, args, kwargs):
@@ -75,7 +75,7 @@ def test_zero_equals_zeroing_the_slice_of_the_projections_input(loaded, family, 
 
 
 def test_zero_of_a_model_that_projects_by_einsum():
-    """XLNet's output matrix is a parameter: zeroing its slice for a head is the same intervention."""
+    """XLNet's output matrix is a parameter: zeroing a head's slice is the same intervention."""
     family = zoo.FAMILIES["xlnet"]
     module: Any = family.build()
     model, inputs = interp.load(module), family.inputs("left")

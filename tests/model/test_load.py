@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 import torch
+import zoo
 from safetensors.torch import load_file, save_file
 
 import interp
-import zoo
 from interp.errors import InterpError, LoadError, UnknownName
 
 IDS = torch.tensor([[9, 33, 21, 40, 11, 52]])

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 import torch
+import zoo
 from torch import Tensor
 
 import interp
-import zoo
 from interp.edits import set_pattern, uniform, zero
 from interp.model.tap import tapped
 
@@ -207,7 +207,7 @@ def test_layers_of_a_compiled_model_that_write_nothing_have_streams_too():
 
 @needs_shared
 def test_ablating_a_compiled_model_breaks_what_its_program_uses():
-    """The compiler says which heads the program has: zeroing one of those breaks it, others nothing."""
+    """The compiler says which heads the program has: zeroing one breaks it, others nothing."""
     imported(SHARED / "toy_transformer.py")
     model = interp.load(SHARED / "tracr-reverse")
     truth = json.loads((SHARED / "tracr-reverse" / "ground_truth.json").read_text())

@@ -1,4 +1,4 @@
-"""The residual stream is found by value; here it is compared with hooks on modules known by name."""
+"""The stream is found by value; here it is compared with hooks on modules known by name."""
 
 from __future__ import annotations
 

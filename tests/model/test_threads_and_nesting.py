@@ -1,4 +1,4 @@
-"""Taps are the thread's and the model's own: others that run meanwhile are neither seen nor changed."""
+"""Taps are the thread's and the model's own: what runs meanwhile is not seen nor changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What TransformerLens says about the zoo's weights; run in a process of its own, since it is heavy.
+"""What TransformerLens says about the zoo's weights, in a process of its own: it is heavy.
 
     python -m model.transformer_lens_reference OUT NAME...
 
@@ -12,7 +12,6 @@ import sys
 from typing import Any
 
 import torch
-
 import zoo
 
 IDS = [9, 33, 21, 40, 33, 21, 21, 17, 9, 33]
