@@ -21,6 +21,8 @@ Mode = Literal["fused", "observer"]
 
 # Modules, imported when asked for; "auto" takes the first that can do what is asked.
 BACKENDS: dict[str, str] = {
+    "triton": "interp_kernels.gpu",
+    "cpu": "interp_kernels.cpu",
     "chunked": "interp_kernels.chunked",
     "reference": "interp_kernels.reference",
 }
@@ -103,10 +105,16 @@ def choose(
         BackendUnavailable: the backend asked for cannot do it; another is never taken instead.
     """
     if name == "auto":
-        return next(n for n in BACKENDS if why_not(n, attention, reductions) is None)
+        able = (n for n in BACKENDS if why_not(n, attention, reductions) is None)
+        return next(n for n in able if n != "triton" or _on_gpu(attention))
     if (reason := why_not(name, attention, reductions)) is not None:
         raise BackendUnavailable(reason)
     return name
+
+
+def _on_gpu(attention: Attention | None) -> bool:
+    """Triton's interpreter takes CPU tensors too, but only for whoever asks for it by name."""
+    return attention is not None and attention.q.device.type == "cuda"
 
 
 def check_mode(mode: str) -> Mode:

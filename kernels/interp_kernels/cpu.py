@@ -1,0 +1,241 @@
+"""Compiled for the processor at hand: every core, tiles that stay in its cache, no pattern stored.
+
+A task is some heads and queries of one prompt; tasks share nothing but their inputs, so threads
+need no order and results do not depend on their number. What a single weight answers is looked up
+from the log-sum-exp, as in the chunked backend; the rest comes from one compiled pass.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from threading import Lock, local
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from interp_kernels import stock
+from interp_kernels.blockwise import finish, start
+from interp_kernels.cheap import from_lse, pair_mass
+from interp_kernels.chunked import SPARSE_PAIRS, sort_by_cost
+from interp_kernels.errors import TooLittleMemory
+from interp_kernels.reductions import LogSumExp, Mass, Output, Reduction, ResultNorm
+from interp_kernels.reference import result_norm
+from interp_kernels.targets import target_pairs
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from interp_kernels.backends import Request, Value
+    from interp_kernels.cpu_call import Call
+    from interp_kernels.cpu_layout import Given
+    from interp_kernels.problem import Attention, AttentionShape
+
+# Queries at a time: few enough for their scores of a tile to stay in a core's second-level cache.
+BLOCK, TILE = 64, 512
+# Positions at which predicates are evaluated at a time, for all heads.
+TARGETS = 1 << 22
+
+
+def missing() -> str | None:
+    """It needs numba, and scipy's or torch's matrix product."""
+    for package in ("numba", "scipy", "threadpoolctl"):
+        if importlib.util.find_spec(package) is None:
+            return f"{package} is not installed; pip install {package}"
+    return None
+
+
+def unsupported(attention: Attention, reductions: Sequence[Reduction]) -> str | None:
+    """Does everything but float64, on the processor."""
+    if attention.q.device.type != "cpu":
+        return f"the tensors are on {attention.q.device}; it works on the processor's memory"
+    if attention.q.dtype == torch.float64:
+        return "it computes in float32, and the inputs are float64; take 'chunked'"
+    return None
+
+
+def workspace(shape: AttentionShape, reductions: Sequence[Reduction], block: int | None) -> int:
+    """Tiles of every thread, the table of row statistics, float32 copies and sums in float64."""
+    from interp_kernels.cpu_call import Sizes, work_shapes
+
+    sizes = Sizes(shape, reductions)
+    rows = min(block or BLOCK, max(1, shape.query))
+    threads = torch.get_num_threads()
+    thread = 4 * sum(m * n for m, n in work_shapes(sizes, shape, rows, TILE))
+    heads = shape.batch * shape.head
+    # Threads share the queries of a head where there are few heads, each with its own column sums.
+    columns = 8 * sizes.column * (heads + 4 * threads)
+    table = heads * shape.query * (4 * sizes.row + 8 * (1 + sizes.k))
+    lines = 4 * (heads * shape.key * (sizes.n_right + sizes.n_held))
+    targets = len(sizes.mass) * min(max(TARGETS, rows * shape.key), shape.query * shape.key)
+    copies = shape.batch * shape.kv_head * shape.key * (shape.d + shape.d_v)
+    copies += heads * shape.query * (shape.d + shape.d_v)
+    return threads * thread + columns + table + lines + 2 * targets + 4 * copies
+
+
+def run(request: Request) -> dict[str, Value]:
+    """Single weights from the log-sum-exp, the rest in one compiled pass."""
+    attention = request.attention
+    light, looked_up, heavy = sort_by_cost(request.reductions)
+    output, lse = request.output, request.lse
+    pairs = sparse_masses(attention, heavy)
+    heavy = [r for r in heavy if r.name not in pairs]
+    needs_lse = attention.normalised and bool(looked_up or pairs)
+    # A norm taken of an output rounded to 16 bits would be worse than our own.
+    rounded = attention.q.element_size() < 4 and any(isinstance(r, ResultNorm) for r in light)
+    if not heavy and stock.serves(attention) and not rounded:
+        wants_output = output is None and any(not isinstance(r, LogSumExp) for r in light)
+        wants_lse = lse is None and (needs_lse or any(isinstance(r, LogSumExp) for r in light))
+        if wants_output or wants_lse:
+            stock_output, stock_lse = stock.output_and_lse(attention)
+            output = stock_output if output is None else output
+            lse = stock_lse if lse is None else lse
+
+    found: dict[str, Value] = {}
+    for reduction in light:
+        if isinstance(reduction, LogSumExp) and lse is not None:
+            found[reduction.name] = lse
+        elif isinstance(reduction, Output) and output is not None:
+            found[reduction.name] = output
+        elif isinstance(reduction, ResultNorm) and output is not None:
+            found[reduction.name] = result_norm(output.to(attention.work_dtype), reduction.w_o)
+        else:
+            heavy.append(reduction)
+    inner = LogSumExp(name="log-sum-exp to look weights up with")
+    if needs_lse and lse is None:
+        heavy.append(inner)
+    found |= in_one_pass(request, heavy)
+    if inner.name in found:
+        lse = found.pop(inner.name)
+        assert isinstance(lse, torch.Tensor), "one number per row"
+    for reduction in looked_up:
+        found[reduction.name] = from_lse(reduction, attention, lse)
+    for name, where in pairs.items():
+        found[name] = pair_mass(attention, where, lse)
+    return found
+
+
+def sparse_masses(attention: Attention, reductions: Sequence[Reduction]) -> dict[str, Tensor]:
+    """The pairs of each predicate that holds at few."""
+    most = SPARSE_PAIRS * attention.shape.batch * attention.shape.query
+    found = {}
+    for reduction in reductions:
+        if isinstance(reduction, Mass):
+            pairs = target_pairs(attention, reduction, most=most)
+            if pairs is not None:
+                found[reduction.name] = pairs
+    return found
+
+
+def in_one_pass(request: Request, reductions: Sequence[Reduction]) -> dict[str, Value]:
+    """Everything that needs whole rows, by as many threads as torch uses."""
+    if not reductions:
+        return {}
+    attention, shape = request.attention, request.attention.shape
+    if 0 in (shape.batch, shape.query, shape.key):
+        empty = {r.name: start(r, attention) for r in reductions}
+        return {r.name: finish(r, attention, empty[r.name]) for r in reductions}
+    from interp_kernels.cpu_blas import blas
+    from interp_kernels.cpu_call import Call
+    from interp_kernels.cpu_pass import attend
+
+    block = rows_within(request, reductions)
+    call, compiled, library = Call(attention, reductions), attend(), blas()
+    numbers = call.numbers(library.address, block, TILE)
+    threads, mine = torch.get_num_threads(), local()
+    lock = Lock()
+
+    def perform(task: Task) -> None:
+        if not hasattr(mine, "work"):
+            mine.work = call.work(block, TILE)
+        columns = call.columns[task.batch].numpy()
+        # Where others add to the same head's column sums, this task has its own until it is done.
+        own = np.zeros((1, columns.shape[1])) if task.shared else columns
+        plan = numbers.copy()
+        for name, value in task.numbers().items():
+            plan[name] = value
+        with library.one_thread():
+            heads, into = call.heads(task.batch), call.into(task.batch, own)
+            compiled(plan[0], *heads, task.given, into, mine.work)
+        if task.shared:
+            with lock:
+                columns[task.heads.start] += own[0]
+
+    for tasks in waves(call, block, threads):
+        if threads == 1 or len(tasks) == 1:
+            for task in tasks:
+                perform(task)
+        else:
+            with ThreadPoolExecutor(min(threads, len(tasks))) as pool:
+                list(pool.map(perform, tasks))
+    return {r.name: call.value(r) for r in reductions}
+
+
+@dataclass(eq=False)
+class Task:
+    """Some heads and queries of one prompt."""
+
+    batch: int
+    heads: range
+    queries: range
+    given: Given
+    first_target: int
+    shared: bool
+
+    def numbers(self) -> dict[str, int]:
+        """Its part of what the compiled pass is told."""
+        heads, queries = self.heads, self.queries
+        return {
+            **{"head": heads.start, "head_end": heads.stop},
+            **{"query": queries.start, "query_end": queries.stop},
+            "target_query": self.first_target,
+            "column_head": heads.start if self.shared else 0,
+        }
+
+
+def waves(call: Call, block: int, threads: int) -> Iterator[list[Task]]:
+    """Tasks that may run at once; one wave, unless predicates are evaluated between waves."""
+    shape, masses = call.shape, bool(call.sizes.mass)
+    rows = max(block, TARGETS // shape.key // block * block) if masses else shape.query
+    tasks: list[Task] = []
+    for batch in range(shape.batch):
+        for low in range(0, shape.query, rows):
+            queries = range(low, min(shape.query, low + rows))
+            given = call.given(batch, call.targets(batch, slice(queries.start, queries.stop)))
+            for heads, some in shares(shape.head, queries, block, threads):
+                shared = call.sizes.columns and some != queries
+                tasks.append(Task(batch, heads, some, given, low, shared))
+            if masses:
+                yield tasks
+                tasks = []
+    if tasks:
+        yield tasks
+
+
+def shares(heads: int, queries: range, block: int, threads: int) -> Iterator[tuple[range, range]]:
+    """Heads and queries per task: enough tasks to keep all threads busy, the longest first."""
+    if threads == 1:
+        yield range(heads), queries
+        return
+    parts = min(-(-4 * threads // heads), -(-len(queries) // block))
+    step = -(-len(queries) // (parts * block)) * block
+    for low in reversed(range(queries.start, queries.stop, step)):  # later queries see more keys
+        for head in range(heads):
+            yield range(head, head + 1), range(low, min(queries.stop, low + step))
+
+
+def rows_within(request: Request, reductions: Sequence[Reduction]) -> int:
+    """Queries at a time: as asked, or as many as memory allows."""
+    shape = request.attention.shape
+    rows = min(request.block or BLOCK, shape.query)
+    while (need := workspace(shape, request.reductions, rows)) > (request.memory or need):
+        if rows == 1 or request.block is not None:
+            raise TooLittleMemory(
+                f"a block of {rows} queries needs {need:,} bytes; {request.memory:,} are free. "
+                "Ask for a smaller block, fewer reductions or a shorter context"
+            )
+        rows //= 2
+    return rows

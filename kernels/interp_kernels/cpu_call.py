@@ -1,0 +1,308 @@
+"""One attention call as the compiled pass takes it: arrays in, a table of row statistics out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from interp_kernels import cpu_layout as at
+from interp_kernels import reductions as ask
+from interp_kernels.checks import unexpanded
+from interp_kernels.cpu_layout import Given, Into, Work
+from interp_kernels.masks import Part
+from interp_kernels.reductions import Chosen, Reduction, ScoreMoments
+from interp_kernels.reference import one_hot, result_norm
+from interp_kernels.targets import key_set, target_tile
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from interp_kernels.backends import Value
+    from interp_kernels.problem import Attention, AttentionShape
+
+HELD = (ask.SegmentMass, ask.SegmentToSegment, ask.KeySetMass)
+
+
+class Sizes:
+    """How many numbers per row, per key and per prompt a list of reductions takes."""
+
+    def __init__(self, shape: AttentionShape, reductions: Sequence[Reduction]):
+        self.mass = [r for r in reductions if isinstance(r, ask.Mass)]
+        self.top = [r for r in reductions if isinstance(r, ask.TopK)]
+        self.right = [r for r in reductions if isinstance(r, ask.RightProduct)]
+        self.held = [r for r in reductions if isinstance(r, HELD)]
+        self.left = [r for r in reductions if isinstance(r, ask.LeftProduct)]
+        self.pools = [r for r in reductions if isinstance(r, ask.PooledMap)]
+        self.k = max((r.k for r in self.top), default=0)
+        self.n_right = sum(r.vectors.shape[-1] for r in self.right)
+        self.n_held = sum(_width(r) for r in self.held)
+        self.n_left = sum(r.vectors.shape[-2] for r in self.left)
+        self.output = any(isinstance(r, ask.Output | ask.ResultNorm) for r in reductions)
+        received = (ask.Received, ask.ReceivedValueWeighted, ask.LeftProduct, ask.PooledMap)
+        self.columns = any(isinstance(r, received) for r in reductions)
+        self.row = at.N_STATISTICS + len(self.mass) + self.k + self.n_right + self.n_held
+        squares = [-(-shape.query // r.block) * -(-shape.key // r.block) for r in self.pools]
+        self.column = (shape.key * (1 + self.n_left) + sum(squares)) * self.columns
+
+
+def _width(reduction: Reduction) -> int:
+    if isinstance(reduction, ask.SegmentMass):
+        return reduction.n
+    return reduction.n_key if isinstance(reduction, ask.SegmentToSegment) else 1
+
+
+class Call:
+    """Inputs and results of one attention call, shared by its tasks."""
+
+    def __init__(self, attention: Attention, reductions: Sequence[Reduction]):
+        self.attention, self.reductions = attention, reductions
+        self.shape = shape = attention.shape
+        self.sizes = sizes = Sizes(shape, reductions)
+        self.q, self.k, self.v = (in_rows(x) for x in (attention.q, attention.k, attention.v))
+        self.flat, self.strides = flat_bias(attention.bias)
+        self.left = self._beside([r.vectors for r in sizes.left], axis=2)
+        self.lines = self._beside([r.vectors for r in sizes.right] + self._held(), axis=3)
+        rows = (shape.batch, shape.head, shape.query)
+        width = shape.d_v if sizes.output else 0
+        self.output = torch.empty(*rows, width, dtype=torch.float32)
+        self.rows = torch.empty(*rows, sizes.row, dtype=torch.float32)
+        self.keys = torch.empty(*rows, 1 + sizes.k, dtype=torch.int64)
+        self.columns = torch.zeros(*rows[:2], sizes.column, dtype=torch.float64)
+
+    def _held(self) -> list[Tensor]:
+        """Ones at the keys whose weights are summed: [batch, 1, key, n] each."""
+        found = []
+        for r in self.sizes.held:
+            if isinstance(r, ask.KeySetMass):
+                found.append(key_set(self.attention, r.keys)[:, None, :, None])
+            elif isinstance(r, ask.SegmentMass):
+                found.append(one_hot(r.labels, r.n, torch.float32)[:, None])
+            elif isinstance(r, ask.SegmentToSegment):
+                found.append(one_hot(r.key_labels, r.n_key, torch.float32)[:, None])
+        return found
+
+    def _beside(self, parts: list[Tensor], axis: int) -> Tensor:
+        """One float32 tensor of several that need not all have every prompt and head."""
+        if not parts:
+            return torch.empty(1, 1, 0, 0)
+        common = [max(p.shape[i] for p in parts) for i in (0, 1)]
+        wide = [p.float().expand(*common, -1, -1) for p in parts]
+        return torch.cat(wide, axis).contiguous()
+
+    def heads(self, batch: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """q, k and v of one prompt."""
+        return self.q[batch].numpy(), self.k[batch].numpy(), self.v[batch].numpy()
+
+    def given(self, batch: int, targets: np.ndarray) -> Given:
+        """The inputs of one prompt beside them."""
+        attention, shape = self.attention, self.shape
+        sinks = attention.sinks
+        return Given(
+            *(flat[batch * self.strides[0] :] for flat in self.flat),
+            self._seen(batch),
+            np.zeros(0) if sinks is None else sinks.double().numpy(),
+            self._lines(self.lines[batch % len(self.lines)], shape.key),
+            self._left(self.left[batch % len(self.left)], shape.query),
+            targets,
+            np.array([r.block for r in self.sizes.pools], dtype=np.int64),
+        )
+
+    def _lines(self, lines: Tensor, keys: int) -> np.ndarray:
+        return lines.numpy() if lines.numel() else np.zeros((1, keys, 0), np.float32)
+
+    def _left(self, left: Tensor, queries: int) -> np.ndarray:
+        return left.numpy() if left.numel() else np.zeros((1, 0, queries), np.float32)
+
+    def _seen(self, batch: int) -> np.ndarray:
+        attention, shape = self.attention, self.shape
+        pads = ((attention.key_padding, shape.key), (attention.query_padding, shape.query))
+        if all(pad is None for pad, _ in pads):
+            return np.zeros(0, np.uint8)
+        parts = [torch.ones(n) if pad is None else pad[batch] for pad, n in pads]
+        return torch.cat([part.to(torch.uint8) for part in parts]).numpy()
+
+    def targets(self, batch: int, queries: slice) -> np.ndarray:
+        """Where the predicates hold for some queries of a prompt, a byte each."""
+        part = Part(slice(batch, batch + 1), queries=queries)
+        tiles = [target_tile(self.attention, r, part)[0] for r in self.sizes.mass]
+        if not tiles:
+            return np.zeros((0, 0, 0), np.uint8)
+        return torch.stack(tiles).view(torch.uint8).numpy()
+
+    def into(self, batch: int, columns: np.ndarray) -> Into:
+        """The results of one prompt; its column sums go where the caller says."""
+        rows = (self.output[batch].numpy(), self.rows[batch].numpy(), self.keys[batch].numpy())
+        return Into(*rows, columns)
+
+    def numbers(self, sgemm: int, block: int, tile: int) -> np.ndarray:
+        """What is the same for every task."""
+        attention, sizes = self.attention, self.sizes
+        numbers = np.zeros(1, at.NUMBERS)
+        bias = attention.bias
+        wants = {type(r) for r in self.reductions}
+        for name, value in {
+            **{"sgemm": sgemm, "block": block, "tile": tile, "offset": attention.offset},
+            **{"causal": attention.causal, "window": attention.window or 0},
+            "activation": at.ACTIVATIONS[attention.activation],
+            **dict(zip(("bias_head", "bias_query", "bias_key"), self.strides[1:], strict=True)),
+            **{"output": sizes.output, "columns": sizes.columns, "n_mass": len(sizes.mass)},
+            **{"moments": ask.Moments in wants, "distance": ask.Distance in wants},
+            **{"k": sizes.k, "n_right": sizes.n_right, "n_held": sizes.n_held},
+            **{"scale": attention.scale, "cap": attention.softcap or 0},
+            "lowest": 0 if bias is None or bias.dtype == torch.bool else attention.hidden_below(),
+        }.items():
+            numbers[name] = value
+        return numbers
+
+    def work(self, block: int, tile: int) -> Work:
+        """Workspace of one thread."""
+        sizes, shape, keys = self.sizes, self.shape, self.shape.key
+        tiles = -(-keys // tile)
+        shapes = work_shapes(sizes, shape, block, tile)
+        parts = [torch.empty(shape, dtype=torch.float32).numpy() for shape in shapes]
+        sums = torch.empty(block, at.N_SUMS, dtype=torch.float64).numpy()
+        assert parts[2].shape[1] == 1 + tiles, "one reference per tile"
+        return Work(parts[0], parts[1], sums, *parts[2:])
+
+    def value(self, r: Reduction) -> Value:  # noqa: PLR0911 - a table
+        """One reduction from the finished table."""
+        sizes, single = self.sizes, _SINGLE.get(type(r))
+        if single is not None:
+            return self.rows[..., single].contiguous()
+        first = at.N_STATISTICS
+        match r:
+            case ask.Output():
+                return self.output.to(self.attention.v.dtype)
+            case ask.ResultNorm():
+                return norms(self.output, r.w_o)
+            case ask.Largest():
+                return Chosen(self._column(at.LARGEST), self.keys[..., 0].contiguous())
+            case ask.Moments():
+                names = (at.MEAN, at.VARIANCE, at.HIGHEST)
+                return ScoreMoments(*(self._column(c) for c in names))
+            case ask.Mass():
+                return self._column(first + sizes.mass.index(r))
+            case ask.TopK():
+                first += len(sizes.mass)
+                weight, key = self.rows[..., first : first + r.k], self.keys[..., 1 : 1 + r.k]
+                return Chosen(weight.contiguous(), key.contiguous())
+            case ask.RightProduct():
+                return self._product(sizes.right, r, 0)
+            case ask.SegmentToSegment():
+                mass = self._product(sizes.held, r, sizes.n_right)
+                return between_segments(mass, r.query_labels, r.n_query)
+            case ask.SegmentMass():
+                return self._product(sizes.held, r, sizes.n_right)
+            case ask.KeySetMass():
+                return self._product(sizes.held, r, sizes.n_right)[..., 0]
+        return self._column_statistic(r).float()
+
+    def _column(self, index: int) -> Tensor:
+        return self.rows[..., index].contiguous()
+
+    def _product(self, among: Sequence[Reduction], r: Reduction, first: int) -> Tensor:
+        sizes = self.sizes
+        first += at.N_STATISTICS + len(sizes.mass) + sizes.k
+        for other in among:
+            width = _line_width(other)
+            if other is r:
+                return self.rows[..., first : first + width].contiguous()
+            first += width
+        raise AssertionError(f"{r.name} is none of the products")
+
+    def _column_statistic(self, r: Reduction) -> Tensor:
+        shape, sizes = self.shape, self.sizes
+        received, rest = self.columns[..., : shape.key], self.columns[..., shape.key :]
+        match r:
+            case ask.Received():
+                return received
+            case ask.ReceivedValueWeighted():
+                norm = torch.linalg.vector_norm(self.attention.v, dim=-1, dtype=torch.float64)
+                return received * norm.repeat_interleave(shape.group, dim=1)
+            case ask.LeftProduct():
+                before = sizes.left[: sizes.left.index(r)]
+                first = sum(o.vectors.shape[-2] for o in before) * shape.key
+            case ask.PooledMap():
+                before = sizes.pools[: sizes.pools.index(r)]
+                first = sizes.n_left * shape.key
+                first += sum(prod(o.output_shape(shape)[2:]) for o in before)
+            case _:
+                raise AssertionError(f"{type(r).__name__} is no statistic of this pass")
+        wanted = r.output_shape(shape)
+        return rest[..., first : first + prod(wanted[2:])].reshape(wanted)
+
+
+_SINGLE = {ask.LogSumExp: at.LSE, ask.Entropy: at.ENTROPY, ask.Distance: at.DISTANCE}
+
+
+def _line_width(r: Reduction) -> int:
+    return r.vectors.shape[-1] if isinstance(r, ask.RightProduct) else _width(r)
+
+
+def work_shapes(
+    sizes: Sizes, shape: AttentionShape, block: int, tile: int
+) -> list[tuple[int, int]]:
+    """Float32 workspace of one thread: scores, spare, peaks, left vectors, column sums, q."""
+    keys = shape.key
+    # A row stride that is a power of two would put all rows into the same few cache lines.
+    resident = keys if sizes.columns else min(keys, tile)
+    return [
+        (block, -(-resident // 16) * 16 + 16),
+        (block if sizes.n_held else 1, max(block, min(keys, tile)) + 16),
+        (block, 1 + -(-keys // tile)),
+        (max(1, sizes.n_left), block),
+        (1 + sizes.n_left, min(keys, tile)),
+        (block, shape.d),
+    ]
+
+
+def in_rows(x: Tensor) -> Tensor:
+    """The same in float32, laid out in rows that a matrix product can read; as it is, if it can."""
+    fits = (x.stride(3) == 1 or x.shape[3] == 1) and x.stride(2) >= x.shape[3]
+    if fits and x.dtype == torch.float32:
+        return x
+    return torch.empty(x.shape, dtype=torch.float32).copy_(x)
+
+
+def flat_bias(bias: Tensor | None) -> tuple[tuple[np.ndarray, np.ndarray], tuple[int, ...]]:
+    """Memory of a float bias and of a bool one (one is empty), with the strides of its axes."""
+    numbers, shown = np.zeros(0, np.float32), np.zeros(0, np.uint8)
+    if bias is None or bias.numel() == 0:
+        return (numbers, shown), (0, 0, 0, 0)
+    bias = unexpanded(bias)
+    if bias.dtype != torch.bool:
+        bias = bias.float()
+    if bias.shape[3] > 1 and bias.stride(3) != 1:
+        bias = bias.contiguous()
+    strides = [s if n > 1 else 0 for s, n in zip(bias.stride(), bias.shape, strict=True)]
+    last = sum(s * (n - 1) for s, n in zip(strides, bias.shape, strict=True))
+    flat = bias.as_strided((last + 1,), (1,))
+    if bias.dtype == torch.bool:
+        return (numbers, flat.view(torch.uint8).numpy()), tuple(strides)
+    return (flat.numpy(), shown), tuple(strides)
+
+
+def norms(output: Tensor, w_o: Tensor | None) -> Tensor:
+    """Norm of each row's output (projected, if a matrix is given), a few rows at a time."""
+    if w_o is None:
+        return result_norm(output)
+    found = output.new_empty(output.shape[:3])
+    for head in range(output.shape[1]):
+        for low in range(0, output.shape[2], 1024):
+            rows = output[:, head : head + 1, low : low + 1024]
+            found[:, head : head + 1, low : low + 1024] = result_norm(rows, w_o[head : head + 1])
+    return found
+
+
+def between_segments(mass: Tensor, query_labels: Tensor, n_query: int) -> Tensor:
+    """Sums of rows by their label, in float64."""
+    labels = query_labels.expand(len(mass), -1)
+    found = mass.new_zeros(*mass.shape[:2], n_query + 1, mass.shape[3], dtype=torch.float64)
+    inside = torch.where((labels >= 0) & (labels < n_query), labels, n_query)
+    for batch in range(len(mass)):
+        found[batch].index_add_(1, inside[batch], mass[batch].double())
+    return found[:, :, :n_query].to(mass.dtype)

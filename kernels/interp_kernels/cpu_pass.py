@@ -1,0 +1,348 @@
+"""The compiled pass: a block of queries against its keys, tile by tile, rows reduced on the way.
+
+Scores of a tile come from one matrix product and are turned into weights where they lie, relative
+to the largest score of the row so far; what was summed before is rescaled when that grows. For
+column sums the weights of the block stay until its last tile has settled the normalisers: a second
+product would cost more than the memory does.
+"""
+
+from __future__ import annotations
+
+import zlib
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from interp_kernels import cpu_layout as at
+from interp_kernels.cpu_blas import PLAIN, TRANSPOSED, sgemm
+from interp_kernels.cpu_layout import RELU, SIGMOID, SIGNED
+from interp_kernels.cpu_rows import (
+    HIDDEN,
+    SEEN,
+    add_bias,
+    add_moments,
+    add_rows,
+    add_top,
+    distance_sum,
+    exp,
+    fill,
+    hide,
+    highest,
+    inner,
+    largest_size,
+    lone_weights,
+    multiply,
+    real,
+    signed_weights,
+    soft_cap,
+    soft_weights,
+    sum_of,
+    target_sum,
+    where_first,
+)
+
+
+@inner()
+def reach(plan, n_keys, query, rows):
+    """The keys that causality and window leave to these queries."""
+    low, high = 0, n_keys
+    if plan.causal:
+        high = min(high, max(0, plan.offset + query + rows))
+    if plan.window:
+        low = max(0, plan.offset + query - plan.window + 1)
+    return min(low, high), high
+
+
+@inner()
+def score_tile(plan, m, q, k, scores, key, width, column):
+    """Scores of one tile, before masks; q is scaled already, as in the definition."""
+    sgemm(
+        plan.sgemm, TRANSPOSED, PLAIN, width, m, q.shape[1], real(1),
+        k[key:].ctypes.data, k.strides[0] // 4, q.ctypes.data, q.shape[1],
+        real(0), scores.ctypes.data + 4 * column, scores.shape[1],
+    )  # fmt: skip
+    if plan.cap > 0:
+        for row in range(m):
+            soft_cap(scores[row, column : column + width], plan.cap)
+
+
+@inner()
+def mask_row(plan, bias, shown, seen, s, head, query, key, n_keys):
+    """Bias and padding of one row's tile, in place."""
+    start = head * plan.bias_head + query * plan.bias_query + key * plan.bias_key
+    if bias.size:
+        add_bias(s, bias[start:], plan.bias_key, plan.lowest)
+    if shown.size:
+        hide(s, shown[start:], plan.bias_key)
+    if seen.size:
+        hide(s, seen[key:], 1)
+        if seen[n_keys + query] == 0:
+            fill(s, HIDDEN)
+
+
+@inner()
+def weigh_row(plan, s, rows, keys, sums, peaks, distance, key, number):  # noqa: PLR0912 - one each
+    """Turns the scores of one row's tile into weights and sums them; False if all are hidden."""
+    signed = plan.activation == SIGNED
+    top = largest_size(s) if signed else highest(s)
+    if top <= SEEN:
+        fill(s, real(0))
+        return False
+    if plan.moments:
+        add_moments(s, sums)
+    if plan.k:
+        first = at.N_STATISTICS + plan.n_mass
+        add_top(s, key, signed, rows[first : first + plan.k], keys[1:])
+    if sums[at.BEST_KEY] < 0 or top > sums[at.BEST]:
+        index = where_first(s, top, signed)
+        sums[at.BEST], sums[at.BEST_KEY] = top, key + index
+        sums[at.SIGN] = np.sign(s[index]) if signed else 1.0
+    if plan.activation in (SIGMOID, RELU):
+        total, size, product = lone_weights(s, plan.activation == SIGMOID)
+        peaks[0] = real(0)
+    else:
+        if top > peaks[0]:
+            if peaks[0] > SEEN:
+                change = np.float64(exp(peaks[0] - top))
+                # From sum (x - old) e^(x - old) to sum (x - new) e^(x - new).
+                sums[at.PRODUCT] += sums[at.SIZE] * (np.float64(peaks[0]) - np.float64(top))
+                for c in (at.TOTAL, at.SIZE, at.PRODUCT, at.FAR):
+                    sums[c] *= change
+                for c in range(at.N_STATISTICS, at.N_STATISTICS + plan.n_mass):
+                    rows[c] *= real(change)
+                sums[at.CHANGE] = change
+            peaks[0] = top
+        if signed:
+            total, size, product = signed_weights(s, peaks[0])
+        else:
+            total, size, product = soft_weights(s, peaks[0])
+    peaks[1 + number] = peaks[0]
+    sums[at.TOTAL] += total
+    sums[at.SIZE] += size
+    sums[at.PRODUCT] += product
+    if plan.distance:
+        sums[at.FAR] += distance_sum(s, distance)
+    return True
+
+
+@inner()
+def scaled(line, factor):
+    """Multiplies a line in place."""
+    for c in range(line.size):
+        line[c] *= factor
+
+
+@inner()
+def products(plan, v, lines, output, rows, work, key, width, column, keep):
+    """Adds one tile's weights times values, and times whatever else runs along the keys."""
+    m, stride = rows.shape[0], work.scores.shape[1]
+    first = at.N_STATISTICS + plan.n_mass + plan.k
+    if keep:
+        for row in range(m):
+            change = real(work.sums[row, at.CHANGE])
+            if change != real(1):
+                work.sums[row, at.CHANGE] = 1.0
+                scaled(rows[row, first:], change)
+                if plan.output:
+                    scaled(output[row], change)
+    weights, wide = work.scores.ctypes.data + 4 * column, rows.shape[1]
+    if plan.output:
+        values, apart = v[key:].ctypes.data, v.strides[0] // 4
+        into, d_v = output.ctypes.data, v.shape[1]
+        multiply(plan.sgemm, m, d_v, width, weights, stride, values, apart, keep, into, d_v)
+    n = lines.shape[1]
+    if n == 0:
+        return
+    sizes, apart = weights, stride
+    if plan.activation == SIGNED and plan.n_held:
+        for row in range(m):
+            for j in range(width):
+                work.spare[row, j] = abs(work.scores[row, column + j])
+        sizes, apart = work.spare.ctypes.data, work.spare.shape[1]
+    along, into = lines[key:].ctypes.data, rows.ctypes.data + 4 * first
+    if sizes == weights:
+        multiply(plan.sgemm, m, n, width, weights, stride, along, n, keep, into, wide)
+        return
+    right, held = plan.n_right, plan.n_held
+    if right:
+        multiply(plan.sgemm, m, right, width, weights, stride, along, n, keep, into, wide)
+    along, into = along + 4 * right, into + 4 * right
+    multiply(plan.sgemm, m, held, width, sizes, apart, along, n, keep, into, wide)
+
+
+@inner()
+def weight_of(plan, score, sign, peak, share):
+    """The weight of one score, given its row's peak and what normalises it."""
+    if plan.activation == SIGMOID:
+        return 1 / (1 + np.exp(-score))
+    if plan.activation == RELU:
+        return max(score, 0.0)
+    return sign * np.exp(score - peak) * share
+
+
+@inner()
+def finish_row(plan, sinks, head, output, rows, keys, sums, peak):
+    """Normalises one row and writes its statistics."""
+    share, log_total, lse = 1.0, 0.0, -np.inf
+    if sums[at.BEST_KEY] < 0:
+        share = 0.0
+        if sinks.size:
+            lse = sinks[head]
+    elif plan.activation not in (SIGMOID, RELU):
+        log_total = np.log(sums[at.TOTAL])
+        if sinks.size:  # in logarithms, as a sink may be far above every score
+            sink = sinks[head] - peak
+            apart = abs(sink - log_total)
+            log_total = max(sink, log_total) + np.log1p(np.exp(-apart))
+        share, lse = np.exp(-log_total), peak + log_total
+        sums[at.PRODUCT] = share * (sums[at.SIZE] * log_total - sums[at.PRODUCT])
+    sums[at.SHARE] = share
+    rows[at.LSE], rows[at.ENTROPY] = lse, sums[at.PRODUCT]
+    largest = 0.0
+    if share > 0:
+        largest = weight_of(plan, sums[at.BEST], sums[at.SIGN], peak, share)
+    rows[at.LARGEST] = largest
+    keys[0] = np.int64(sums[at.BEST_KEY]) if rows[at.LARGEST] != 0 else -1
+    rows[at.DISTANCE], rows[at.MEAN] = share * sums[at.FAR], sums[at.AVERAGE]
+    rows[at.VARIANCE] = sums[at.SPREAD] / max(1.0, sums[at.COUNT])
+    rows[at.HIGHEST] = sums[at.TOP] if sums[at.COUNT] > 0 else -np.inf
+    first = at.N_STATISTICS + plan.n_mass
+    scaled(rows[at.N_STATISTICS : first], real(share))
+    for c in range(plan.k):
+        score, key, weight, sign = rows[first + c], keys[1 + c], 0.0, 1.0
+        if key < 0:  # a negative score, see `add_top`
+            key, sign = ~key, -1.0
+        if share > 0 and score > SEEN and not (plan.activation == SIGNED and score == 0):
+            weight = weight_of(plan, np.float64(score), sign, peak, share)
+        rows[first + c] = weight
+        keys[1 + c] = key if rows[first + c] != 0 else -1
+    scaled(rows[first + plan.k :], real(share))
+    if plan.output:
+        scaled(output, real(share))
+
+
+@inner()
+def columns(plan, left, pools, into, work, query, m, n_queries, n_keys, key, width, number):
+    """Adds one tile's weights, now that their normalisers are known, to sums over queries."""
+    column, n, factor = number * plan.tile, left.shape[0], work.spare[0]
+    for row in range(m):
+        change = exp(work.peaks[row, 1 + number] - work.peaks[row, 0])
+        factor[row] = change * real(work.sums[row, at.SHARE])
+    if n:
+        for c in range(n):
+            for row in range(m):
+                work.left[c, row] = left[c, query + row] * factor[row]
+        weights, stride = work.scores.ctypes.data + 4 * column, work.scores.shape[1]
+        vectors, apart = work.left.ctypes.data, work.left.shape[1]
+        found, tile = work.column[1:].ctypes.data, work.column.shape[1]
+        multiply(plan.sgemm, n, width, m, vectors, apart, weights, stride, False, found, tile)
+        for c in range(n):
+            for j in range(width):
+                into[(1 + c) * n_keys + key + j] += work.column[1 + c, j]
+    row, total = 0, work.column[0, :width]
+    while row < m:
+        end = m  # rows up to here lie in the same squares of every pool
+        for p in pools:
+            end = min(end, (query + row) // p * p + p - query)
+        fill(total, real(0))
+        add_rows(total, work.scores, column, factor, row, end)
+        for j in range(width):
+            into[key + j] += total[j]
+        first = (1 + n) * n_keys
+        for p in pools:
+            across = -(-n_keys // p)
+            start, x = first + (query + row) // p * across, key
+            while x < key + width:
+                stop = min(x // p * p + p, key + width)
+                into[start + x // p] += sum_of(total[x - key : stop - key])
+                x = stop
+            first += across * -(-n_queries // p)
+        row = end
+
+
+@inner()
+def attend_block(plan, q, k, v, given, into, work, head, query):
+    """One head's block of queries."""
+    last = min(plan.query_end, query + plan.block)
+    n_queries, n_keys, m = q.shape[1], k.shape[1], last - query
+    kv_head = head // (q.shape[0] // k.shape[0])
+    q, k, v = q[head, query:last], k[kv_head], v[kv_head]
+    lines, n_lines = given.lines[head % given.lines.shape[0]], given.lines.shape[2]
+    rows, keys = into.rows[head, query:last], into.keys[head, query:last]
+    output = into.output[head % into.output.shape[0], query:last]
+    masked = given.bias.size + given.shown.size + given.seen.size > 0
+    low, high = reach(plan, n_keys, query, m)
+    for row in range(m):
+        for c in range(q.shape[1]):
+            work.q[row, c] = plan.scale * q[row, c]
+        fill(work.sums[row], 0.0)
+        work.sums[row, at.CHANGE], work.sums[row, at.BEST_KEY] = 1.0, -1.0
+        fill(work.peaks[row], HIDDEN)
+        fill(rows[row], real(0))
+        for c in range(plan.k):
+            rows[row, at.N_STATISTICS + plan.n_mass + c] = HIDDEN
+        if plan.output:
+            fill(output[row], real(0))
+    for number in range(-(-(high - low) // plan.tile)):
+        key = low + number * plan.tile
+        width, column = min(plan.tile, high - key), number * plan.tile * plan.columns
+        score_tile(plan, m, work.q, k, work.scores, key, width, column)
+        for row in range(m):
+            s = work.scores[row, column : column + width]
+            first, end = reach(plan, n_keys, query + row, 1)
+            first = min(max(first - key, 0), width)
+            end = max(min(end - key, width), first)
+            fill(s[:first], real(0))
+            fill(s[end:], real(0))
+            s, first = s[first:end], key + first
+            if masked and s.size:
+                mask = (given.bias, given.shown, given.seen)
+                mask_row(plan, *mask, s, head, query + row, first, n_keys)
+            sums, peaks, distance = work.sums[row], work.peaks[row], plan.offset + query + row
+            if s.size == 0 or not weigh_row(
+                plan, s, rows[row], keys[row], sums, peaks, distance - first, first, number
+            ):
+                continue
+            for p in range(plan.n_mass):
+                target = given.targets[p, query + row - plan.target_query, first:]
+                rows[row, at.N_STATISTICS + p] += target_sum(s, target)
+        if plan.output or n_lines:
+            products(plan, v, lines, output, rows, work, key, width, column, number > 0)
+    for row in range(m):
+        peak = np.float64(work.peaks[row, 0])
+        finish_row(plan, given.sinks, head, output[row], rows[row], keys[row], work.sums[row], peak)
+    if plan.columns:
+        left, total = given.left[head % given.left.shape[0]], into.columns[head - plan.column_head]
+        for number in range(-(-(high - low) // plan.tile)):
+            key = low + number * plan.tile
+            where = (query, m, n_queries, n_keys, key, min(plan.tile, high - key), number)
+            columns(plan, left, given.pools, total, work, *where)
+
+
+def compile_pass(version: int) -> Any:
+    """The whole of one task, compiled or read from numba's cache."""
+
+    def attend(plan, q, k, v, given, into, work):
+        version  # noqa: B018 - a closed-over value is part of the cache's key
+        for head in range(plan.head, plan.head_end):
+            for query in range(plan.query, plan.query_end, plan.block):
+                attend_block(plan, q, k, v, given, into, work, head, query)
+
+    try:
+        return njit(at.SIGNATURE, nogil=True, cache=True, error_model="numpy")(attend)
+    except RuntimeError as error:
+        if "cannot cache" not in str(error):
+            raise
+        # Neither the package's folder nor the user's cache can be written: compile every time.
+        return njit(at.SIGNATURE, nogil=True, error_model="numpy")(attend)
+
+
+@cache
+def attend() -> Any:
+    """The compiled pass. numba looks for changes in one file only, so the others are told here."""
+    here = Path(__file__).parent
+    names = ("cpu_rows.py", "cpu_blas.py", "cpu_layout.py")
+    return compile_pass(zlib.crc32(b"".join((here / name).read_bytes() for name in names)))

@@ -1,0 +1,282 @@
+"""Compiled arithmetic on one row of scores, or a few: weights in place, and what is summed of them.
+
+A hidden key's score is HIDDEN on the way in and its weight exactly 0 on the way out. Sums within a
+tile are kept in as many float32 lanes as the processor has; sums over tiles are the caller's, in
+float64.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
+
+from interp_kernels.cpu_blas import PLAIN, sgemm
+from interp_kernels.cpu_layout import AVERAGE, COUNT, SPREAD, TOP
+
+real = np.float32
+HIDDEN = real(-1.7e38)  # finite, so that sums may be reordered; scores are at most half as large
+SEEN = real(-1.2e38)
+
+# Lanes may be summed in any order; single values are computed as written. No infinities come in.
+EACH: Any = {"contract", "nsz", "nnan", "arcp"}
+SUMS: Any = EACH | {"reassoc"}
+
+# Only ever called from compiled code, so no wrappers for Python are built: half the compile time.
+inner: Any = partial(njit, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
+
+
+@intrinsic
+def larger(typing, x, y):
+    """max(x, y) without a branch: LLVM vectorises it where it does not vectorise max."""
+
+    def build(context, builder, _, given):
+        kind = ir.FloatType()
+        call = ir.FunctionType(kind, [kind, kind])
+        function = builder.module.declare_intrinsic("llvm.maxnum", [kind], call)
+        return builder.call(function, given, fastmath=("nnan", "nsz", "reassoc"))
+
+    return types.float32(types.float32, types.float32), build
+
+
+# 2^r - 1 = r (P1 + r P2 + ...) on half an octave either side, fitted for relative error (2e-9).
+_P1, _P2, _P3, _P4, _P5, _P6 = (
+    *(real(6.9314720286e-1), real(2.4022647914e-1), real(5.5503324708e-2)),
+    *(real(9.6184373582e-3), real(1.3398874557e-3), real(1.5353362063e-4)),
+)
+_LOG2_E, _ONE = real(1.44269504), real(1)
+_LEAST, _MOST = real(-87), real(88)  # beyond, 2^n is no normal number
+
+
+@inner(fastmath=EACH)
+def exp(x):
+    """e to the x for x up to 88, to about an ulp of 1 (relative to 1, below it); 0 below e^-87."""
+    octaves = np.rint(x * _LOG2_E)
+    r = x * _LOG2_E - octaves
+    y = (((((_P6 * r + _P5) * r + _P4) * r + _P3) * r + _P2) * r + _P1) * r + _ONE
+    power = np.int32((np.int32(octaves) + np.int32(127)) << np.int32(23)).view(np.float32)
+    return y * power if x >= _LEAST else real(0)
+
+
+# Cephes' tanhf: odd polynomial near 0, where 1 - 2 / (e^2x + 1) would cancel.
+_T0, _T1, _T2, _T3, _T4 = (
+    *(real(-5.70498872745e-3), real(2.06390887954e-2), real(-5.37397155531e-2)),
+    *(real(1.33314422036e-1), real(-3.33332819422e-1)),
+)
+
+
+@inner(fastmath=EACH)
+def tanh(x):
+    """Hyperbolic tangent, to about two ulps."""
+    size = abs(x)
+    z = x * x
+    near = ((((_T0 * z + _T1) * z + _T2) * z + _T3) * z + _T4) * z * x + x
+    far = _ONE - real(2) / (exp(real(2) * min(size, real(20))) + _ONE)
+    return near if size < real(0.625) else (far if x > 0 else -far)
+
+
+@inner()
+def fill(s, value):
+    """The same value throughout."""
+    for j in range(s.size):
+        s[j] = value
+
+
+@inner()
+def multiply(address, m, n, k, a, a_row, b, b_row, keep, c, c_row):
+    """c = a b (+ c, if kept), row-major [m, k] by [k, n]."""
+    beta = real(1) if keep else real(0)
+    sgemm(address, PLAIN, PLAIN, n, m, k, real(1), b, b_row, a, a_row, beta, c, c_row)
+
+
+@inner(fastmath=EACH)
+def soft_cap(s, cap):
+    """Scores within +-cap, in place."""
+    for j in range(s.size):
+        s[j] = cap * tanh(s[j] / cap)
+
+
+@inner(fastmath={"contract"})
+def add_bias(s, bias, step, lowest):
+    """Adds one row of a bias; hides what it hides (-inf may come in here)."""
+    for j in range(s.size):
+        b = bias[j] if step == 1 else bias[0]
+        s[j] = s[j] + b if b > lowest else HIDDEN
+
+
+@inner()
+def hide(s, seen, step):
+    """Hides keys whose byte is 0."""
+    for j in range(s.size):
+        if (seen[j] if step == 1 else seen[0]) == 0:
+            s[j] = HIDDEN
+
+
+@inner(fastmath=SUMS)
+def highest(s):
+    """The largest score."""
+    top = HIDDEN
+    for j in range(s.size):
+        top = larger(top, s[j])
+    return top
+
+
+@inner(fastmath=SUMS)
+def largest_size(s):
+    """The largest |score| of keys that are seen."""
+    top = HIDDEN
+    for j in range(s.size):
+        top = larger(top, abs(s[j]) if s[j] > SEEN else HIDDEN)
+    return top
+
+
+@inner(fastmath=SUMS)
+def soft_weights(s, peak):
+    """e^(score - peak) in place; its sum, and its sum times the exponent (for the entropy)."""
+    total, product = real(0), real(0)
+    for j in range(s.size):
+        x = s[j] - peak
+        y = exp(x)
+        s[j] = y
+        total += y
+        product += y * x
+    return total, total, product
+
+
+@inner(fastmath=SUMS)
+def signed_weights(s, peak):
+    """The same of |score|, with the score's sign; a score of 0 has weight 0 but takes its share."""
+    total, size, product = real(0), real(0), real(0)
+    for j in range(s.size):
+        x = (abs(s[j]) if s[j] > SEEN else HIDDEN) - peak
+        y = exp(x)
+        total += y
+        y = y if s[j] != real(0) else real(0)
+        s[j] = y if s[j] > real(0) else -y
+        size += y
+        product += y * x
+    return total, size, product
+
+
+@inner(fastmath=SUMS)
+def lone_weights(s, sigmoid):
+    """Sigmoid or ReLU of each score, in place; their sum, and -sum w ln w."""
+    size, entropy = real(0), real(0)
+    for j in range(s.size):
+        if sigmoid:
+            y = _ONE / (_ONE + exp(-s[j])) if s[j] > -_MOST else real(0)
+        else:
+            y = larger(s[j], real(0))
+        s[j] = y
+        size += y
+    for j in range(s.size):
+        if s[j] > real(0):
+            entropy -= s[j] * np.log(s[j])
+    return real(0), size, entropy
+
+
+@inner(fastmath=SUMS)
+def distance_sum(s, first):
+    """sum |w| |query - key|, the first key being `first` tokens before the query."""
+    total = real(0)
+    for j in range(s.size):
+        total += abs(s[j]) * abs(real(np.int32(first) - np.int32(j)))
+    return total
+
+
+@inner(fastmath=SUMS)
+def target_sum(s, target):
+    """sum |w| where the byte is not 0."""
+    total = real(0)
+    for j in range(s.size):
+        total += abs(s[j]) * real(target[j])
+    return total
+
+
+@inner(fastmath=SUMS)
+def add_moments(s, sums):
+    """Joins a tile's count, mean, spread about it and maximum to the row's (Chan et al. 1979)."""
+    count, total, top = 0, real(0), HIDDEN
+    for j in range(s.size):
+        seen = s[j] > SEEN
+        count += 1 if seen else 0
+        total += s[j] if seen else real(0)
+        top = larger(top, s[j])
+    if count == 0:
+        return
+    mean = real(total / real(count))
+    apart, spread = real(0), real(0)
+    for j in range(s.size):
+        d = s[j] - mean if s[j] > SEEN else real(0)
+        apart += d
+        spread += d * d
+    # Rounding of the mean is put right by the sum of the differences.
+    exact, before = mean + apart / np.float64(count), sums[COUNT]
+    step, both = exact - sums[AVERAGE], before + count
+    sums[SPREAD] += spread - apart * np.float64(apart) / count
+    sums[SPREAD] += step * step * before * count / both
+    sums[AVERAGE] += step * count / both
+    sums[COUNT] = both
+    sums[TOP] = max(sums[TOP], top) if before else np.float64(top)
+
+
+@inner()
+def add_top(s, first_key, signed, top, top_key):
+    """Merges scores into a row's k best, kept in falling order; most stretches hold none."""
+    k = top.size
+    for low in range(0, s.size, 64):
+        part = s[low : low + 64]
+        if (largest_size(part) if signed else highest(part)) <= top[k - 1]:
+            continue
+        for j in range(part.size):
+            size = abs(part[j]) if signed and part[j] > SEEN else part[j]
+            if size <= top[k - 1]:
+                continue
+            at = k - 1
+            while at > 0 and top[at - 1] < size:
+                top[at], top_key[at] = top[at - 1], top_key[at - 1]
+                at -= 1
+            found = first_key + low + j
+            # Of a signed score the sign is kept in the key's: ~key where it is negative.
+            top[at], top_key[at] = size, ~found if signed and part[j] < 0 else found
+
+
+@inner(fastmath=SUMS)
+def sum_of(s):
+    """Plain sum."""
+    total = real(0)
+    for j in range(s.size):
+        total += s[j]
+    return total
+
+
+@inner()
+def where_first(s, top, signed):
+    """Index of the first score (of its size) equal to the top."""
+    for j in range(s.size):
+        if (abs(s[j]) if signed and s[j] > SEEN else s[j]) == top:
+            return j
+    return -1
+
+
+@inner(fastmath=SUMS)
+def add_rows(column, scores, at, coefficient, low, high):
+    """column += sum of |w| over rows low..high, each times its coefficient; four at a time."""
+    n = column.size
+    r = low
+    while r + 4 <= high:
+        a, b = scores[r, at : at + n], scores[r + 1, at : at + n]
+        c, d = scores[r + 2, at : at + n], scores[r + 3, at : at + n]
+        p, q, u, w = coefficient[r], coefficient[r + 1], coefficient[r + 2], coefficient[r + 3]
+        for j in range(n):
+            column[j] += p * abs(a[j]) + q * abs(b[j]) + (u * abs(c[j]) + w * abs(d[j]))
+        r += 4
+    while r < high:
+        a = scores[r, at : at + n]
+        for j in range(n):
+            column[j] += coefficient[r] * abs(a[j])
+        r += 1
