@@ -1,8 +1,9 @@
 """Take heads out one at a time, or all of a layer but one, and measure what the task loses.
 
 "Ablation" is several interventions (`kind`), which give different numbers; the result carries the
-name. Leaving one out asks what breaks if only this head goes: where heads stand in for each other
-it finds none of them, and Shapley values or integrated gradients say who does the work.
+name. Leaving one out asks what breaks if only this head goes. Where heads stand in for each other
+it finds none of them: integrated gradients find the one at work, Shapley values its backups too,
+and `without=` shows who takes over when a head is gone.
 """
 
 from __future__ import annotations
@@ -106,6 +107,11 @@ def _change(
     game = Game(model, task, kind=kind, **options)
     table = gates(game)
     changes = (game.values(table, progress=progress) - game.clean).numpy()
+    if not changes.any() and len(game) > 1:
+        raise OptionError(
+            f"task {task.name} is constant: no player changes it on any prompt; "
+            "take more prompts, or a task that moves smoothly, such as a loss"
+        )
     beside, notes = None, {}
     if null == "random-init":
         try:

@@ -75,8 +75,9 @@ class Game:
         max_tokens: positions per forward pass, at least one prompt.
         cache_bytes: memory for clean runs; beyond it they are run again for each call.
         reuse: False runs a full forward per coalition, with all logits: the slow way to the same.
-        fold: False gives each coalition its own batch; values then equal full forwards bit for bit
-            (but for the rounding of the logits' own product, which has other shapes).
+        fold: False gives each coalition its own batch.
+        restrict: False computes all logits. With neither, values equal full forwards bit for bit;
+            otherwise to the rounding of products of other shapes.
         check: refuse a task whose value does not depend on the model's heads.
 
     Raises:
@@ -101,6 +102,7 @@ class Game:
         cache_bytes: int = 2**30,
         reuse: bool = True,
         fold: bool = True,
+        restrict: bool = True,
         check: bool = True,
     ) -> None:
         check_kind(kind, reference)
@@ -126,6 +128,8 @@ class Game:
             self.reuse = Reuse(notes=asked, per_input=self.reuse.per_input)
         if not fold:
             self.reuse = replace(self.reuse, fold=False)
+        if not restrict:
+            self.reuse = replace(self.reuse, unembedding=None, tail=())
         self._order = {site: i for i, site in enumerate(model.sites)}
         self._kept: dict[int, CleanRun] = {}
         self.batches = make_batches(
@@ -297,7 +301,12 @@ class Game:
         return found
 
     def _check(self) -> None:
-        """Refuse a task that no head changes, and corrupted prompts that change nothing."""
+        """Refuse a task that no head changes, and corrupted prompts that change nothing.
+
+        One that moves in steps may well stay where it is.
+        """
+        if not self.task.has_gradient:
+            return
         everything = Players.of(self.model)
         playing, self.players = self.players, everything
         try:

@@ -24,7 +24,6 @@ from interp.model.inputs import probe_inputs, takes
 from interp.model.model import Model
 from interp.model.sites import Site
 
-_MOST_SITES = 8  # of deep models, this many attentions are tried, evenly spread
 _FAILURES = (RuntimeError, TypeError, ValueError, IndexError, KeyError, AttributeError)
 _known: WeakKeyDictionary[nn.Module, Reuse] = WeakKeyDictionary()
 
@@ -43,8 +42,7 @@ class _Trial:
         self.inputs = _inputs(model)
         self.tolerance = TOLERANCE.get(model.dtype, 5e-2)
         self.modules = dict(model.module.named_modules())
-        step = max(1, len(model.sites) // _MOST_SITES)
-        self.sites = [*model.sites[::-1][::step]][::-1]  # the last one always
+        self.sites = _spread(model.sites)
 
     def found(self) -> Reuse:
         notes: list[str] = []
@@ -236,33 +234,77 @@ class _Trial:
             )
         shape = (int(ids.shape[0]), int(ids.shape[1]))
         wanted = Wanted(torch.arange(shape[0], device=ids.device) * shape[1] + shape[1] - 2, shape)
+        full = self._full(self._gates(self.sites[-1]))
         trial = replace(reuse, unembedding=name)
         if not self._restricts(trial, wanted, full):
             return replace(
                 reuse, notes=(*reuse.notes, f"all logits: {name} does not run on some positions")
             )
-        for module in self._tail(reuse):
-            longer = replace(trial, tail=(*trial.tail, module))
-            if self._restricts(longer, wanted, full):
-                trial = longer
-        return trial
+        longer = replace(trial, tail=tuple(self._tail(reuse, shape)))
+        return longer if self._restricts(longer, wanted, full) else trial
 
     def _restricts(self, reuse: Reuse, wanted: Wanted, full: Tensor) -> bool:
         try:
-            got = run(self.model, self.inputs, {}, Replacement(), reuse=reuse, wanted=wanted)
+            # under a change of the last attention, so that the end of the last block is at work
+            gates = self._gates(self.sites[-1])
+            got = run(self.model, self.inputs, gates, Replacement(), reuse=reuse, wanted=wanted)
         except _FAILURES:
             return False
         return got.dim() == 3 and self._close(pick(got, wanted, reuse), wanted.of(full))
 
-    def _tail(self, reuse: Reuse) -> list[str]:
-        """MLP and output projections of the block that runs last."""
-        if not reuse.blocks:
-            return []
+    def _tail(self, reuse: Reuse, shape: tuple[int, int]) -> list[str]:
+        """Modules of the last block that run after its attention and treat each position alone.
+
+        A zero input or a head that writes nothing could hide that positions mix, so each module is
+        tried by itself on random numbers, not by what it does to the logits.
+        """
         last = [s for s, b in reuse.block_of.items() if b == len(reuse.blocks) - 1]
-        inside = f"{reuse.blocks[-1]}."
-        names = [s.streams["mlp_out"].module for s in last if "mlp_out" in s.streams]
-        names += [s.projection for s in last if s.projection is not None]
-        return [n for n in dict.fromkeys(names) if n.startswith(inside)]
+        if not last:
+            return []
+        started: dict[str, Tensor] = {}
+
+        def visit(site: Site, call: Call, real: Tensor) -> None:
+            if site in last:
+                started.clear()  # what began before the last attention may feed it
+
+        def begin(name: str) -> Callable[..., None]:
+            def hook(module: nn.Module, args: Any, kwargs: Any) -> None:
+                if len(args) == 1 and not kwargs and isinstance(args[0], Tensor):
+                    started[name] = args[0]
+
+            return hook
+
+        inside = [
+            name
+            for name, module in self.modules.items()
+            if name.startswith(f"{reuse.blocks[-1]}.") and any(True for _ in module.parameters())
+        ]
+        handles = [
+            self.modules[n].register_forward_pre_hook(begin(n), with_kwargs=True) for n in inside
+        ]
+        try:
+            with self.model.visited(visit):
+                self.model.run(self.inputs)
+        finally:
+            for handle in handles:
+                handle.remove()
+        found: list[str] = []
+        for name, x in started.items():  # in the order of starting: outer modules come first
+            nested = any(name.startswith(f"{outer}.") for outer in found)
+            if x.shape[:-1] == shape and not nested and self._pointwise(self.modules[name], x):
+                found.append(name)
+        return found
+
+    def _pointwise(self, module: nn.Module, like: Tensor) -> bool:
+        generator = torch.Generator().manual_seed(0)
+        x = torch.randn(like.shape, generator=generator).to(like)
+        try:
+            whole, part = module(x), module(x[:, 1::2].reshape(1, -1, x.shape[-1]))
+        except _FAILURES:
+            return False
+        if not isinstance(whole, Tensor) or whole.shape[:-1] != x.shape[:-1]:
+            return False
+        return self._close(part, whole[:, 1::2].reshape(1, -1, whole.shape[-1]))
 
     def _fold(self, reuse: Reuse, batch_first: bool) -> Reuse:
         """Whether two interventions in one batch give what each gives alone."""
@@ -289,6 +331,15 @@ class _Trial:
                 reuse, notes=(*reuse.notes, f"{note}rows of a batch depend on each other")
             )
         return replace(reuse, fold=True)
+
+
+def _spread(sites: tuple[Site, ...]) -> list[Site]:
+    """The first, the middle and the last attention of each stack, in order of running."""
+    chosen = set()
+    for stack in {s.stack for s in sites}:
+        mine = [i for i, s in enumerate(sites) if s.stack == stack]
+        chosen |= {mine[0], mine[len(mine) // 2], mine[-1]}
+    return [sites[i] for i in sorted(chosen)]
 
 
 def _inputs(model: Model) -> dict[str, Any]:

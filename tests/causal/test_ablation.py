@@ -1,0 +1,191 @@
+"""Ablation where the right answer is known: planted heads, and formulas by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+import zoo
+
+from interp import edits
+from interp.causal import Game, all_but_one, leave_one_out, logit_difference, loss, repeats_task
+from interp.causal.importance import bootstrap, standard_error
+from interp.errors import OptionError, UnknownName
+from interp.head import Head
+from interp.model.probe import probe
+from interp.planted import build
+from interp.prompts import Prompts
+
+
+@pytest.fixture(scope="module")
+def planted():
+    """Planted models by name, with their task: `[BOS] r r` and the loss on the second copy."""
+    made = {}
+
+    def get(name):
+        if name not in made:
+            p = build(name, layers=3 if name == "backup" else 2)
+            model = probe(p.model, f"planted:{name}")
+            made[name] = p, model, repeats_task(model, n=6, longest=12)
+        return made[name]
+
+    return get
+
+
+def heads_of(planted, *roles):
+    return {str(Head(*h)) for role in roles for h in planted.roles[role]}
+
+
+@pytest.mark.parametrize("kind", ["zero", "mean-batch", "mean-position", "uniform-attention"])
+def test_the_working_heads_come_first_and_the_bystander_is_near_zero(planted, kind):
+    p, model, task = planted("bystander")
+    found = leave_one_out(model, task, kind=kind)
+    assert {label for label, _ in found.top(2)} == heads_of(p, "previous_token", "induction")
+    scores = dict(zip(found.players.labels, found.score, strict=True))
+    for label in heads_of(p, "bystander", "noise"):
+        assert abs(scores[label]) < 1e-3
+    assert min(found.helps()[np.argsort(-found.helps())[:2]]) > 0.5
+    low, high = found.interval()[found.players.labels.index(found.top(1)[0][0])]
+    assert 0.5 < low < found.top(1)[0][1] < high
+    null = found.table.to_pandas()["null"]
+    assert null.abs().max() < 0.05
+
+
+def test_a_backup_head_shows_only_when_the_head_it_stands_in_for_is_out(planted):
+    p, model, task = planted("backup")
+    alone = leave_one_out(model, task, null="none")
+    scores = dict(zip(alone.players.labels, alone.score, strict=True))
+    (main,), (backup,) = heads_of(p, "induction"), heads_of(p, "backup")
+    assert abs(scores[main]) < 1e-3 > abs(scores[backup])  # each covers for the other
+    (without,) = p.roles["induction"]
+    gone = leave_one_out(model, task, null="none", without=[without])
+    scores = dict(zip(gone.players.labels, gone.score, strict=True))
+    assert scores[backup] > 1
+    assert backup in {label for label, _ in gone.top(2)}
+
+
+def test_one_head_alone_does_the_work_of_its_layer(planted):
+    p, model, task = planted("induction")
+    found = all_but_one(model, task, null="none")
+    best = {found.top(8)[i][0] for i in range(2)}
+    assert best == heads_of(p, "previous_token", "induction")
+    scores = dict(zip(found.players.labels, found.score, strict=True))
+    assert max(abs(scores[label]) for label in best) < 1e-3
+    game = Game(model, task)
+    gates = torch.ones(1, 8)
+    gates[0, 1:4] = 0
+    want = (game.values(gates)[0] - game.clean).mean()
+    assert scores["L0H0"] == pytest.approx(float(want), abs=1e-6)
+    with pytest.raises(OptionError, match="keeps one player of a layer"):
+        all_but_one(model, task, players="layers")
+
+
+def test_the_table_says_what_was_done():
+    model = probe(zoo.FAMILIES["t5"].build("sdpa"), "t5")
+    inputs = zoo.FAMILIES["t5"].inputs(batch=3)
+    task = logit_difference(model, inputs, 5, 6)
+    found = leave_one_out(model, task, kind="mean-batch", seed=3)
+    table = found.table.to_pandas()
+    assert set(table["stack"]) == {"encoder", "decoder", "cross"}
+    assert len(table) == 36
+    assert set(table["metric"]) == {"ablation:kind=mean-batch,task=logit_difference"}
+    assert set(table["unit"]) == {"logits"}
+    assert set(table["n"]) == {3}
+    np.testing.assert_allclose(table["score"], found.per_prompt.mean(1))
+    np.testing.assert_allclose(table["sem"], found.per_prompt.std(1, ddof=1) / math.sqrt(3))
+    assert table["null"].abs().max() > 0
+    (made,) = found.table.provenance.values()
+    assert made["kind"] == "mean-batch"
+    assert made["null"] == "random-init"
+    assert made["seed"] == 3
+    assert made["task_hash"] == task.hash
+    assert made["n_prompts"] == 3
+    assert made["content_hash"] == model.content_hash
+    cross = leave_one_out(model, task, stack="cross", null="none")
+    assert len(cross.players) == 12
+    assert cross.table.to_pandas()["null"].isna().all()
+    same = leave_one_out(model, task, null="none")
+    of_cross = ["cross" in label for label in same.players.labels]
+    np.testing.assert_allclose(cross.score, same.score[of_cross], atol=1e-5)
+
+
+def test_groups_give_their_score_to_each_head():
+    model = probe(zoo.FAMILIES["llama"].build("sdpa"), "llama")
+    task = repeats_task(model, n=2, longest=6)
+    found = leave_one_out(model, task, players="kv_groups", null="none")
+    table = found.table.to_pandas()
+    assert found.metric == "ablation:kind=zero,players=kv_groups,task=second_copy_loss"
+    assert len(found.players) == 6
+    for _, rows in table.groupby(["layer", "kv_head"]):
+        assert len(rows) == 3
+        assert rows["score"].nunique() == 1
+
+
+def test_resampling_uses_the_corrupted_prompts_or_another_prompt():
+    model = probe(zoo.FAMILIES["gpt2"].build("sdpa"), "gpt2")
+    clean, other = Prompts(((5, 6, 7), (8, 9, 10))), Prompts(((11, 12, 13), (14, 15, 16)))
+    task = loss(model, clean).with_corrupted(other, model)
+    found = leave_one_out(model, task, kind="resample", null="none")
+    drawn = leave_one_out(model, loss(model, clean), kind="resample", null="none")
+    for importance, source in ((found, other), (drawn, Prompts(clean.ids[::-1]))):
+        z = model.capture(source, ["z"]).z_by_site()
+        game = Game(model, task)
+        for player, head in ((0, (0, 0)), (9, (1, 3)), (17, (2, 5))):
+            with torch.no_grad():
+                logits = model.run(clean, [edits.resample(head, z)])
+            want = task.values(game.batches[0].wanted.of(logits), (0, 1)) - game.clean
+            np.testing.assert_allclose(importance.per_prompt[player], want, atol=1e-5)
+
+
+def test_a_dataset_mean_is_taken_over_the_reference():
+    model = probe(zoo.FAMILIES["gpt2"].build("sdpa"), "gpt2")
+    task = repeats_task(model, n=2, longest=6)
+    reference = Prompts(((5, 6, 7, 8), (9, 10)))
+    found = leave_one_out(model, task, kind="mean-dataset", reference=reference, null="random-init")
+    game = Game(model, task)
+    edit = edits.mean((1, 4), over="dataset", reference=model.mean_z(reference))
+    with torch.no_grad():
+        logits = model.run(task.prompts, [edit])
+    want = task.values(game.batches[0].wanted.of(logits), (0, 1)) - game.clean
+    np.testing.assert_allclose(found.per_prompt[10], want, atol=1e-5)
+    assert found.table.to_pandas()["null"].notna().all()
+
+
+def test_intervals_cover_at_their_level():
+    rng = np.random.default_rng(0)
+    samples = rng.exponential(size=(400, 30))
+    for method, low in (("percentile", 0.85), ("bca", 0.87)):
+        interval = bootstrap(samples, 0.95, method=method, n_boot=800)
+        covered = ((interval[:, 0] <= 1) & (interval[:, 1] >= 1)).mean()
+        assert low < covered < 0.98, (method, covered)
+    again = bootstrap(samples[:1], method="bca")
+    np.testing.assert_array_equal(again, bootstrap(samples[:1], method="bca"))
+    # both tails of a skewed sample move up under BCa
+    plain, corrected = bootstrap(samples[:50]), bootstrap(samples[:50], method="bca")
+    assert (corrected > plain).mean() > 0.9
+    constant = bootstrap(np.full((1, 5), 2.0), method="bca")
+    np.testing.assert_array_equal(constant, [[2.0, 2.0]])
+    assert np.isnan(standard_error(np.ones((2, 1)))).all()
+
+
+def test_bca_equals_scipy():
+    from scipy import stats
+
+    x = np.random.default_rng(1).exponential(size=25)
+    mine = bootstrap(x[None], method="bca", n_boot=20_000)[0]
+    theirs = stats.bootstrap((x,), np.mean, method="BCa", n_resamples=20_000, rng=2)
+    np.testing.assert_allclose(mine, theirs.confidence_interval, rtol=0.02)
+
+
+def test_bad_intervals_and_nulls_are_refused():
+    with pytest.raises(OptionError, match="at least two"):
+        bootstrap(np.ones((2, 1)))
+    with pytest.raises(OptionError, match="level"):
+        bootstrap(np.ones((2, 3)), 1.0)
+    with pytest.raises(OptionError, match="known: percentile, bca"):
+        bootstrap(np.ones((2, 3)), method="normal")
+    model = probe(zoo.FAMILIES["gpt2"].build("sdpa"), "gpt2")
+    with pytest.raises(UnknownName, match="unknown null"):
+        leave_one_out(model, repeats_task(model, n=2, longest=4), null="shuffled")

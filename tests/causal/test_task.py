@@ -1,0 +1,203 @@
+"""Tasks against their definitions by hand, and what they refuse."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+import torch
+import zoo
+
+from interp.causal import (
+    Game,
+    accuracy,
+    answer_probability,
+    custom,
+    kl_to_clean,
+    logit_difference,
+    loss,
+    next_token_task,
+    repeats_task,
+)
+from interp.errors import NonFiniteError, OptionError, PromptError, UnknownName
+from interp.model.model import Model
+from interp.model.probe import probe
+from interp.prompts import Prompts
+
+PROMPTS = Prompts(((5, 6, 7, 8, 9), (10, 11, 12)))
+
+
+@cache
+def model_of(name: str = "gpt2") -> Model:
+    family = zoo.FAMILIES[name]
+    return probe(family.build("sdpa"), name)
+
+
+def logits(ids) -> torch.Tensor:
+    with torch.no_grad():
+        return model_of().run([ids])[0].double()
+
+
+@pytest.mark.parametrize("padding", ["right", "left"])
+def test_loss_is_the_mean_over_the_chosen_tokens(padding):
+    prompts = Prompts(PROMPTS.ids, padding=padding)
+    everything = Game(model_of(), loss(model_of(), prompts)).clean
+    chosen = Game(model_of(), loss(model_of(), prompts, [[2, -1], [1]])).clean
+    for i, ids in enumerate(PROMPTS.ids):
+        nll = -logits(ids).log_softmax(-1)[range(len(ids) - 1), ids[1:]]
+        torch.testing.assert_close(everything[i], nll.mean(), rtol=0, atol=1e-5)
+        want = nll[[1, 3]].mean() if i == 0 else nll[0]
+        torch.testing.assert_close(chosen[i], want, rtol=0, atol=1e-5)
+
+
+def test_logit_difference_probability_and_accuracy_read_the_position_asked_for():
+    m = model_of()
+    difference = Game(m, logit_difference(m, PROMPTS, [[3, 4], 5], 6, position=[-2, 1])).clean
+    mass = Game(m, answer_probability(m, PROMPTS, [[3, 4], [5]], position=-2)).clean
+    for i, (ids, right) in enumerate(zip(PROMPTS.ids, ([3, 4], [5]), strict=True)):
+        x = logits(ids)[-2]
+        torch.testing.assert_close(difference[i], x[right].mean() - x[6], rtol=0, atol=1e-5)
+        torch.testing.assert_close(mass[i], x.softmax(-1)[right].sum(), rtol=0, atol=1e-6)
+    best = [logits(ids).argmax(-1).tolist() for ids in PROMPTS.ids]
+    share = accuracy(
+        m, PROMPTS, [[0, 1], [0]], labels=[[best[0][0], -1 + best[0][1]], [best[1][0]]]
+    )
+    assert Game(m, share).clean.tolist() == [0.5, 1.0]
+    assert share.higher_is_better
+    assert not loss(m, PROMPTS).higher_is_better
+
+
+def test_your_own_function_gets_the_logits_of_its_positions():
+    seen = []
+
+    def read(x, prompt):
+        seen.append((prompt, x.shape))
+        return x[0, 3] - x[1, 4]
+
+    m = model_of()
+    task = custom(
+        m, PROMPTS, read, name="own", unit="logits", higher_is_better=True, positions=[0, 2]
+    )
+    game = Game(m, task)
+    want = torch.stack([logits(ids)[0, 3] - logits(ids)[2, 4] for ids in PROMPTS.ids])
+    torch.testing.assert_close(game.clean, want, rtol=0, atol=1e-5)
+    assert {p for p, _ in seen} == {0, 1}
+    assert {shape[0] for _, shape in seen} == {2}
+
+
+def test_repeats_read_what_the_first_copy_tells():
+    task = repeats_task(model_of(), n=4, longest=9)
+    for ids, at in zip(task.prompts.ids, task.positions, strict=True):
+        period = (len(ids) - 1) // 2  # a BOS comes first
+        assert [p + 1 for p in at] == list(range(period + 2, 2 * period + 1))
+        assert all(ids[p + 1] == ids[p + 1 - period] for p in at)
+    texts = next_token_task(model_of(), [[5, 6, 7, 8], [9, 10, 11, 12]], longest=3)
+    assert texts.positions == ((0, 1), (0, 1))
+
+
+def test_encoders_are_asked_at_the_position_itself():
+    family = zoo.FAMILIES["bert"]
+    m = model_of("bert")
+    ids = family.inputs(batch=2)["input_ids"]
+    game = Game(m, loss(m, {"input_ids": ids}, [3], labels=[[7], [8]]))
+    with torch.no_grad():
+        nll = -m.run({"input_ids": ids}).double().log_softmax(-1)[:, 3]
+    torch.testing.assert_close(game.clean, torch.stack([nll[0, 7], nll[1, 8]]), rtol=0, atol=1e-5)
+
+
+def test_a_task_hash_tells_tasks_apart():
+    m = model_of()
+    hashes = {
+        loss(m, PROMPTS).hash,
+        loss(m, PROMPTS, [[1], [1]]).hash,
+        loss(m, PROMPTS, [[1], [1]], labels=[[3], [4]]).hash,
+        loss(m, PROMPTS, [[1], [1]], labels=[[3], [5]]).hash,
+        logit_difference(m, PROMPTS, 3, 4).hash,
+        logit_difference(m, PROMPTS, 3, 5).hash,
+        logit_difference(m, PROMPTS, 3, 4, corrupted=PROMPTS).hash,
+        loss(m, Prompts(((5, 6, 7, 8, 9), (10, 11, 13)))).hash,
+    }
+    assert len(hashes) == 8
+    assert loss(m, PROMPTS).hash == loss(m, PROMPTS).hash
+
+
+def refused(error, match, make, *args, **kwargs):
+    with pytest.raises(error, match=match) as caught:
+        make(*args, **kwargs)
+    assert "\n" not in str(caught.value)
+
+
+def test_bad_tasks_are_refused_in_one_line():
+    m, bert = model_of(), model_of("bert")
+    refused(PromptError, "no prompts", loss, m, [])
+    refused(PromptError, "has one token", loss, m, [[5]])
+    refused(OptionError, "nothing comes before", loss, m, PROMPTS, [0])
+    refused(OptionError, "position 4 of prompt 1, which has 3 tokens", loss, m, PROMPTS, [4])
+    refused(OptionError, "positions for 1 of 2", loss, m, PROMPTS, [[1]])
+    refused(OptionError, "has no position to read", loss, m, PROMPTS, [[1], []])
+    refused(OptionError, "predicts no next token", loss, bert, PROMPTS)
+    refused(OptionError, "one label per position", loss, m, PROMPTS, [1], labels=[[1], [2, 3]])
+    refused(OptionError, "prompt 1 has none", answer_probability, m, PROMPTS, [[1], []])
+    refused(OptionError, "knows 0 to 63", logit_difference, m, PROMPTS, 1, 64)
+    refused(OptionError, "answers for 3 of 2", logit_difference, m, PROMPTS, [1, 2, 3], 4)
+    refused(PromptError, "3 corrupted prompts for 2", logit_difference, m, PROMPTS, 1, 2,
+            corrupted=[[1], [2], [3]])  # fmt: skip
+    refused(OptionError, "needs a causal model", repeats_task, bert)
+
+
+def test_games_that_cannot_be_played_are_refused_in_one_line():
+    m = model_of()
+    task = loss(m, PROMPTS)
+    equal = loss(m, [[5, 6, 7], [8, 9, 10]])
+
+    def constant(read, **more):
+        return custom(m, PROMPTS, read, name="mine", unit="1", higher_is_better=True, **more)
+
+    refused(NonFiniteError, "mine is nan on prompt 0 of the clean run", Game, m,
+            constant(lambda x, i: x[0, 0] * float("nan")))  # fmt: skip
+    refused(OptionError, "task mine is constant", Game, m, constant(lambda x, i: 1.0))
+    refused(OptionError, "one number per prompt", Game, m, constant(lambda x, i: x[0]))
+    refused(UnknownName, "unknown kind of ablation", Game, m, task, kind="mean")
+    refused(UnknownName, "unknown kind of player", Game, m, task, players="tokens")
+    refused(UnknownName, "unknown stack", Game, m, task, stack="cross")
+    refused(OptionError, "has no head L9H0", Game, m, task, heads=["L9H0"])
+    refused(OptionError, "no head", Game, m, task, heads=["L0H6"])
+    refused(OptionError, "without heads", Game, m, task, heads=[])
+    refused(OptionError, "L0H0 is in two groups", Game, m, task,
+            players={"a": ["L0H0"], "b": ["L0H0", "L1H0"]})  # fmt: skip
+    refused(OptionError, "no group of heads", Game, m, task, players={})
+    refused(OptionError, "nothing left", Game, m, task, heads=["L0H0"], without=["L0H0"])
+    refused(OptionError, "needs reference", Game, m, task, kind="mean-dataset")
+    refused(OptionError, "takes no reference", Game, m, task, reference=PROMPTS)
+    refused(PromptError, "3 to 5 tokens", Game, m, task, kind="resample")
+    refused(PromptError, "needs a second prompt", Game, m, loss(m, [[5, 6, 7]]), kind="resample")
+    refused(PromptError, "is that prompt itself", Game, m, loss(m, [[5, 6]]), kind="mean-position")
+    refused(PromptError, "prompt 0 has 3 tokens and its corrupted one 4", Game, m,
+            equal.with_corrupted([[1, 2, 3, 4], [5, 6, 7]], m), kind="resample")  # fmt: skip
+    refused(OptionError, "clean and the corrupted runs do not differ", Game, m,
+            equal.with_corrupted(equal.prompts, m), kind="resample")  # fmt: skip
+    refused(OptionError, "max_tokens=0", Game, m, task, max_tokens=0)
+    game = Game(m, task)
+    refused(OptionError, "with 18 players", game.values, torch.ones(3, 17))
+    refused(OptionError, "NaN or infinite", game.values, torch.full((1, 18), float("nan")))
+    from interp import zero
+
+    with m.edited(zero("L0H0")):
+        refused(OptionError, r"edited already \(zero\(L0H0\)\)", Game, m, task)
+
+
+def test_a_task_that_breaks_under_an_ablation_is_named():
+    m = model_of()
+    clean = Game(m, kl_to_clean(m, PROMPTS))
+
+    def read(x, prompt):
+        return x[0, 0].log() if float(x[0, 0]) < 0 else x[0, 0]
+
+    values = clean.values(torch.zeros(1, 18))
+    assert values.min() > 0
+    shifted = custom(
+        m, PROMPTS, lambda x, i: (x[0, 0] - logits(PROMPTS.ids[i])[-1, 0] + 1e-3).log(),
+        name="log", unit="1", higher_is_better=True,
+    )  # fmt: skip
+    refused(NonFiniteError, "log is (nan|-inf) on prompt . with", lambda: Game(m, shifted).values(
+        1 - torch.eye(18)))  # fmt: skip
