@@ -158,7 +158,7 @@ def check_finite(q: Tensor, k: Tensor, v: Tensor) -> float:
     for name, x in (("q", q), ("k", k), ("v", v)):
         if x.numel() == 0:
             continue
-        low, high = (float(extreme) for extreme in torch.aminmax(unexpanded(x)))
+        low, high = (float(extreme) for extreme in torch.aminmax(unexpanded(x.detach())))
         if math.isfinite(low) and math.isfinite(high):
             bound *= max(abs(low), abs(high)) if name in "qk" else 1
             continue
@@ -186,7 +186,7 @@ def check_score_range(q: Tensor, k: Tensor, scale: float, bound: float) -> None:
     group = q.shape[1] // k.shape[1]
     for batch in range(q.shape[0]):
         for head in range(q.shape[1]):
-            keys = k[batch, head // group].to(wide).mT
+            keys = k[batch, head // group].detach().to(wide).mT
             for first in range(0, q.shape[2], 256):
                 score = (scale * q[batch, head, first : first + 256].to(wide)) @ keys
                 if (top := float(score.abs().max())) > limit:

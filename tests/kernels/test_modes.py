@@ -37,8 +37,9 @@ CHEAP = [Diagonal((0, 1)), KeySetMass("first", (0,)), Rows((0, 3))]
 
 def test_auto_says_what_it_chose_and_results_go_by_name_or_reduction(calls):
     entropy = Entropy()
-    found = attention_statistics(calls.make(), [entropy])
-    assert found.backend == next(n for n in BACKENDS if backends.why_not(n) is None)
+    call = calls.make()
+    found = attention_statistics(call, [entropy])
+    assert found.backend == next(n for n in BACKENDS if backends.why_not(n, call) is None)
     assert found.mode == "fused"
     assert found[entropy] is found["entropy"]
     with pytest.raises(KeyError, match="'lse' was not asked for; there is: entropy"):
