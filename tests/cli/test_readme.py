@@ -79,3 +79,15 @@ def test_data_and_circuits_are_found() -> None:
 
     for name in ("data", "circuits"):
         assert resources.folder(name) == ROOT / name
+
+
+@pytest.mark.parametrize("block", [text for kind, text in BLOCKS if kind == "console"])
+def test_the_runs_shown_come_out_again(run, block) -> None:
+    command, *shown = block.splitlines()
+    _, *args = shlex.split(command.removeprefix("$ "))
+    printed = run(*args, "--quiet").stdout.rstrip().splitlines()
+    # Standard errors of almost nothing, and column widths with them, may differ by rounding.
+    numbers = [
+        [re.sub(r" ± \S+", "", " ".join(x.split())) for x in lines] for lines in (shown, printed)
+    ]
+    assert numbers[0] == numbers[1]
