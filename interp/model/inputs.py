@@ -39,7 +39,8 @@ def is_encoder_decoder(model: nn.Module) -> bool:
 def probe_inputs(model: nn.Module, seed: int = 0) -> dict[str, Tensor]:
     """Random inputs, 2 items of 7 tokens (targets of 5); torch's global generator is not used."""
     generator = torch.Generator().manual_seed(seed)
-    config, names = model.config, takes(model)
+    config: Any = model.config
+    names = takes(model)
     first = next(model.parameters())
     dtype = first.dtype if first.is_floating_point() else torch.float32
     inputs: dict[str, Tensor] = {}

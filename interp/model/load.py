@@ -157,7 +157,7 @@ def _bundled(name: str) -> Path:
     return bundled.path(name)
 
 
-def _planted(name: str) -> nn.Module:
+def _planted(name: str) -> Any:
     from interp import planted
 
     if name not in planted.PLANTED:

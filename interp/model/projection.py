@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -23,7 +25,7 @@ def output_projection(
             f"{site.name} ({site.module}): no module takes the heads' outputs as its input, "
             "so a head's own part of the result cannot be told"
         )
-    projection = module.get_submodule(site.projection)
+    projection: Any = module.get_submodule(site.projection)
     weight = projection.weight
     bias = getattr(projection, "bias", None)
     width = site.n_heads * site.d_v
