@@ -53,7 +53,7 @@ def from_csv(text: str) -> tuple[dict[str, list], Provenance]:
     if header != list(COLUMNS):
         raise ValueError(f"its header is {header}")
     promised = int(comments[0].rpartition(" ")[2])
-    if len(rows) != promised or not text.endswith("\n"):
+    if len(rows) != promised or not text.endswith("\n"):  # cut off in the last row
         raise ValueError(f"it holds {len(rows)} rows of the {promised} it began with")
     columns = {name: [] for name in COLUMNS}
     for row in rows:

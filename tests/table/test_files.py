@@ -5,6 +5,7 @@ import struct
 import subprocess
 import sys
 
+import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
@@ -37,6 +38,32 @@ def test_comes_back_bit_for_bit(tmp_path, suffix, table):
     assert back.provenance == table.provenance
     assert back == table
     assert [*map(str, back.to_pandas().dtypes)] == [*map(str, table.to_pandas().dtypes)]
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_the_hardest_cells_come_back(tmp_path, suffix):
+    """A lone carriage return, NaN with a payload, -0.0, the smallest and the largest numbers."""
+    payload = np.array([0x7FF8DEAD00000001], np.uint64).view(np.float64)[0]
+    table = small(
+        "\r",
+        "a\nb",
+        scores=[[-0.0, 5e-324], [1.7976931348623157e308, 0.1 + 0.2]],
+        sem=payload,
+        null=-math.inf,
+        n=2**63 - 1,
+        stack="",
+        unit=',"#',
+    )
+    getattr(table, f"to_{suffix}")(tmp_path / f"t.{suffix}")
+    assert bits(HeadTable.read(tmp_path / f"t.{suffix}")) == bits(table)
+
+
+@pytest.mark.parametrize("end", range(1, 40, 3))
+def test_a_csv_cut_off_near_its_end_is_refused(tmp_path, end):
+    path = tmp_path / "t.csv"
+    path.write_text(small(unit="a").to_csv()[:-end])
+    with pytest.raises(StoreError, match="is no table of head scores, or is damaged"):
+        HeadTable.read(path)
 
 
 def test_other_programs_can_read_the_files(tmp_path):

@@ -105,6 +105,7 @@ def test_figure_shows_the_matrix():
         np.testing.assert_array_equal(panel.z, expected.astype(np.float32))
     assert figure.data[0].text[0][1] == "L0H1: 0.900 ± 0.01 fraction; null 0.050; n 8"
     assert (figure.layout.coloraxis.cmin, figure.layout.coloraxis.cmax) == (-1, 1)
+    assert figure.layout.yaxis.autorange == figure.layout.yaxis2.autorange == "reversed"
     titles = [note.text for note in figure.layout.annotations]
     assert titles == ["tiny decoder", "&lt;b>x&lt;/b> decoder"]
     assert len(heatmap(table, "induction", model="tiny").data) == 1
