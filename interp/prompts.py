@@ -158,31 +158,42 @@ def ordinary_ids(model: Model) -> np.ndarray:
 
 
 def repeats(
-    model: Model, *, n: int = 16, longest: int = 24, copies: int = 2, seed: int = 0
+    model: Model,
+    *,
+    n: int = 16,
+    longest: int = 24,
+    copies: int = 2,
+    seed: int = 0,
+    beyond: bool = False,
 ) -> Prompts:
     """`[BOS] r r`: random tokens, then the same again; the period differs from prompt to prompt.
 
     Tokens are drawn without replacement where the vocabulary allows. Periods run from half of
-    `longest` to `longest`, so that a head that attends a fixed distance back scores low.
+    `longest` to `longest` (a single prompt takes the longest), so that a head that attends a fixed
+    distance back scores low.
+
+    Args:
+        beyond: where positions are computed, allow more tokens than the config states.
 
     Raises:
         PromptError: the model's context has no room for two copies of two tokens.
     """
     rng = np.random.default_rng(seed)
     bos, ids = bos_id(model), ordinary_ids(model)
-    room = min(x for x in (model.limit, model.context, 10**9) if x is not None) - (bos is not None)
+    stated = None if beyond else model.context
+    room = min(x for x in (model.limit, stated, 10**9) if x is not None) - (bos is not None)
     longest = min(longest, room // copies)
     if longest < 2:
         raise PromptError(
             f"{model.name} has room for {room} tokens; repeats need at least {2 * copies}"
         )
+    shortest = longest if n == 1 else max(2, longest // 2)
     prompts = []
     for _ in range(n):
-        period = int(rng.integers(max(2, longest // 2), longest + 1))
+        period = int(rng.integers(shortest, longest + 1))
         part = rng.choice(ids, period, replace=period > len(ids)).tolist()
         prompts.append(((bos,) if bos is not None else ()) + tuple(part) * copies)
     policy = "BOS first" if bos is not None else "no BOS"
-    shortest = max(2, longest // 2)
     return Prompts(
         tuple(prompts),
         f"random tokens repeated {copies}x, period {shortest} to {longest}, {policy}",

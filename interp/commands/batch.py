@@ -18,6 +18,7 @@ from interp.commands.loading import Loading
 from interp.commands.printing import top_heads
 from interp.commands.progress import Voice
 from interp.errors import InterpError, OptionError, PromptError, StoreError
+from interp.estimate import estimate
 from interp.model.check import check_model
 from interp.model.model import Model
 from interp.prompts import Prompts, bos_id, from_file, repeats
@@ -26,6 +27,7 @@ from interp.store import Key, Store
 from interp.table import HeadTable
 
 SAFE = "run the same command again to continue"
+LONG = 2048  # tokens from which a run is announced
 
 
 @dataclass
@@ -156,6 +158,7 @@ class Batch:
                 todo = [b for b in metrics if b.label not in found]
                 if todo:
                     check_model(model).require()
+                    self._announce(model, todo, prompts)
                 for label, table in self._scored(model, todo, prompts, tell):
                     found[label] = table
                     if self.store is not None:
@@ -186,14 +189,30 @@ class Batch:
             return given
         if not isinstance(given, Prompts):
             raise PromptError(f"{model.name} reads no tokens, so --context says nothing")
-        room = min(x for x in (model.limit, model.context, self.context) if x is not None)
-        if self.context > room:
+        if model.limit is not None and self.context > model.limit:
             raise PromptError(
-                f"{model.name} has room for {room} tokens; --context {self.context} asks for more"
+                f"{model.name} has positions for {model.limit} tokens; "
+                f"--context {self.context} asks for more"
             )
-        return repeats(
-            model, longest=(self.context - (bos_id(model) is not None)) // 2, seed=self.seed
-        )
+        longest = (self.context - (bos_id(model) is not None)) // 2
+        number = 16 if self.context <= LONG else 1
+        return repeats(model, n=number, longest=longest, seed=self.seed, beyond=True)
+
+    def _announce(self, model: Model, todo: Sequence[Bound], prompts: Any) -> None:
+        """Before a long run: the engine, the memory, and whether the model was meant for it."""
+        patterned = [b for b in todo if b.analysis.kind != "weights"]
+        if not patterned or not isinstance(prompts, Prompts):
+            return
+        longest = max(map(len, prompts.ids))
+        if model.context is not None and longest > model.context:
+            self.voice.note(
+                f"{model.name} was made for {model.context} tokens; its scores on {longest:,} are "
+                "those of a model beyond its range"
+            )
+        if longest > LONG:
+            self.voice.note(
+                f"{model.name}: {estimate(model, prompts, patterned, self.batch_size, self.engine)}"
+            )
 
     def _key(self, model: Model, metric: Bound, prompts: Any) -> Key:
         """All that moves the scores; what was asked for, never what it was resolved to."""

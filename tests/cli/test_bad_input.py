@@ -10,6 +10,7 @@ import sys
 
 import pytest
 import torch
+import zoo
 from safetensors.torch import load_file, save_file
 
 from interp.commands import batch
@@ -177,9 +178,20 @@ def test_prompts_that_do_not_fit(errors, copy, llama, tmp_path) -> None:
     assert "holds no text" in errors("score", llama, *QUICK, "--prompt-file", text)[1][0]
     text.write_bytes(b"\xff\xfe\xfa")
     assert "is not UTF-8 text" in errors("score", llama, *QUICK, "--prompt-file", text)[1][0]
-    code, [told, _] = errors("score", llama, *QUICK, "--context", "1000000")
+    table = tmp_path / "gpt2"
+    zoo.FAMILIES["gpt2"].model("sdpa").save_pretrained(table)
+    code, [told, _] = errors("score", table, *QUICK, "--context", "65")
     assert code == 1
-    assert "--context 1000000 asks for more" in told
+    assert "gpt2 has positions for 64 tokens; --context 65 asks for more" in told
+
+
+def test_a_context_beyond_the_config_is_said_and_a_long_run_announced(run, llama) -> None:
+    result = run("score", llama, *QUICK, "--context", "2300", "--json")
+    assert result.exit_code == 0
+    first, second = result.stderr.splitlines()
+    assert first.startswith("interp: llama was made for 64 tokens; its scores on 2,299 are those")
+    assert second.startswith("interp: llama: 1 x 2,299 tokens, stored: about")
+    assert "beside the weights" in second
 
 
 def test_a_metric_that_does_not_apply_is_a_note_and_no_failure(run, tmp_path, zoo_vision) -> None:
@@ -192,8 +204,6 @@ def test_a_metric_that_does_not_apply_is_a_note_and_no_failure(run, tmp_path, zo
 
 @pytest.fixture
 def zoo_vision(tmp_path):
-    import zoo
-
     folder = tmp_path / "vision"
     zoo.FAMILIES["vit"].model("sdpa").save_pretrained(folder)
     return folder
