@@ -165,7 +165,9 @@ def score_gradients(
                 if of_sinks is not None:
                     of_sinks[heads_of] += found[3]
     q, k, v = (found.to(x.dtype) for found, x in zip((of_q, of_k, of_v), inputs, strict=True))
-    return q, k, v, of_sinks if attention.sinks is None else of_sinks.to(attention.sinks.dtype)
+    if attention.sinks is not None and of_sinks is not None:
+        of_sinks = of_sinks.to(attention.sinks.dtype)
+    return q, k, v, of_sinks
 
 
 class _Block:

@@ -5,6 +5,9 @@ whole squares, so nothing is added atomically and results repeat bit for bit), a
 predicates, whose truth comes as bits of a tile.
 """
 
+# The bodies of kernels are Triton, typed by its compiler:
+# pyright: reportCallIssue=false, reportArgumentType=false, reportGeneralTypeIssues=false
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -13,16 +16,8 @@ import torch
 import triton
 import triton.language as tl
 
-from interp_kernels.gpu_forward import (
-    EXTRA,
-    arguments,
-    config,
-    launch,
-    load_tile,
-    padded,
-    score_tile,
-    weight_tile,
-)
+from interp_kernels.gpu_forward import arguments, launch, load_tile, score_tile, weight_tile
+from interp_kernels.gpu_tiles import EXTRA, padded, tiles_for
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -221,7 +216,7 @@ def columns(
         n, strides = vectors.shape[2], vectors.expand(*heads, -1, -1).stride()
         product = torch.empty(*heads, n, at.key, device=none.device)
     width = min(padded(n), EXTRA)
-    tiles = config(max(padded(at.d), width), none.element_size(), block)
+    tiles = tiles_for(max(padded(at.d), width), none.element_size(), block)
     tiles = tiles._replace(queries=min(tiles.queries, 64))
     grid = (triton.cdiv(at.key, tiles.keys), at.batch * at.head, triton.cdiv(n, width))
     launch(
@@ -240,7 +235,7 @@ def pooled(attention: Attention, lse: Tensor, pool: int, block: int | None = Non
     at = attention.shape
     down, over = triton.cdiv(at.query, pool), triton.cdiv(at.key, pool)
     out = torch.empty(at.batch, at.head, down, over, device=attention.q.device)
-    tiles = config(padded(at.d), 4, block)  # the sums are float32 products
+    tiles = tiles_for(padded(at.d), 4, block)  # the sums are float32 products
     tall, wide = max(1, tiles.queries // pool), max(1, tiles.keys // pool)
     blocks_across = triton.cdiv(over, wide)
     launch(
@@ -261,7 +256,7 @@ def masses(
         bits: uint8 [#batch, stripe of queries, keys]; bit t is the truth of predicate t.
     """
     at = attention.shape
-    tiles = config(padded(at.d), attention.q.element_size(), block)
+    tiles = tiles_for(padded(at.d), attention.q.element_size(), block)
     tiles = tiles._replace(queries=min(tiles.queries, 64))
     rows = queries.stop - queries.start
     strides = bits.expand(at.batch, -1, -1).stride()

@@ -7,13 +7,19 @@ l <- alpha l, a <- alpha (a + (m_old - m_new) l), with alpha = exp(m_old - m_new
 Imports triton, so it is itself imported only when this backend runs.
 """
 
+# The bodies of kernels are Triton, typed by its compiler:
+# pyright: reportCallIssue=false, reportArgumentType=false, reportGeneralTypeIssues=false
+
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import triton
 import triton.language as tl
+
+from interp_kernels.gpu_tiles import EXTRA, Tiles, padded, tiles_for
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -22,33 +28,9 @@ if TYPE_CHECKING:
 
 # Stands for a hidden key's score: far below any other, with room left to subtract from it.
 HIDDEN = tl.constexpr(-1.7e38)
+# The interpreter multiplies the bits of bfloat16 numbers: there they are widened first.
+INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
 ACTIVATIONS = {"softmax": 0, "signed": 1, "sigmoid": 2, "relu": 3}
-
-
-class Config(NamedTuple):
-    """Tile sizes and launch options of a kernel."""
-
-    queries: int
-    keys: int
-    warps: int
-    stages: int
-
-
-def config(width: int, itemsize: int, block: int | None = None) -> Config:
-    """A fixed choice by head width and dtype; from what fits on chip, not tuned on a device."""
-    if itemsize == 2:
-        found = Config(128, 64, 4, 3) if width <= 64 else Config(128, 64, 8, 2)
-        found = found if width <= 128 else Config(64, 32, 4, 2)
-    else:  # products without tensor cores hold their operands in registers: small tiles
-        found = Config(64, 32, 4, 2) if width <= 64 else Config(32, 32, 4, 2)
-    if block is None:
-        return found
-    return found._replace(queries=min(found.queries, padded(block)))
-
-
-def padded(size: int) -> int:
-    """The next power of two, at least 16: what a product of tiles takes."""
-    return max(16, triton.next_power_of_2(size))
 
 
 @triton.jit
@@ -57,6 +39,15 @@ def load_tile(start, row, column, rows, columns, row_stride, column_stride):
     where = row.to(tl.int64)[:, None] * row_stride + column.to(tl.int64)[None, :] * column_stride
     inside = (row < rows)[:, None] & (column < columns)[None, :]
     return tl.load(start + where, mask=inside, other=0.0)
+
+
+@triton.jit
+def product(a, b, PRECISION: tl.constexpr):
+    """a @ b, summed in float32."""
+    if INTERPRETED:
+        a = a.to(tl.float32)
+        b = b.to(tl.float32)
+    return tl.dot(a, b, input_precision=PRECISION)
 
 
 @triton.jit
@@ -78,7 +69,7 @@ def score_tile(
     KEY_PADDING: tl.constexpr, QUERY_PADDING: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Scores of queries i and keys j, and which of them are visible; pointers are this head's."""
-    score = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale
+    score = product(q, tl.trans(k), PRECISION) * scale
     if CAPPED:
         score = soft_capped(score, cap)
     seen = (i < n_query)[:, None] & (j < n_key)[None, :]
@@ -130,15 +121,15 @@ def add_product(weight, v, acc, SPLIT: tl.constexpr, PRECISION: tl.constexpr):
     """acc + weight @ v. 16-bit values meet weights rounded once (as in any fast kernel) or, if
     split, in three parts that together are the float32 weight."""
     if v.dtype == tl.float32:
-        acc += tl.dot(weight, v, input_precision=PRECISION)
+        acc += product(weight, v, PRECISION)
     else:
         high = weight.to(v.dtype)
-        acc += tl.dot(high, v)
+        acc += product(high, v, PRECISION)
         if SPLIT:
             rest = weight - high.to(tl.float32)
             middle = rest.to(v.dtype)
-            acc += tl.dot(middle, v)
-            acc += tl.dot((rest - middle.to(tl.float32)).to(v.dtype), v)
+            acc += product(middle, v, PRECISION)
+            acc += product((rest - middle.to(tl.float32)).to(v.dtype), v, PRECISION)
     return acc
 
 
@@ -300,7 +291,7 @@ def precision() -> str:
     return "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"
 
 
-def arguments(attention: Attention, tiles: Config) -> dict[str, Any]:
+def arguments(attention: Attention, tiles: Tiles) -> dict[str, Any]:
     """What every kernel takes: the call, its masks and its sizes."""
     at, none = attention.shape, attention.q
     bias, kind, hidden_below, strides = none, 0, 0.0, (0, 0, 0, 0)
@@ -349,10 +340,6 @@ class Rows(NamedTuple):
     maximum: Tensor | None
 
 
-# Columns of values per program when they are not the model's own.
-EXTRA = 64
-
-
 def forward(
     attention: Attention,
     asked: frozenset[str],
@@ -386,7 +373,7 @@ def forward(
     v = none if values is None else values
     width = padded(d_v) if values is None or values is attention.v else min(padded(d_v), EXTRA)
     width = 16 if values is None else width
-    tiles = config(max(padded(at.d), width), none.element_size(), block)
+    tiles = tiles_for(max(padded(at.d), width), none.element_size(), block)
     grid = (triton.cdiv(at.query, tiles.queries), at.batch * at.head, triton.cdiv(d_v, width))
     launch(
         forward_kernel, grid if values is not None else (*grid[:2], 1),
