@@ -1,4 +1,4 @@
-"""Where `data/` and `circuits/` are: at the top of a checkout, inside the package once installed."""
+"""Where `data/` and `circuits/` are: at the top of a checkout, in the package once installed."""
 
 from __future__ import annotations
 
