@@ -150,7 +150,7 @@ def checked_starts(
 
 
 def check_finite(q: Tensor, k: Tensor, v: Tensor) -> float:
-    """No NaN or infinity; smallest and largest value are one pass with no temporary.
+    """No NaN or infinity; smallest and largest value are found with no temporary.
 
     Returns a bound on q k^T, as the extremes are at hand.
     """
@@ -158,7 +158,9 @@ def check_finite(q: Tensor, k: Tensor, v: Tensor) -> float:
     for name, x in (("q", q), ("k", k), ("v", v)):
         if x.numel() == 0:
             continue
-        low, high = (float(extreme) for extreme in torch.aminmax(unexpanded(x.detach())))
+        once = unexpanded(x.detach())
+        # Not `aminmax`, which takes three times as long over heads that are a transposed view.
+        low, high = float(once.amin()), float(once.amax())
         if math.isfinite(low) and math.isfinite(high):
             bound *= max(abs(low), abs(high)) if name in "qk" else 1
             continue

@@ -22,7 +22,15 @@ from interp_kernels.blockwise import finish, start
 from interp_kernels.cheap import from_lse, pair_mass
 from interp_kernels.chunked import SPARSE_PAIRS, sort_by_cost
 from interp_kernels.errors import TooLittleMemory
-from interp_kernels.reductions import LogSumExp, Mass, Output, Reduction, ResultNorm
+from interp_kernels.reductions import (
+    Diagonal,
+    KeySetMass,
+    LogSumExp,
+    Mass,
+    Output,
+    Reduction,
+    ResultNorm,
+)
 from interp_kernels.reference import result_norm
 from interp_kernels.targets import target_pairs
 
@@ -83,6 +91,9 @@ def run(request: Request) -> dict[str, Value]:
     output, lse = request.output, request.lse
     pairs = sparse_masses(attention, heavy)
     heavy = [r for r in heavy if r.name not in pairs]
+    if heavy:  # these cost nothing beside rows that are at hand
+        heavy += [r for r in looked_up if isinstance(r, KeySetMass | Diagonal)]
+        looked_up = [r for r in looked_up if r not in heavy]
     needs_lse = attention.normalised and bool(looked_up or pairs)
     # A norm taken of an output rounded to 16 bits would be worse than our own.
     rounded = attention.q.element_size() < 4 and any(isinstance(r, ResultNorm) for r in light)

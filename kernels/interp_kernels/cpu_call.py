@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from interp_kernels.backends import Value
     from interp_kernels.problem import Attention, AttentionShape
 
-HELD = (ask.SegmentMass, ask.SegmentToSegment, ask.KeySetMass)
+Held = ask.SegmentMass | ask.SegmentToSegment | ask.KeySetMass
+# Runs of keys that are summed one by one; a matrix product with ones does more of them faster.
+MANY_RUNS = 32
 
 
 class Sizes:
@@ -32,26 +34,56 @@ class Sizes:
 
     def __init__(self, shape: AttentionShape, reductions: Sequence[Reduction]):
         self.mass = [r for r in reductions if isinstance(r, ask.Mass)]
+        held = [r for r in reductions if isinstance(r, Held)]
+        self.runs = [r for r in held if runs_at_most(r) <= MANY_RUNS]
+        self.offsets = [r for r in reductions if isinstance(r, ask.Diagonal)]
+        self.n_offsets = sum(len(r.offsets) for r in self.offsets)
+        self.n_mass = len(self.mass) + sum(_width(r) for r in self.runs) + self.n_offsets
         self.top = [r for r in reductions if isinstance(r, ask.TopK)]
         self.right = [r for r in reductions if isinstance(r, ask.RightProduct)]
-        self.held = [r for r in reductions if isinstance(r, HELD)]
+        self.held = [r for r in held if r not in self.runs]
         self.left = [r for r in reductions if isinstance(r, ask.LeftProduct)]
         self.pools = [r for r in reductions if isinstance(r, ask.PooledMap)]
         self.k = max((r.k for r in self.top), default=0)
-        self.n_right = sum(r.vectors.shape[-1] for r in self.right)
+        self.n_right = sum(_width(r) for r in self.right)
         self.n_held = sum(_width(r) for r in self.held)
         self.n_left = sum(r.vectors.shape[-2] for r in self.left)
         self.output = any(isinstance(r, ask.Output | ask.ResultNorm) for r in reductions)
         received = (ask.Received, ask.ReceivedValueWeighted, ask.LeftProduct, ask.PooledMap)
         self.columns = any(isinstance(r, received) for r in reductions)
-        self.row = at.N_STATISTICS + len(self.mass) + self.k + self.n_right + self.n_held
+        self.row = at.N_STATISTICS + self.n_mass + self.k + self.n_right + self.n_held
         squares = [-(-shape.query // r.block) * -(-shape.key // r.block) for r in self.pools]
         self.column = (shape.key * (1 + self.n_left) + sum(squares)) * self.columns
 
 
+def runs_at_most(held: Held) -> int:
+    """How many runs of keys with one label a prompt has, at most."""
+    if isinstance(held, ask.KeySetMass):
+        keys = set(held.keys)
+        return sum(key - 1 not in keys for key in keys)
+    labels = held.labels if isinstance(held, ask.SegmentMass) else held.key_labels
+    changes = (labels[:, 1:] != labels[:, :-1]).sum(-1)
+    return 1 + int(changes.max()) if len(labels) else 0
+
+
+def runs_of(labels: Tensor, n: int, column: int) -> np.ndarray:
+    """First key, end and column of every run of one label; labels outside 0..n-1 have none."""
+    edges = (labels[1:] != labels[:-1]).nonzero()[:, 0] + 1
+    first = torch.cat([edges.new_zeros(1), edges])
+    end = torch.cat([edges, edges.new_tensor([len(labels)])])
+    label = labels[first].to(torch.int64)
+    found = torch.stack([first, end, label + column], 1)
+    return found[(label >= 0) & (label < n)].numpy()
+
+
 def _width(reduction: Reduction) -> int:
+    """Columns of the table that a reduction takes."""
     if isinstance(reduction, ask.SegmentMass):
         return reduction.n
+    if isinstance(reduction, ask.RightProduct):
+        return reduction.vectors.shape[-1]
+    if isinstance(reduction, ask.Diagonal):
+        return len(reduction.offsets)
     return reduction.n_key if isinstance(reduction, ask.SegmentToSegment) else 1
 
 
@@ -72,6 +104,17 @@ class Call:
         self.rows = torch.empty(*rows, sizes.row, dtype=torch.float32)
         self.keys = torch.empty(*rows, 1 + sizes.k, dtype=torch.int64)
         self.columns = torch.zeros(*rows[:2], sizes.column, dtype=torch.float64)
+
+    def _runs(self, batch: int) -> np.ndarray:
+        column, found = len(self.sizes.mass), [np.zeros((0, 3), np.int64)]
+        for r in self.sizes.runs:
+            if isinstance(r, ask.KeySetMass):
+                labels = key_set(self.attention, r.keys).to(torch.int64) - 1
+            else:
+                labels = r.labels if isinstance(r, ask.SegmentMass) else r.key_labels
+            found.append(runs_of(labels[batch % len(labels)], _width(r), column))
+            column += _width(r)
+        return np.concatenate(found)
 
     def _held(self) -> list[Tensor]:
         """Ones at the keys whose weights are summed: [batch, 1, key, n] each."""
@@ -108,6 +151,8 @@ class Call:
             self._lines(self.lines[batch % len(self.lines)], shape.key),
             self._left(self.left[batch % len(self.left)], shape.query),
             targets,
+            self._runs(batch),
+            np.array([o for r in self.sizes.offsets for o in r.offsets], dtype=np.int64),
             np.array([r.block for r in self.sizes.pools], dtype=np.int64),
         )
 
@@ -149,7 +194,8 @@ class Call:
             **{"causal": attention.causal, "window": attention.window or 0},
             "activation": at.ACTIVATIONS[attention.activation],
             **dict(zip(("bias_head", "bias_query", "bias_key"), self.strides[1:], strict=True)),
-            **{"output": sizes.output, "columns": sizes.columns, "n_mass": len(sizes.mass)},
+            **{"output": sizes.output, "columns": sizes.columns, "n_mass": sizes.n_mass},
+            "n_targets": len(sizes.mass),
             **{"moments": ask.Moments in wants, "distance": ask.Distance in wants},
             **{"k": sizes.k, "n_right": sizes.n_right, "n_held": sizes.n_held},
             **{"scale": attention.scale, "cap": attention.softcap or 0},
@@ -187,32 +233,34 @@ class Call:
             case ask.Mass():
                 return self._column(first + sizes.mass.index(r))
             case ask.TopK():
-                first += len(sizes.mass)
+                first += sizes.n_mass
                 weight, key = self.rows[..., first : first + r.k], self.keys[..., 1 : 1 + r.k]
                 return Chosen(weight.contiguous(), key.contiguous())
             case ask.RightProduct():
-                return self._product(sizes.right, r, 0)
+                return self._part(sizes.right, r, first + sizes.n_mass + sizes.k)
             case ask.SegmentToSegment():
-                mass = self._product(sizes.held, r, sizes.n_right)
-                return between_segments(mass, r.query_labels, r.n_query)
+                return between_segments(self._masses(r), r.query_labels, r.n_query)
             case ask.SegmentMass():
-                return self._product(sizes.held, r, sizes.n_right)
+                return self._masses(r)
             case ask.KeySetMass():
-                return self._product(sizes.held, r, sizes.n_right)[..., 0]
+                return self._masses(r)[..., 0]
+            case ask.Diagonal():
+                return self._part(sizes.offsets, r, first + sizes.n_mass - sizes.n_offsets)
         return self._column_statistic(r).float()
 
     def _column(self, index: int) -> Tensor:
         return self.rows[..., index].contiguous()
 
-    def _product(self, among: Sequence[Reduction], r: Reduction, first: int) -> Tensor:
-        sizes = self.sizes
-        first += at.N_STATISTICS + len(sizes.mass) + sizes.k
-        for other in among:
-            width = _line_width(other)
-            if other is r:
-                return self.rows[..., first : first + width].contiguous()
-            first += width
-        raise AssertionError(f"{r.name} is none of the products")
+    def _masses(self, r: Held) -> Tensor:
+        sizes, first = self.sizes, at.N_STATISTICS
+        if r in sizes.runs:
+            return self._part(sizes.runs, r, first + len(sizes.mass))
+        return self._part(sizes.held, r, first + sizes.n_mass + sizes.k + sizes.n_right)
+
+    def _part(self, among: Sequence[Reduction], r: Reduction, first: int) -> Tensor:
+        """The columns of one of several reductions that stand side by side."""
+        first += sum(_width(other) for other in among[: among.index(r)])
+        return self.rows[..., first : first + _width(r)].contiguous()
 
     def _column_statistic(self, r: Reduction) -> Tensor:
         shape, sizes = self.shape, self.sizes
@@ -237,10 +285,6 @@ class Call:
 
 
 _SINGLE = {ask.LogSumExp: at.LSE, ask.Entropy: at.ENTROPY, ask.Distance: at.DISTANCE}
-
-
-def _line_width(r: Reduction) -> int:
-    return r.vectors.shape[-1] if isinstance(r, ask.RightProduct) else _width(r)
 
 
 def work_shapes(

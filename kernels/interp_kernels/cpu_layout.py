@@ -35,6 +35,7 @@ NUMBERS = np.dtype(
         ("column_head", np.int64),  # the head of the first row of `Into.columns`
         *((name, np.int64) for name in ("output", "moments", "distance", "columns")),  # wanted?
         *((name, np.int64) for name in ("n_mass", "k", "n_right", "n_held")),  # how many of each
+        ("n_targets", np.int64),  # of the masses, those of predicates; then runs, then offsets
         ("scale", np.float32),
         ("cap", np.float32),  # 0: none
         ("lowest", np.float32),  # a bias up to here hides its key
@@ -55,6 +56,8 @@ class Given(NamedTuple):
     lines: np.ndarray  # head, key, n
     left: np.ndarray  # head, n, query
     targets: np.ndarray  # predicate, query, key
+    runs: np.ndarray  # run; first key, end, index among the masses
+    offsets: np.ndarray  # tokens back to the key whose weight is wanted
     pools: np.ndarray  # sides of the squares of pooled maps
 
 
@@ -86,7 +89,8 @@ def _array(dtype: types.Type, ndim: int, layout: str = "C") -> types.Array:
 _REAL, _DOUBLE, _INT, _BYTE = types.float32, types.float64, types.int64, types.uint8
 _GIVEN = [
     *(_array(_REAL, 1), _array(_BYTE, 1), _array(_BYTE, 1), _array(_DOUBLE, 1)),
-    *(_array(_REAL, 3), _array(_REAL, 3), _array(_BYTE, 3), _array(_INT, 1)),
+    *(_array(_REAL, 3), _array(_REAL, 3), _array(_BYTE, 3)),
+    *(_array(_INT, 2), _array(_INT, 1), _array(_INT, 1)),
 ]
 _INTO = [_array(_REAL, 3), _array(_REAL, 3), _array(_INT, 3), _array(_DOUBLE, 2)]
 _WORK = [*(_array(_REAL, 2),) * 2, _array(_DOUBLE, 2), *(_array(_REAL, 2),) * 4]

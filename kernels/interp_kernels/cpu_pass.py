@@ -129,6 +129,21 @@ def weigh_row(plan, s, rows, keys, sums, peaks, distance, key, number):  # noqa:
 
 
 @inner()
+def add_masses(s, key, query, masses, targets, runs, offsets):
+    """Adds the weights where predicates hold, in runs of keys, and at fixed distances."""
+    for p in range(targets.shape[0]):
+        masses[p] += target_sum(s, targets[p])
+    for r in range(runs.shape[0]):
+        first, end = max(runs[r, 0] - key, 0), min(runs[r, 1] - key, s.size)
+        if first < end:
+            masses[runs[r, 2]] += sum_of(s[first:end])
+    for c in range(offsets.size):
+        j = query - offsets[c] - key
+        if 0 <= j < s.size:
+            masses[masses.size - offsets.size + c] += s[j]
+
+
+@inner()
 def scaled(line, factor):
     """Multiplies a line in place."""
     for c in range(line.size):
@@ -306,9 +321,9 @@ def attend_block(plan, q, k, v, given, into, work, head, query):
                 plan, s, rows[row], keys[row], sums, peaks, distance - first, first, number
             ):
                 continue
-            for p in range(plan.n_mass):
-                target = given.targets[p, query + row - plan.target_query, first:]
-                rows[row, at.N_STATISTICS + p] += target_sum(s, target)
+            target = given.targets[:, query + row - plan.target_query, first:]
+            masses = rows[row, at.N_STATISTICS : at.N_STATISTICS + plan.n_mass]
+            add_masses(s, first, distance, masses, target, given.runs, given.offsets)
         if plan.output or n_lines:
             products(plan, v, lines, output, rows, work, key, width, column, number > 0)
     for row in range(m):
@@ -331,13 +346,14 @@ def compile_pass(version: int) -> Any:
             for query in range(plan.query, plan.query_end, plan.block):
                 attend_block(plan, q, k, v, given, into, work, head, query)
 
+    options: Any = {"nogil": True, "error_model": "numpy", "_nrt": False}
     try:
-        return njit(at.SIGNATURE, nogil=True, cache=True, error_model="numpy")(attend)
+        return njit(at.SIGNATURE, cache=True, **options)(attend)
     except RuntimeError as error:
         if "cannot cache" not in str(error):
             raise
         # Neither the package's folder nor the user's cache can be written: compile every time.
-        return njit(at.SIGNATURE, nogil=True, error_model="numpy")(attend)
+        return njit(at.SIGNATURE, **options)(attend)
 
 
 @cache
