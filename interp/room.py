@@ -14,7 +14,9 @@ class Room(ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name not in dir(self):
-            raise AttributeError(f"{self.__name__} has no analysis {name!r}; it has {', '.join(dir(self))}")
+            raise AttributeError(
+                f"{self.__name__} has no analysis {name!r}; it has {', '.join(dir(self))}"
+            )
         import_module(f"{self.__name__}.{name}")
         return self.__dict__[name]
 
@@ -25,7 +27,9 @@ class Room(ModuleType):
         super().__setattr__(name, value)
 
     def __dir__(self) -> list[str]:
-        return sorted(m.name for m in pkgutil.iter_modules(self.__path__) if not m.name.startswith("_"))
+        return sorted(
+            m.name for m in pkgutil.iter_modules(self.__path__) if not m.name.startswith("_")
+        )
 
 
 def furnish(name: str) -> None:

@@ -205,14 +205,21 @@ class HeadTable:
         k: int = 5,
         metric: str | None = None,
         *,
-        by: Literal["score", "abs", "lowest"] = "score",
+        by: Literal["score", "abs", "null", "lowest"] = "score",
     ) -> HeadTable:
         """The k heads with the highest score of a metric, or of each: units differ between metrics.
 
-        `by` is "score", "abs" for the largest either way, or "lowest". Equal scores keep the
-        table's order; heads without a score (n = 0) never count. Raises OptionError, UnknownName.
+        `by` is "score", "abs" for the largest either way, "null" for the farthest from the null
+        either way (from 0 where there is none), or "lowest". Equal scores keep the table's order;
+        heads without a score (n = 0) never count. Raises OptionError, UnknownName.
         """
-        orders = {"score": lambda x: -x, "abs": lambda x: -x.abs(), "lowest": lambda x: x}
+        null = self._frame["null"].fillna(0.0)
+        orders = {
+            "score": lambda x: -x,
+            "abs": lambda x: -x.abs(),
+            "null": lambda x: -(x - null[x.index]).abs(),
+            "lowest": lambda x: x,
+        }
         if by not in orders:
             raise UnknownName("order", by, orders)
         if k < 0:

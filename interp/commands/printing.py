@@ -13,7 +13,7 @@ _NULL = {"shuffled-tokens": "shuffled tokens", "random-init": "random weights", 
 
 
 def top_heads(table: HeadTable, k: int, ranges: Mapping[str, Range]) -> str:
-    """A block per model and a row per head; signed metrics by size, as in the report."""
+    """A block per model and a row per head; signed metrics by distance from their null."""
     made = table.provenance
     return "\n".join(
         _block(
@@ -33,7 +33,7 @@ def _block(model: str, table: HeadTable, k: int, ranges: Mapping[str, Range], ma
         of = table.where(metric=metric)
         signed = Scale.fit(of.to_pandas()["score"], declared_range(ranges, metric)).signed
         null = made[metric].get("null", "")
-        best = of.top(k, by="abs" if signed else "score").to_pandas().to_dict("records")
+        best = of.top(k, by="null" if signed else "score").to_pandas().to_dict("records")
         for at, row in enumerate(best):
             head = f"L{row['layer']}H{row['head']}"
             rows.append(

@@ -352,12 +352,17 @@ def _class_for(config: Any, folder: str, trusted: bool) -> Any:
             return cls
     if remote and not trusted:
         raise LoadError(_needs_code(folder))
+    if names and not remote:  # the stock class of that model type may compute something else
+        raise LoadError(
+            f"{folder}: no class {' or '.join(names)} is known; import the file that defines it "
+            "first (--import FILE)"
+        )
     for auto in (transformers.AutoModelForCausalLM, transformers.AutoModel):
         if type(config) in auto._model_mapping or any(auto.__name__ in k for k in remote):
             return auto
     raise LoadError(
-        f"{folder}: no class for {names or config.model_type!r}; import the file that defines "
-        "it first (--import FILE)"
+        f"{folder}: no class for {config.model_type!r}; import the file that defines it first "
+        "(--import FILE)"
     )
 
 

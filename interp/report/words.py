@@ -25,7 +25,7 @@ def top_heads(table: HeadTable, scales: Mapping[str, Scale], k: int) -> str:
     out = []
     for metric in table.metrics:
         scale = scales[metric]
-        best = table.top(k, metric, by="abs" if scale.signed else "score").to_pandas()
+        best = table.top(k, metric, by="null" if scale.signed else "score").to_pandas()
         unit = escape(str(best["unit"].iloc[0])) if len(best) else ""
         lines = [
             f'<table><caption>{escape(metric)} <span class="unit">{unit}</span></caption>'

@@ -131,7 +131,7 @@ def test_concat_keeps_halves_and_refuses_contradiction():
     with pytest.raises(
         OptionError, match="'induction' of 'tiny' decoder L0H0: the row comes twice"
     ):
-        HeadTable.concat([whole, whole])
+        HeadTable.concat([whole, small(provenance={"seed": 1}, scores=[[0.7, 0.8]])])
     other = small(provenance={"seed": 2}).where(layer=1)
     with pytest.raises(OptionError, match="'induction' on 'tiny' differ in seed"):
         HeadTable.concat([halves[0], other])
@@ -242,3 +242,15 @@ def test_notebook_view_escapes_names():
     shown = HeadTable.concat([small(name, unit=name), small()])._repr_html_()
     assert "<script" not in shown
     assert "&lt;script&gt;alert(1)&lt;/script&gt; L0H1" in shown
+
+
+def test_top_by_distance_from_the_null() -> None:
+    """Where chance is not 0, a head at chance is not the top one for being far from 0."""
+    table = HeadTable.from_scores(
+        model="m", metric="copying", score=[[-0.92, 0.1, -0.5]], null=[[-0.9, -0.92, -0.92]],
+        provenance={},
+    )  # fmt: skip
+    assert table.top(2, by="null").to_pandas()["head"].tolist() == [1, 2]
+    assert table.top(1, by="abs").to_pandas()["head"].tolist() == [0]
+    without = HeadTable.from_scores(model="m", metric="x", score=[[-0.3, 0.2]], provenance={})
+    assert without.top(1, by="null").to_pandas()["head"].tolist() == [0]
