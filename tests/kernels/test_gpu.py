@@ -54,7 +54,7 @@ def interpreted(*arguments: str, timeout: int) -> str:
 
 @needs_triton
 def test_small_calls_through_the_interpreter():
-    report = interpreted(str(HERE / "interpreted.py"), "-k", "triton", timeout=600)
+    report = interpreted(str(HERE / "interpreted.py"), "-k", "triton", timeout=1800)
     assert "14 passed" in report
 
 
