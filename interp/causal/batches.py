@@ -111,7 +111,11 @@ def _batch(model: Model, task: Task, which: Sequence[int], tokens: int, per_inpu
     columns = [row.nonzero().flatten() for row in real.cpu()]
     width = real.shape[1]
     flat = [i * width + int(columns[i][p]) for i, chosen in enumerate(positions) for p in chosen]
-    wanted = Wanted(torch.tensor(flat, device=model.device), (int(real.shape[0]), int(width)))
+    columns_read = None
+    if task.vocabulary is not None:
+        columns_read = torch.tensor(task.vocabulary, device=model.device)
+    shape = (int(real.shape[0]), int(width))
+    wanted = Wanted(torch.tensor(flat, device=model.device), shape, columns_read)
     return Batch(tuple(which), inputs, wanted, Replacement(), max(tokens, real.numel()))
 
 

@@ -129,7 +129,7 @@ class Game:
         if not fold:
             self.reuse = replace(self.reuse, fold=False)
         if not restrict:
-            self.reuse = replace(self.reuse, unembedding=None, tail=())
+            self.reuse = replace(self.reuse, unembedding=None, columns=False, tail=())
         self._order = {site: i for i, site in enumerate(model.sites)}
         self._kept: dict[int, CleanRun] = {}
         self.batches = make_batches(
@@ -240,6 +240,8 @@ class Game:
         if self.task.needs_clean:
             clean = self._clean_run(self.batches.index(batch)).logits
             clean = pick(clean, batch.wanted, self.reuse).repeat(copies, 1)
+        if batch.wanted is None and self.task.vocabulary is not None:
+            logits = logits[:, list(self.task.vocabulary)]
         return self.task.values(logits, list(batch.which) * copies, clean)
 
     def about(self) -> dict[str, Any]:

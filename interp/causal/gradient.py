@@ -218,7 +218,7 @@ def token_gradients(
     def _other(site: Site, call: Call) -> Tensor | None:
         return batch.replacement.at(site, call.z, call)
 
-    reuse = Reuse(unembedding=game.reuse.unembedding)
+    reuse = Reuse(unembedding=game.reuse.unembedding, columns=game.reuse.columns)
     with torch.enable_grad(), frozen(game.model.module), game.model.visited(visit):
         raw = run(game.model, batch.inputs, {}, batch.replacement, reuse=reuse, wanted=batch.wanted)
         value = game.value_of(batch, pick(raw, batch.wanted, reuse))

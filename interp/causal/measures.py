@@ -96,12 +96,16 @@ def logit_difference(
     """
     given = _prompts(model, prompts)
     right, false = _sets(model, given, answers, "answers"), _sets(model, given, wrong, "wrong")
+    vocabulary = tuple(sorted({t for ids in (*right, *false) for t in ids}))
+    column = {t: i for i, t in enumerate(vocabulary)}
+    plus = tuple(tuple(column[t] for t in ids) for ids in right)
+    minus = tuple(tuple(column[t] for t in ids) for ids in false)
 
     def read(logits: Tensor, rows: Tensor, clean: Tensor | None) -> Tensor:
         x = precise(logits)
-        return _over(x, rows, right, torch.mean) - _over(x, rows, false, torch.mean)
+        return _over(x, rows, plus, torch.mean) - _over(x, rows, minus, torch.mean)
 
-    task = _at_one(name, model, given, position, "logits", read, f"{right} {false}")
+    task = _at_one(name, given, position, "logits", read, f"{right} {false}", vocabulary)
     return task if corrupted is None else task.with_corrupted(corrupted, model)
 
 
@@ -126,7 +130,7 @@ def answer_probability(
     def read(logits: Tensor, rows: Tensor, clean: Tensor | None) -> Tensor:
         return _over(precise(logits).softmax(-1), rows, right, torch.sum)
 
-    task = _at_one(name, model, given, position, "probability", read, str(right))
+    task = _at_one(name, given, position, "probability", read, str(right))
     return task if corrupted is None else task.with_corrupted(corrupted, model)
 
 
@@ -213,17 +217,16 @@ def _prompts(model: Model, prompts: Any) -> Prompts | Inputs:
 
 def _at_one(
     name: str,
-    model: Model,
     given: Prompts | Inputs,
     position: int | Sequence[int],
     unit: str,
     read: ReadRows,
     detail: str,
+    vocabulary: tuple[int, ...] | None = None,
 ) -> Task:
     each = [position] * size(given) if isinstance(position, int) else list(position)
-    return Task(
-        name, given, _positions(given, [[p] for p in each]), unit, True, read, detail=detail
-    )
+    at = _positions(given, [[p] for p in each])
+    return Task(name, given, at, unit, True, read, detail=detail, vocabulary=vocabulary)
 
 
 def _lengths(given: Prompts | Inputs) -> list[int]:

@@ -54,7 +54,12 @@ def rebuilt(tree: Any, tensors: Iterator[Tensor | None]) -> Any:
 
 
 def restricted(
-    module: nn.Module, shape: tuple[int, int], flat: Int[Tensor, " row"], *, scatter: bool
+    module: nn.Module,
+    shape: tuple[int, int],
+    flat: Int[Tensor, " row"],
+    *,
+    scatter: bool,
+    columns: Int[Tensor, " column"] | None = None,
 ) -> Callable[..., Any]:
     """A forward that runs only at some positions of a `[batch, pos, width]` input.
 
@@ -63,6 +68,7 @@ def restricted(
         flat: the positions that are needed, counted over batch and pos together.
         scatter: put the results back at their places, zeros elsewhere; otherwise return
             `[1, row, width]`.
+        columns: of a linear module, the only outputs that are computed.
 
     What it is given besides, or in another shape, goes to the module's own forward.
     """
@@ -73,7 +79,11 @@ def restricted(
         x = args[0] if len(args) == 1 and not kwargs else None
         if not isinstance(x, Tensor) or x.shape[:-1] not in ((batch, pos), (batch * pos,)):
             return own(*args, **kwargs)
-        out = own(x.reshape(batch * pos, -1)[flat][None])
+        picked = x.reshape(batch * pos, -1)[flat][None]
+        if columns is not None:
+            bias = None if module.bias is None else module.bias[columns]  # type: ignore[index]
+            return nn.functional.linear(picked, module.weight[columns], bias)  # type: ignore[index,arg-type]
+        out = own(picked)
         if not scatter:
             return out
         full = out.new_zeros(batch * pos, out.shape[-1])

@@ -41,6 +41,7 @@ class Reuse:
         keep_rest: also put back what attention modules return besides.
         batched: per module, which of the returned tensors have the batch as first axis.
         unembedding: the module that makes the logits, where it may run at some positions only.
+        columns: it may also make some ids' logits only.
         tail: modules of the last block that may run at the positions of the logits only.
         fold: several interventions may share a batch.
         notes: what could not be used, and why.
@@ -52,6 +53,7 @@ class Reuse:
     keep_rest: bool = False
     batched: Mapping[str, tuple[bool, ...]] = field(default_factory=dict)
     unembedding: str | None = None
+    columns: bool = False
     tail: tuple[str, ...] = ()
     fold: bool = False
     notes: tuple[str, ...] = ()
@@ -70,6 +72,7 @@ class Wanted:
 
     flat: Int[Tensor, " row"]
     shape: tuple[int, int]
+    columns: Int[Tensor, " column"] | None = None  # ids of the vocabulary; all unless given
 
     def copies(self, n: int) -> Int[Tensor, " row"]:
         """The places when the batch is there n times."""
@@ -88,7 +91,8 @@ class Wanted:
                 f"the task reads positions of {self.shape[0]} prompts of {self.shape[1]} tokens, "
                 f"but the model's output has shape {tuple(logits.shape)}"
             )
-        return logits.reshape(-1, logits.shape[-1])[self.copies(n)]
+        rows = logits.reshape(-1, logits.shape[-1])[self.copies(n)]
+        return rows if self.columns is None else rows[:, self.columns]
 
 
 @dataclass(eq=False)
@@ -262,7 +266,8 @@ def pick(
     if wanted is None:
         return logits
     if reuse.unembedding is not None and logits.shape[:2] == (1, copies * len(wanted.flat)):
-        return logits[0]
+        made = wanted.columns is None or reuse.columns
+        return logits[0] if made else logits[0][:, wanted.columns]
     return wanted.of(logits, copies)
 
 
@@ -280,7 +285,9 @@ def _restrict(
         return
     shape, flat = (copies * wanted.shape[0], wanted.shape[1]), wanted.copies(copies)
     last = modules[reuse.unembedding]
-    stack.enter_context(replaced(last, restricted(last, shape, flat, scatter=False)))
+    columns = wanted.columns if reuse.columns else None
+    forward = restricted(last, shape, flat, scatter=False, columns=columns)
+    stack.enter_context(replaced(last, forward))
     if tail and 2 * len(flat) <= shape[0] * shape[1]:  # else there is nothing to win
         for name in reuse.tail:
             module = modules[name]

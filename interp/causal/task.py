@@ -47,6 +47,8 @@ class Task:
         read_prompt: or a value from all rows of a prompt at once.
         needs_clean: `read_rows` compares with the logits of the undisturbed run.
         has_gradient: the value follows the logits smoothly.
+        vocabulary: the ids whose logits are read; `read_rows` then gets these columns and no
+            others, in this order. All ids unless given.
         corrupted: prompts with the behaviour taken out, for resampling and attribution patching.
     """
 
@@ -59,6 +61,7 @@ class Task:
     read_prompt: ReadPrompt | None = None
     needs_clean: bool = False
     has_gradient: bool = True
+    vocabulary: tuple[int, ...] | None = None
     corrupted: Prompts | Inputs | None = None
     detail: str = ""
     _start: tuple[int, ...] = field(init=False, repr=False)

@@ -240,6 +240,10 @@ class _Trial:
             return replace(
                 reuse, notes=(*reuse.notes, f"all logits: {name} does not run on some positions")
             )
+        if type(last) is nn.Linear:
+            some = Wanted(wanted.flat, shape, torch.tensor([2, 0], device=ids.device))
+            fewer = replace(trial, columns=True)
+            trial = fewer if self._restricts(fewer, some, full) else trial
         longer = replace(trial, tail=tuple(self._tail(reuse, shape)))
         return longer if self._restricts(longer, wanted, full) else trial
 

@@ -67,6 +67,23 @@ def test_logit_difference_probability_and_accuracy_read_the_position_asked_for()
     assert not loss(m, PROMPTS).higher_is_better
 
 
+def test_only_the_logits_that_are_read_are_made():
+    m = model_of()
+    made = []
+    handle = m.module.lm_head.register_forward_hook(lambda mod, a, out: made.append(out.shape))
+    try:
+        game = Game(m, logit_difference(m, PROMPTS, [[3, 9], 5], 6, position=-1))
+        game.values(1 - torch.eye(18)[:4])
+        Game(m, loss(m, PROMPTS, [-1])).values(1 - torch.eye(18)[:4])
+        Game(m, loss(m, PROMPTS, [-1]), restrict=False)
+    finally:
+        handle.remove()
+    assert (1, 2, 4) in made  # one row per prompt, and the ids 3, 5, 6 and 9
+    assert (1, 8, 4) in made  # four coalitions in one batch
+    assert (1, 8, 64) in made
+    assert made[-1] == (2, 5, 64)
+
+
 def test_your_own_function_gets_the_logits_of_its_positions():
     seen = []
 
