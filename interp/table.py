@@ -213,12 +213,11 @@ class HeadTable:
         either way (from 0 where there is none), or "lowest". Equal scores keep the table's order;
         heads without a score (n = 0) never count. Raises OptionError, UnknownName.
         """
-        null = self._frame["null"].fillna(0.0)
         orders = {
-            "score": lambda x: -x,
-            "abs": lambda x: -x.abs(),
-            "null": lambda x: -(x - null[x.index]).abs(),
-            "lowest": lambda x: x,
+            "score": lambda score, null: -score,
+            "abs": lambda score, null: -score.abs(),
+            "null": lambda score, null: -(score - null.fillna(0.0)).abs(),
+            "lowest": lambda score, null: score,
         }
         if by not in orders:
             raise UnknownName("order", by, orders)
@@ -226,7 +225,7 @@ class HeadTable:
             raise OptionError(f"k is how many heads to keep, 0 or more, not {k}")
         frame = (self if metric is None else self.where(metric=metric))._frame
         frame = frame.loc[frame["n"] > 0]
-        best_first = orders[by](frame["score"]).argsort(kind="stable")
+        best_first = orders[by](frame["score"], frame["null"]).argsort(kind="stable")
         frame = frame.iloc[best_first].groupby("metric", sort=False).head(k)
         place = {name: at for at, name in enumerate(self.metrics)}
         return self._rows(frame.sort_values("metric", key=lambda s: s.map(place), kind="stable"))

@@ -252,5 +252,8 @@ def test_top_by_distance_from_the_null() -> None:
     )  # fmt: skip
     assert table.top(2, by="null").to_pandas()["head"].tolist() == [1, 2]
     assert table.top(1, by="abs").to_pandas()["head"].tolist() == [0]
+    # Beside another metric, whose rows come first, each row still has its own null.
+    both = HeadTable.concat([small("m", "first", scores=[[0.9, 0.8, 0.7]], null=0.5), table])
+    assert both.top(2, "copying", by="null") == table.top(2, by="null")
     without = HeadTable.from_scores(model="m", metric="x", score=[[-0.3, 0.2]], provenance={})
     assert without.top(1, by="null").to_pandas()["head"].tolist() == [0]
