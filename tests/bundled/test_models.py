@@ -1,0 +1,208 @@
+"""The bundled models: what is in their folders, what they learned, and that training repeats."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
+
+from interp import bundled
+from interp.bundled import measure
+from interp.bundled.batches import BOS, Corpus, repeats, two_copies
+from interp.bundled.text import paragraphs
+from interp.bundled.train import RECIPES, train
+from interp.errors import UnknownName
+
+PERIOD = 40  # not one of the periods the card was measured on
+
+
+@pytest.fixture(scope="module", params=bundled.names())
+def name(request) -> str:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def induction() -> LlamaForCausalLM:
+    return AutoModelForCausalLM.from_pretrained(bundled.path("induction"), use_safetensors=True)
+
+
+@pytest.fixture(scope="module")
+def record() -> dict:
+    return json.loads((bundled.path("induction") / "training.json").read_text())
+
+
+def copies(model: LlamaForCausalLM, seed: int = 7) -> torch.Tensor:
+    rng = np.random.default_rng(seed)
+    return torch.from_numpy(two_copies(rng, 32, PERIOD, model.config.vocab_size))
+
+
+def test_there_is_one_to_begin_with():
+    assert bundled.names()[0] == "induction"
+    with pytest.raises(UnknownName, match="induction"):
+        bundled.path("inductoin")
+
+
+def test_folder_is_whole_and_its_weights_are_those_of_the_record(name):
+    folder = bundled.path(name)
+    record = json.loads((folder / "training.json").read_text())
+    weights = (folder / "model.safetensors").read_bytes()
+    assert hashlib.sha256(weights).hexdigest() == record["weights_sha256"]
+    assert {p.name for p in folder.iterdir()} == {
+        "README.md", "config.json", "generation_config.json", "model.safetensors",
+        "tokenizer.json", "tokenizer_config.json", "training.json",
+    }  # fmt: skip
+    card = (folder / "README.md").read_text()
+    assert "license: mit" in card
+    for found in record["scores"]["copies"].values():
+        assert f"{found['factor']:.2f} [" in card
+
+
+def test_all_of_them_stay_under_five_megabytes():
+    sizes = [p.stat().st_size for name in bundled.names() for p in bundled.path(name).iterdir()]
+    assert sum(sizes) < 5e6
+
+
+def test_text_goes_through_the_tokenizer_and_back(name):
+    tokenizer = AutoTokenizer.from_pretrained(bundled.path(name))
+    assert tokenizer.is_fast
+    for text in [*paragraphs(20, 9), "Zagreb, 12:30 - {why} not?\n  <done>~"]:
+        ids = tokenizer(text)["input_ids"]
+        assert ids[0] == BOS == tokenizer.bos_token_id
+        assert BOS not in ids[1:]
+        assert tokenizer.decode(ids, skip_special_tokens=True) == text
+    words = " ".join(paragraphs(20, 9))
+    assert len(tokenizer(words)["input_ids"]) < 3 * len(words.split())
+    assert tokenizer("é")["input_ids"] == [BOS, tokenizer.unk_token_id, tokenizer.unk_token_id]
+
+
+def test_second_copy_is_predicted_and_the_first_is_not(induction):
+    ids = copies(induction)
+    losses = measure.token_losses(induction, ids)
+    first, second = losses[:, :PERIOD].mean(), losses[:, PERIOD + 1 :].mean()
+    assert first > 0.9 * np.log(induction.config.vocab_size)
+    assert second < 0.25 * first
+
+
+def test_learned_heads_attend_like_induction_heads(induction):
+    found = measure.stripes(induction, copies(induction), PERIOD)
+    assert np.sort(found["induction"], axis=None)[-2] > 0.5
+    assert found["previous_token"].max() > 0.5
+    # What repeats are copied by is above the heads that look back by one token.
+    assert np.unravel_index(found["induction"].argmax(), found["induction"].shape)[0] >= 1
+
+
+def test_induction_heads_are_learned_from_the_tokens_not_from_the_distance(induction):
+    ids = copies(induction)
+    null = ids.clone()
+    order = torch.randperm(PERIOD, generator=torch.Generator().manual_seed(0))
+    null[:, PERIOD + 1 :] = ids[:, 1 : PERIOD + 1][:, order]
+    found = measure.stripes(induction, ids, PERIOD)["induction"]
+    shuffled = measure.stripes(induction, null, PERIOD)["induction"]
+    top = np.unravel_index(found.argmax(), found.shape)
+    assert found[top] > 0.5
+    assert shuffled[top] < 0.15
+
+
+def test_zeroing_the_top_heads_raises_the_loss_on_repeats(induction, record):
+    ids = copies(induction)
+    top = [(layer, head) for layer, head, _ in record["scores"]["top_induction_heads"]]
+    before = measure.copied_loss(induction, ids, PERIOD)
+    with measure.zeroed(induction, top):
+        after = measure.copied_loss(induction, ids, PERIOD)
+    low, high = measure.ratio_interval(after, before)
+    assert low < after.mean() / before.mean() < high
+    assert low > 2
+    # It is the repetition that suffers: the first copy, which nobody can predict, stays as it was.
+    first = measure.token_losses(induction, ids)[:, :PERIOD].mean()
+    with measure.zeroed(induction, top):
+        first_after = measure.token_losses(induction, ids)[:, :PERIOD].mean()
+    assert abs(float(first_after / first) - 1) < 0.05
+
+
+def test_the_negative_control_cannot_do_it(record):
+    control = AutoModelForCausalLM.from_pretrained(bundled.path("one-layer"), use_safetensors=True)
+    ids = copies(control)
+    assert measure.copied_loss(control, ids, PERIOD).mean() > 4
+    assert measure.stripes(control, ids, PERIOD)["induction"].max() < 0.15
+
+
+def test_record_tells_how_the_heads_emerged(record):
+    steps = [look["step"] for look in record["emergence"]]
+    assert steps[0] == 0
+    assert steps[-1] == record["recipe"]["steps"]
+    assert 8 <= len(steps) <= 12
+    best = [np.max(look["induction"]) for look in record["emergence"]]
+    assert best[0] < 0.1
+    assert best[-1] > 0.5
+    shape = (record["recipe"]["layers"], record["recipe"]["heads"])
+    assert np.shape(record["emergence"][0]["induction"]) == shape
+
+
+def test_text_of_the_grammar_is_predicted(induction, record):
+    tokenizer = AutoTokenizer.from_pretrained(bundled.path("induction"))
+    corpus = Corpus(paragraphs(200, 12345), tokenizer)
+    ids = torch.from_numpy(corpus.rows(np.random.default_rng(0), 16, 200))
+    loss = float(measure.token_losses(induction, ids).mean())
+    mean, error = record["scores"]["text_loss"]
+    assert loss == pytest.approx(mean, abs=0.1 + 4 * error)
+    assert loss < 2
+
+
+def test_generation_continues_a_repeat(induction):
+    ids = copies(induction)[:4]
+    prompt = ids[:, : PERIOD + 10]
+    said = induction.generate(
+        prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=10, do_sample=False
+    )
+    right = (said[:, PERIOD + 10 :] == ids[:, PERIOD + 10 : PERIOD + 20]).float().mean()
+    assert right > 0.8
+
+
+def test_repeats_repeat_and_vary():
+    rows, known = repeats(np.random.default_rng(0), 200, 128, 500)
+    assert rows.shape == known.shape == (200, 128)
+    assert (rows[:, 0] == BOS).all()
+    assert rows[:, 1:].min() >= 3
+    periods = set()
+    for row, copied in zip(rows, known, strict=True):
+        first = int(np.argmax(copied))
+        assert copied[first:].all()  # once it repeats, it repeats to the end
+        period = first - 2
+        periods.add(period)
+        np.testing.assert_array_equal(row[1 + period :], row[1:-period])
+    assert min(periods) == 5
+    assert max(periods) == 63
+    assert len(periods) > 40
+
+
+SMOKE = replace(
+    RECIPES["induction"], steps=20, rows=8, text_rows=4, length=32, long_after=10,
+    paragraphs=300, d_model=32, heads=4, kv_heads=2, d_head=8, d_mlp=32,
+)  # fmt: skip
+
+
+def test_training_twice_gives_the_same_weights_and_leaves_torch_alone(tmp_path):
+    torch.manual_seed(5)
+    state = torch.get_rng_state()
+    threads = torch.get_num_threads()
+    lines = []
+    records = [
+        train("induction", SMOKE, seed, 1, tmp_path / str(i), lines.append)
+        for i, seed in enumerate([3, 3, 4])
+    ]
+    hashes = [r["weights_sha256"] for r in records]
+    assert hashes[0] == hashes[1] != hashes[2]
+    assert records[0]["batches_sha256"] == records[1]["batches_sha256"]
+    tokenizers = [(tmp_path / str(i) / "tokenizer.json").read_bytes() for i in (0, 1)]
+    assert tokenizers[0] == tokenizers[1]
+    assert records[0]["loss_curve"][0][1] > records[0]["emergence"][-1]["text_loss"]
+    assert lines
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.get_num_threads() == threads
+    assert not torch.are_deterministic_algorithms_enabled()
+    assert AutoModelForCausalLM.from_pretrained(tmp_path / "0").config.num_key_value_heads == 2
