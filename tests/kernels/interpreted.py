@@ -117,3 +117,10 @@ def test_a_stripe_of_a_predicate_is_no_larger_than_memory_allows(calls, holds, m
 
 def test_auto_leaves_the_interpreter_alone(calls, holds):
     assert attention_statistics(calls.make(), [Entropy()]).backend != "triton"
+
+
+def test_the_first_of_equals_is_the_largest(calls, holds):
+    """Across tiles too: every key of 70 has the same weight."""
+    call = calls.make(batch=1, heads=(1, 1), sizes=(2, 70), spread=0.0, causal=False)
+    found = attention_statistics(call, [Largest()], backend="triton")["largest"]
+    assert found.key.tolist() == [[[0, 0]]]
