@@ -229,13 +229,17 @@ def test_streams_of_layer_norms_are_centred_and_those_of_rms_norms_are_not(pertu
 
 
 def test_weights_are_read_anew_after_they_change():
-    family = zoo.FAMILIES["gpt2"]
-    model = interp.load(family.build(), name="gpt2")
-    site = model.sites[1]
-    before = head_weights(model, site).W_V.clone()
+    """Also where a head had no matrix at first: columns that are zero are found nowhere."""
+    model = interp.load(zoo.FAMILIES["gpt2"].build(), name="gpt2")
+    site, weight = model.sites[1], model.module.transformer.h[1].attn.c_attn.weight
+    kept = weight.detach().clone()
     with torch.no_grad():
-        model.module.transformer.h[1].attn.c_attn.weight.mul_(2)
-    torch.testing.assert_close(head_weights(model, site).W_V, 2 * before)
+        weight[:, -8:] = 0
+    assert head_weights(model, site).W_V[5].abs().max() == 0
+    with torch.no_grad():
+        weight.copy_(2 * kept)
+    expected = 2 * kept[:, -48:].reshape(48, 6, 8).transpose(0, 1)
+    torch.testing.assert_close(head_weights(model, site).W_V, expected)
 
 
 def test_reading_changes_neither_the_model_nor_the_random_state():

@@ -73,18 +73,22 @@ def test_copying_is_the_balance_of_the_whole_circuits_eigenvalues(both):
             assert found[head] == pytest.approx(expected, abs=2e-5)
 
 
-def test_copying_score_is_the_share_by_hand(both):
+@pytest.mark.parametrize("tokens", [10, 64])
+def test_copying_score_is_the_share_by_hand(both, tokens):
     model, (_, ov, embed, unembed) = both
-    everything = scores(model, "copying_score", tokens=64, samples=1)  # the whole vocabulary
-    for (_, layer), found in everything.items():
+    found = scores(model, "copying_score", tokens=tokens, samples=2, draw=5)
+    generator = torch.Generator().manual_seed(5)
+    draws = [torch.randperm(64, generator=generator)[:tokens].numpy() for _ in range(2)]
+    for (_, layer), row in found.items():
         for head in range(6):
-            logits = embed @ ov[layer][head] @ unembed
             shares = []
-            for token in range(64):
-                raised = np.maximum(logits[token] - logits[token].mean(), 0)
-                # the embedding of padding is zero in Llama: such a token raises nothing
-                shares.append(raised[token] / raised.sum() if raised.any() else 0.0)
-            assert found[head] == pytest.approx(2 * np.mean(shares) - 1, abs=1e-5)
+            for ids in draws:
+                logits = (embed @ ov[layer][head] @ unembed)[np.ix_(ids, ids)]
+                for token in range(tokens):
+                    raised = np.maximum(logits[token] - logits[token].mean(), 0)
+                    # the embedding of padding is zero in Llama: such a token raises nothing
+                    shares.append(raised[token] / raised.sum() if raised.any() else 0.0)
+            assert row[head] == pytest.approx(2 * np.mean(shares) - 1, abs=1e-5)
 
 
 @pytest.mark.parametrize("kind", "qkv")
@@ -227,6 +231,10 @@ def test_streams_of_encoder_decoders_do_not_mix():
     own = {("encoder", "encoder"), ("decoder", "decoder"), ("cross", "decoder")}
     assert pairs["q"] == own | {("decoder", "cross"), ("cross", "cross")}
     assert pairs["k"] == own | {("encoder", "cross")}
+    in_order = {(a.name, b.name) for a, b in composition_scores(model, "q").score}
+    assert ("decoder.0", "cross.0") in in_order  # of one layer, self attention comes first
+    assert not {("cross.0", "decoder.0"), ("cross.1", "decoder.0")} & in_order
+    assert all((b, a) not in in_order for a, b in in_order)
 
 
 def test_bad_options_are_refused():

@@ -12,6 +12,7 @@ from weights.families import NO_VOCABULARY, READ, READING_TOKENS, along, single_
 from weights.perturbed import perturb
 
 import interp
+from interp.errors import UnreadableAttention
 from interp.model.layout import layouts
 from interp.model.weights import embeddings
 
@@ -102,3 +103,13 @@ def _outputs(model, name: str, before: bool = False):
         yield kept
     finally:
         handle.remove()
+
+
+def test_a_position_table_that_is_given_the_ids_is_no_embedding():
+    """Whisper's counts them: its decoder begins with the embedding all the same."""
+    module = zoo.FAMILIES["whisper"].build()
+    model = interp.load(module, name="whisper")
+    table = module.model.decoder.embed_tokens.weight
+    torch.testing.assert_close(embeddings(model).W_E("decoder"), table.detach())
+    with pytest.raises(UnreadableAttention, match="encoder stream is no linear function"):
+        embeddings(model).W_E("encoder")
