@@ -26,6 +26,7 @@ from interp.causal.replay import CleanRun, Reuse, capture, pick, run
 from interp.causal.task import Task
 from interp.causal.verify import reuse_of
 from interp.errors import NonFiniteError, OptionError
+from interp.model.probe import inference
 from interp.model.sites import Site
 
 if TYPE_CHECKING:
@@ -174,15 +175,14 @@ class Game:
         packs = self._packs(table)
         total, done = len(table) * len(self.batches), 0
         for number, batch in enumerate(self.batches):
-            for pack in packs[number]:
-                found[torch.tensor(pack.rows)[:, None], torch.tensor(batch.which)] = self._evaluate(
-                    number, pack, table[list(pack.rows)]
-                )
-                done += len(pack.rows)
-                if progress is not None:
-                    progress(
-                        f"{self.task.name}, {self.kind}", done // len(self.batches), len(table)
-                    )
+            with inference(self.model.module):
+                for pack in packs[number]:
+                    value = self._evaluate(number, pack, table[list(pack.rows)])
+                    found[torch.tensor(pack.rows)[:, None], torch.tensor(batch.which)] = value
+                    done += len(pack.rows)
+                    if progress is not None:
+                        what = f"{self.task.name}, {self.kind}"
+                        progress(what, done // len(self.batches), len(table))
             self._trim(number)
         assert done == total
         bad = (~torch.isfinite(found)).nonzero()
@@ -267,14 +267,15 @@ class Game:
     def _clean_run(self, number: int) -> CleanRun:
         if number not in self._kept:
             batch = self.batches[number]
-            self._kept[number] = capture(
-                self.model,
-                batch.inputs,
-                self.reuse,
-                base=self.always_out or None,
-                replacement=batch.replacement,
-                wanted=batch.wanted,
-            )
+            with inference(self.model.module):
+                self._kept[number] = capture(
+                    self.model,
+                    batch.inputs,
+                    self.reuse,
+                    base=self.always_out or None,
+                    replacement=batch.replacement,
+                    wanted=batch.wanted,
+                )
         return self._kept[number]
 
     def _trim(self, number: int) -> None:

@@ -32,6 +32,7 @@ from interp.causal.replay import Reuse, pick, run
 from interp.causal.task import Task
 from interp.errors import NonFiniteError, OptionError, UnknownName
 from interp.model.calls import Call
+from interp.model.probe import inference
 from interp.model.sites import Site
 
 if TYPE_CHECKING:
@@ -219,7 +220,8 @@ def token_gradients(
         return batch.replacement.at(site, call.z, call)
 
     reuse = Reuse(unembedding=game.reuse.unembedding, columns=game.reuse.columns)
-    with torch.enable_grad(), frozen(game.model.module), game.model.visited(visit):
+    module = game.model.module
+    with torch.enable_grad(), frozen(module), inference(module), game.model.visited(visit):
         raw = run(game.model, batch.inputs, {}, batch.replacement, reuse=reuse, wanted=batch.wanted)
         value = game.value_of(batch, pick(raw, batch.wanted, reuse))
         sites = list(leaf)

@@ -23,7 +23,6 @@ from interp.causal.replacement import Replacement, gated, uniform_z
 from interp.errors import OptionError
 from interp.model.calls import Call
 from interp.model.model import Model
-from interp.model.probe import inference
 from interp.model.sites import Site
 
 Gates = Mapping[Site, Float[Tensor, "row head"]]
@@ -140,12 +139,12 @@ def capture(
     replacement: Replacement | None = None,
     wanted: Wanted | None = None,
 ) -> CleanRun:
-    """Run once and keep what `run` may put back.
+    """Run once, in the mode the model is in, and keep what `run` may put back.
 
     Args:
         base: gates `[1, head]` of heads that are out in every run, the clean one included.
     """
-    modules = dict(model.module.named_modules())
+    module_of = model.module.get_submodule
     outputs: dict[str, Any] = {}
     attention: dict[Site, Any] = {}
     z: dict[Site, Tensor] = {}
@@ -182,13 +181,12 @@ def capture(
             call.z = gated(call.z, gate, replacement.at(site, call.z, call))
 
     with ExitStack() as stack:
-        stack.enter_context(inference(model.module))
         for name in reuse.blocks:
-            stack.callback(modules[name].register_forward_hook(keep_block(name)).remove)
+            stack.callback(module_of(name).register_forward_hook(keep_block(name)).remove)
         for site in reuse.attention:
-            hook = modules[site.module].register_forward_hook(keep_attention(site))
+            hook = module_of(site.module).register_forward_hook(keep_attention(site))
             stack.callback(hook.remove)
-        _restrict(stack, modules, reuse, wanted, 1, tail=False)
+        _restrict(stack, model, reuse, wanted, 1, tail=False)
         if reuse.attention or base:
             stack.enter_context(model.visited(visit))
         start = time.perf_counter()
@@ -218,7 +216,7 @@ def run(
         wanted: only these logits are computed, where the model lets that be done.
     """
     reuse = reuse or Reuse()
-    modules = dict(model.module.named_modules())
+    module_of = model.module.get_submodule
     rows = {
         site: g.repeat_interleave(batch_size(inputs), 0)
         for site, g in gates.items()
@@ -227,23 +225,22 @@ def run(
     order = {site: i for i, site in enumerate(model.sites)}
     put_back: list[Site] = []
     with ExitStack() as stack:
-        stack.enter_context(inference(model.module))
         if clean is not None and first is not None and reuse.blocks:
             block = reuse.block_of[first]
             for i, name in enumerate(reuse.blocks[:block]):
                 output = _folded(
                     clean.outputs[name], reuse.batched.get(name), copies, i == block - 1
                 )
-                stack.enter_context(replaced(modules[name], lambda *a, _o=output, **k: _o))
+                stack.enter_context(replaced(module_of(name), lambda *a, _o=output, **k: _o))
             put_back = [
                 site
                 for site, b in reuse.block_of.items()
                 if b == block and order[site] <= order[first] and site in reuse.attention
             ]
-        _restrict(stack, modules, reuse, wanted, copies, tail=True)
+        _restrict(stack, model, reuse, wanted, copies, tail=True)
         for site in put_back:
-            forward = _attention(modules, reuse, clean, site, rows.get(site), replacement, copies)
-            stack.enter_context(replaced(modules[site.module], forward))
+            forward = _attention(model, reuse, clean, site, rows.get(site), replacement, copies)
+            stack.enter_context(replaced(module_of(site.module), forward))
         above = [
             site
             for site in rows
@@ -273,7 +270,7 @@ def pick(
 
 def _restrict(
     stack: ExitStack,
-    modules: Mapping[str, nn.Module],
+    model: Model,
     reuse: Reuse,
     wanted: Wanted | None,
     copies: int,
@@ -284,13 +281,13 @@ def _restrict(
     if wanted is None or reuse.unembedding is None:
         return
     shape, flat = (copies * wanted.shape[0], wanted.shape[1]), wanted.copies(copies)
-    last = modules[reuse.unembedding]
+    last = model.module.get_submodule(reuse.unembedding)
     columns = wanted.columns if reuse.columns else None
     forward = restricted(last, shape, flat, scatter=False, columns=columns)
     stack.enter_context(replaced(last, forward))
     if tail and 2 * len(flat) <= shape[0] * shape[1]:  # else there is nothing to win
         for name in reuse.tail:
-            module = modules[name]
+            module = model.module.get_submodule(name)
             forward = restricted(module, shape, flat.unique(), scatter=True)
             stack.enter_context(replaced(module, forward))
 
@@ -304,7 +301,7 @@ def _folded(output: Any, batched: tuple[bool, ...] | None, copies: int, fresh: b
 
 
 def _attention(
-    modules: Mapping[str, nn.Module],
+    model: Model,
     reuse: Reuse,
     clean: CleanRun | None,
     site: Site,
@@ -327,7 +324,7 @@ def _attention(
         out = z.transpose(1, 2).flatten(2)
         if reuse.attention[site] == "projection":
             assert site.projection is not None
-            out = modules[site.projection](out)
+            out = model.module.get_submodule(site.projection)(out)
         shape, *rest = (tuple(x.shape) for x in leaves(template))
         kept: list[Tensor | None] = [out.reshape(copies * shape[0], *shape[1:])]
         flags = reuse.batched.get(site.module, (True,) * (1 + len(rest)))

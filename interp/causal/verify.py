@@ -22,6 +22,7 @@ from interp.model.calls import Call
 from interp.model.check import TOLERANCE
 from interp.model.inputs import probe_inputs, takes
 from interp.model.model import Model
+from interp.model.probe import inference
 from interp.model.sites import Site
 
 _FAILURES = (RuntimeError, TypeError, ValueError, IndexError, KeyError, AttributeError)
@@ -31,7 +32,7 @@ _known: WeakKeyDictionary[nn.Module, Reuse] = WeakKeyDictionary()
 def reuse_of(model: Model) -> Reuse:
     """What may be put back on this model; tried on first use, then remembered."""
     if model.module not in _known:
-        with torch.no_grad():
+        with torch.no_grad(), inference(model.module):
             _known[model.module] = _Trial(model).found()
     return _known[model.module]
 
