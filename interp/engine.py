@@ -1,8 +1,9 @@
 """Run a model over prompts and reduce every attention pattern to numbers per prompt and head.
 
 The patterns of one layer at a time are asked for the reductions that the analyses named, and are
-gone before the next layer runs. `stored` forms a layer's pattern whole; `streamed` never does.
-Both evaluate the same definitions, so they give the same numbers.
+gone before the next layer runs. `stored` forms a layer's pattern whole; `streamed` never does;
+`fused` does not either, and its one pass also gives the attention's output, in place of the model's
+own kernel. All evaluate the same definitions, so they give the same numbers.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from interp.targets import FoundTargets
 from interp_kernels import attention_statistics, reference
 from interp_kernels.errors import KernelError
 from interp_kernels.problem import Attention
-from interp_kernels.reductions import Chosen, Distance, Reduction
+from interp_kernels.reductions import Chosen, Distance, Output, Reduction
 
 if TYPE_CHECKING:
     from interp.model.model import Model
 
-ENGINES = {"stored": "reference", "streamed": "auto"}
+ENGINES = {"stored": "reference", "streamed": "auto", "fused": "auto"}
 
 
 @dataclass(eq=False)
@@ -114,7 +115,8 @@ def reduce_patterns(
     """Values of every metric for every prompt and head, from one forward pass per batch.
 
     Args:
-        engine: "stored" or "streamed"; obeyed, never swapped.
+        engine: "stored", "streamed" or "fused"; obeyed, never swapped. The first two leave the
+            model's run bitwise as it is; "fused" moves activations by float rounding.
         advance: called after each layer of each batch.
 
     Raises:
@@ -123,15 +125,32 @@ def reduce_patterns(
     """
     if engine not in ENGINES:
         raise OptionError(f"engine {engine!r} is not known; known: {', '.join(ENGINES)}")
+    fused = engine == "fused"
+    if fused:
+        _require_fusable(model)
     found = [PerPrompt(bound) for bound in bounds]
     # scores need no logits, and those of a long prompt outweigh everything else
     few: dict[str, Any] = {"logits_to_keep": 1} if "logits_to_keep" in takes(model.module) else {}
     for batch in batches(prompts, batch_size):
         reducer = _Reducer(model, found, batch, engine, advance)
         inputs = model.inputs(batch) | few  # before the visit: it may try the model on padding
-        with torch.no_grad(), model.visited(reducer.visit):
+        with torch.no_grad(), model.visited(reducer.visit, fused=fused):
             model.run(inputs)
     return found
+
+
+def _require_fusable(model: Model) -> None:
+    watched = [site.module for site in model.sites if site.watched]
+    if watched:
+        raise OptionError(
+            f"{model.name} computes its attention in code of its own ({watched[0]}), which cannot "
+            "be replaced; use engine='streamed'"
+        )
+    if model.active_edits:
+        raise OptionError(
+            "engine='fused' cannot run under edits, which need the kernel's own output first; "
+            "use engine='streamed'"
+        )
 
 
 def batches(
@@ -153,34 +172,41 @@ class _Reducer:
         advance: Callable[[], None],
     ):
         self.model, self.found, self.engine, self.advance = model, found, engine, advance
-        self.targets = FoundTargets(streamed=engine == "streamed")
+        self.targets = FoundTargets(streamed=engine != "stored")
         if isinstance(batch, Prompts):
             self.size, self.tokens = len(batch), _looked_at(batch, model)
         else:
             self.size, self.tokens = next(iter(batch.values())).shape[0], None
 
     def visit(self, site: Site, call: Call, real: Tensor) -> None:
-        self.model.require_finite(call, site)
+        if self.engine != "fused":
+            self.model.require_finite(call, site)
         try:
             self._reduce(site, call, real)
         except KernelError as error:
             raise StatisticsError(f"{self.model.name}, {site.name}: {error}") from error
+        self.model.require_finite(call, site)
         self.advance()
 
     def _reduce(self, site: Site, call: Call, real: Tensor) -> None:
         mine = [p for p in self.found if applies(p.bound, site, self.model)]
-        if mine:
-            attention = to_attention(call, real, self.tokens)
-            detectors = [p.bound for p in mine if p.bound.analysis.kind == "detector"]
-            own = call.mask if isinstance(call, ComputedCall) and call.bias is None else None
-            masses, counts = self.targets.of(attention, detectors, own)
-            asked = {p.bound.label: masses.get(p.bound.label) or _only(p.bound) for p in mine}
-            values = _statistics(call, attention, list(asked.values()), self.engine)
-            for p in mine:
-                label = p.bound.label
-                value = values[asked[label].name]
-                mean = _mean_over_rows(value, counts.get(label), real, self.size)
-                p.values.setdefault(site, []).append(mean)
+        fused = self.engine == "fused"
+        if not mine and not fused:
+            return
+        attention = to_attention(call, real, self.tokens)
+        detectors = [p.bound for p in mine if p.bound.analysis.kind == "detector"]
+        own = call.mask if isinstance(call, ComputedCall) and call.bias is None else None
+        masses, counts = self.targets.of(attention, detectors, own)
+        asked = {p.bound.label: masses.get(p.bound.label) or _only(p.bound) for p in mine}
+        output = [Output(name="the output in place of the kernel's")] if fused else []
+        values = _statistics(call, attention, [*asked.values(), *output], self.engine)
+        for p in mine:
+            label = p.bound.label
+            value = values[asked[label].name]
+            mean = _mean_over_rows(value, counts.get(label), real, self.size)
+            p.values.setdefault(site, []).append(mean)
+        if output:
+            call.z = values[output[0].name]
 
 
 def _only(bound: Bound) -> Reduction:

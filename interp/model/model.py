@@ -281,12 +281,13 @@ class Model:
                     "with stack="
                 )
 
-    def visited(self, visit: Visit) -> AbstractContextManager[None]:
+    def visited(self, visit: Visit, *, fused: bool = False) -> AbstractContextManager[None]:
         """Call `visit(site, call, real)` at every attention of every forward in the block.
 
-        `real [batch, query_pos]` marks the query positions that are no padding.
+        `real [batch, query_pos]` marks the query positions that are no padding. With `fused` the
+        model's own kernel does not run: the visitor computes z and assigns it to the call.
         """
-        return visiting(self.module, self.sites, visit)
+        return visiting(self.module, self.sites, visit, fused)
 
     # --- reading ------------------------------------------------------------------------------
 

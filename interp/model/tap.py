@@ -38,6 +38,7 @@ _SINK_NAMES = ("s_aux", "sinks")
 class _Tap:
     modules: frozenset[nn.Module]
     visit: Visitor
+    fused: bool = False
     runs: dict[nn.Module, int] = field(default_factory=lambda: defaultdict(int))
 
     def show(self, module: nn.Module, call: Call) -> None:
@@ -86,11 +87,16 @@ def _read_call(
 def _wrap(name: str, original: Callable) -> Callable:
     def attention(module, query, key, value, attention_mask=None, *args, **kwargs):
         taps = [tap for tap in _taps.get() if module in tap.modules]
-        token = inside_interface.set(True)
-        try:
-            out, weights = original(module, query, key, value, attention_mask, *args, **kwargs)
-        finally:
-            inside_interface.reset(token)
+        fused = any(tap.fused for tap in taps)
+        if fused:  # a visitor gives the output: the model's own kernel does not run
+            shape = (query.shape[0], query.shape[2], query.shape[1], value.shape[-1])
+            out, weights = value.new_zeros(()).expand(shape), None
+        else:
+            token = inside_interface.set(True)
+            try:
+                out, weights = original(module, query, key, value, attention_mask, *args, **kwargs)
+            finally:
+                inside_interface.reset(token)
         if not taps:
             return out, weights
         call = _read_call(name, module, (query, key, value, attention_mask), kwargs, out)
@@ -98,6 +104,7 @@ def _wrap(name: str, original: Callable) -> Callable:
         for tap in taps:
             tap.show(module, call)
         if call.z is z:
+            assert not fused, "a fused visitor assigns z"
             return out, weights
         return call.z.to(out.dtype).transpose(1, 2).reshape(out.shape), weights
 
@@ -138,15 +145,16 @@ def _restore() -> None:
 
 
 @contextmanager
-def tapped(model: nn.Module, visit: Visitor, *, watch: bool) -> Iterator[None]:
+def tapped(model: nn.Module, visit: Visitor, *, watch: bool, fused: bool = False) -> Iterator[None]:
     """Show `visit` each attention call of `model` made inside the block.
 
     Args:
         watch: also look for softmaxes outside transformers' attention interface.
+        fused: the visitor computes z itself and assigns it; the model's kernel does not run.
     """
     from interp.model.softmax_watch import watching
 
-    tap = _Tap(frozenset(model.modules()), visit)
+    tap = _Tap(frozenset(model.modules()), visit, fused)
     _install()
     token = _taps.set((*_taps.get(), tap))
     try:

@@ -48,10 +48,13 @@ def _read(signature: inspect.Signature, args: tuple, kwargs: dict[str, Any]) -> 
 
 
 @contextmanager
-def visiting(module: nn.Module, sites: Sequence[Site], visit: Visit) -> Iterator[None]:
+def visiting(
+    module: nn.Module, sites: Sequence[Site], visit: Visit, fused: bool = False
+) -> Iterator[None]:
     """Call `visit(site, call, real)` at every attention of this thread's forwards in the block.
 
-    `real [batch, query_pos]` marks the query positions that are no padding.
+    `real [batch, query_pos]` marks the query positions that are no padding. With `fused` the call
+    has no z yet and the visitor must assign it.
     """
     by_module: dict[nn.Module, list[Site]] = defaultdict(list)
     for site in sites:
@@ -87,7 +90,7 @@ def visiting(module: nn.Module, sites: Sequence[Site], visit: Visit) -> Iterator
         module.register_forward_hook(leave, always_call=True),
     ]
     try:
-        with tapped(module, show, watch=any(s.watched for s in sites)):
+        with tapped(module, show, watch=any(s.watched for s in sites), fused=fused):
             yield
     finally:
         for handle in handles:

@@ -106,6 +106,44 @@ def test_stored_and_streamed_agree_on_masks_of_every_kind(family) -> None:
     np.testing.assert_allclose(frames[0]["score"], frames[1]["score"], rtol=3e-5, atol=3e-6)
 
 
+@pytest.mark.parametrize("family", ["gpt2", "llama", "gemma2", "gpt_oss", "t5", "bert", "albert"])
+def test_fused_gives_the_model_its_output_and_the_same_scores(family) -> None:
+    model = interp.load(zoo.FAMILIES[family].model("eager"), name=family)
+    prompts = repeats(model, n=3, longest=9)
+    seen = []
+
+    def last(module, args, output) -> None:
+        seen.append(output[0].double())
+
+    with torch.no_grad():
+        plain = model.run(prompts)
+    handle = model.module.register_forward_hook(last)
+    try:
+        tables = [
+            interp.score(
+                model, ["induction", "entropy", "previous_token"], prompts, null="none", engine=e
+            )
+            for e in ("stored", "fused")
+        ]
+    finally:
+        handle.remove()
+    np.testing.assert_allclose(*(t.to_pandas()["score"] for t in tables), rtol=1e-4, atol=1e-5)
+    stored, fused = seen
+    real = prompts.padded()[1][:, -stored.shape[1] :]
+    assert torch.equal(stored[..., -1, :], plain.double()[..., -1, :])
+    assert not torch.equal(stored, fused)  # another kernel did run
+    torch.testing.assert_close(stored[real], fused[real], rtol=1e-4, atol=1e-3)
+
+
+def test_fused_refuses_what_it_cannot_replace() -> None:
+    model = interp.load(zoo.FAMILIES["bloom"].model("eager"), name="bloom")
+    with pytest.raises(OptionError, match="bloom computes its attention in code of its own"):
+        interp.score(model, "entropy", null="none", engine="fused")
+    model = interp.load(zoo.FAMILIES["llama"].model("sdpa"), name="llama")
+    with model.edited(interp.zero("L0H1")), pytest.raises(OptionError, match="under edits"):
+        interp.score(model, "entropy", null="none", engine="fused")
+
+
 def test_the_engine_is_chosen_by_size_and_never_against_a_wish() -> None:
     model = interp.load(zoo.FAMILIES["llama"].model("sdpa"), name="llama")
     short, long = Prompts(((5,) * 20,)), Prompts(((5,) * 6000,))
