@@ -12,7 +12,7 @@ import torch
 
 from interp_kernels import reductions as ask
 from interp_kernels.errors import InvalidAttention
-from interp_kernels.masks import At, Part, bias_at, key_range, visible, visible_at
+from interp_kernels.masks import ALL, At, Part, bias_at, key_range, visible, visible_at
 from interp_kernels.targets import key_set, listed_pairs, query_blocks, target_tile
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 # Numbers in flight at a time: 16 MiB of float32.
 CHUNK = 1 << 22
+# The same where each number is used once or twice only: what a core's cache holds.
+CACHED = 1 << 20
 
 
 def weights(attention: Attention, product: Tensor, lse: Tensor | None, at: At) -> Tensor:
@@ -52,8 +54,7 @@ def from_lse(reduction: Reduction, attention: Attention, lse: PerQuery | None) -
     """One cheap reduction; `lse` may be None for activations that are not normalised."""
     match reduction:
         case ask.Rows():
-            keys = torch.arange(attention.k.shape[2], device=attention.k.device)
-            return grid(attention, _index(attention, reduction.rows), keys, lse)
+            return grid(attention, _index(attention, reduction.rows), ALL, lse)
         case ask.Tile():
             rows, keys = _index(attention, reduction.rows), _index(attention, reduction.keys)
             return grid(attention, rows, keys, lse)
@@ -80,8 +81,7 @@ def check_lse(attention: Attention, lse: PerQuery) -> None:
     if 0 in (size.batch, size.query, size.key):
         return
     rows = _index(attention, tuple({size.query // 2, size.query - 1}))
-    keys = torch.arange(size.key, device=attention.k.device)
-    total = grid(attention, rows, keys, lse).abs().sum(-1)
+    total = grid(attention, rows, ALL, lse).abs().sum(-1)
     if attention.sinks is not None:
         total = total + torch.exp(attention.sinks[:, None].to(total.dtype) - lse[:, :, rows])
     # Scores that a model rounds to 16 bits before its sum move it by some per cent.
@@ -97,13 +97,14 @@ def check_lse(attention: Attention, lse: PerQuery) -> None:
 def grid(
     attention: Attention,
     queries: Int[Tensor, " m"] | slice,
-    keys: Int[Tensor, " n"],
+    keys: Int[Tensor, " n"] | slice,
     lse: PerQuery | None,
 ) -> Float[Tensor, "batch head m n"]:
     """The pattern at chosen queries and keys."""
     size = attention.shape
     dtype, device = attention.work_dtype, attention.q.device
     at_query = _positions(queries, size.query, device)
+    at_key = _positions(keys, size.key, device)
     q = attention.q[:, :, queries].to(dtype) * attention.scale
     q = q.reshape(size.batch, size.kv_head, size.group * len(at_query), size.d)
     product = q @ attention.k[:, :, keys].to(dtype).mT
@@ -111,10 +112,10 @@ def grid(
         torch.arange(size.batch, device=device)[:, None, None, None],
         torch.arange(size.head, device=device)[:, None, None],
         at_query[:, None],
-        keys,
+        at_key,
     )
     row = None if lse is None else lse[:, :, queries, None]
-    product = product.reshape(size.batch, size.head, len(at_query), len(keys))
+    product = product.reshape(size.batch, size.head, len(at_query), len(at_key))
     return weights(attention, product, row, at)
 
 
@@ -124,12 +125,12 @@ def diagonal(attention: Attention, offset: int, lse: PerQuery | None) -> PerQuer
     found = torch.zeros(size.batch, size.head, size.query, dtype=dtype, device=attention.q.device)
     shift = attention.offset - offset
     first, last = max(0, -shift), min(size.query, size.key - shift)
-    step = max(1, CHUNK // max(1, size.batch * size.head * size.d))
+    step = max(1, CACHED // max(1, size.batch * size.head * size.d))
     for low in range(first, last, step):
         rows = slice(low, min(last, low + step))
         q = attention.q[:, :, rows].to(dtype).unflatten(1, (size.kv_head, -1))
         k = attention.k[:, :, low + shift : rows.stop + shift].to(dtype)
-        product = attention.scale * (q * k[:, :, None]).sum(-1).flatten(1, 2)
+        product = attention.scale * torch.linalg.vecdot(q, k[:, :, None]).flatten(1, 2)
         query = torch.arange(low, rows.stop, device=q.device)
         at = At(
             torch.arange(size.batch, device=q.device)[:, None, None],

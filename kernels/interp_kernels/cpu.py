@@ -42,8 +42,10 @@ if TYPE_CHECKING:
     from interp_kernels.cpu_layout import Given
     from interp_kernels.problem import Attention, AttentionShape
 
-# Queries at a time: few enough for their scores of a tile to stay in a core's second-level cache.
-BLOCK, TILE = 64, 512
+# Keys of a tile: its scores stay in a core's second-level cache. Queries at a time: more of them
+# read keys and values less often, but where whole rows stay for column sums they need more memory.
+TILE = 1024
+ROWS, ROWS_KEPT = 256, 128
 # Positions at which predicates are evaluated at a time, for all heads.
 TARGETS = 1 << 22
 
@@ -70,7 +72,7 @@ def workspace(shape: AttentionShape, reductions: Sequence[Reduction], block: int
     from interp_kernels.cpu_call import Sizes, work_shapes
 
     sizes = Sizes(shape, reductions)
-    rows = min(block or BLOCK, max(1, shape.query))
+    rows = min(block or block_size(sizes.columns), max(1, shape.query))
     threads = torch.get_num_threads()
     thread = 4 * sum(m * n for m, n in work_shapes(sizes, shape, rows, TILE))
     heads = shape.batch * shape.head
@@ -82,6 +84,11 @@ def workspace(shape: AttentionShape, reductions: Sequence[Reduction], block: int
     copies = shape.batch * shape.kv_head * shape.key * (shape.d + shape.d_v)
     copies += heads * shape.query * (shape.d + shape.d_v)
     return threads * thread + columns + table + lines + 2 * targets + 4 * copies
+
+
+def block_size(columns: bool) -> int:
+    """Queries at a time."""
+    return ROWS_KEPT if columns else ROWS
 
 
 def run(request: Request) -> dict[str, Value]:
@@ -240,8 +247,11 @@ def shares(heads: int, queries: range, block: int, threads: int) -> Iterator[tup
 
 def rows_within(request: Request, reductions: Sequence[Reduction]) -> int:
     """Queries at a time: as asked, or as many as memory allows."""
+    from interp_kernels.cpu_call import Sizes
+
     shape = request.attention.shape
-    rows = min(request.block or BLOCK, shape.query)
+    columns = Sizes(shape, reductions).columns
+    rows = min(request.block or block_size(columns), shape.query)
     while (need := workspace(shape, request.reductions, rows)) > (request.memory or need):
         if rows == 1 or request.block is not None:
             raise TooLittleMemory(

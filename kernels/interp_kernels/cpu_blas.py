@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from llvmlite import ir
-from numba import types
+from numba import extending, types
 from numba.core import cgutils
-from numba.extending import get_cython_function_address, intrinsic
 
+intrinsic: Any = extending.intrinsic  # its results are called without their first argument
 TRANSPOSED, PLAIN = ord("T"), ord("N")
 
 
@@ -67,7 +67,7 @@ def scipy_blas() -> Blas:
     from threadpoolctl import ThreadpoolController
 
     controller = ThreadpoolController()
-    address = get_cython_function_address("scipy.linalg.cython_blas", "sgemm")
+    address = extending.get_cython_function_address("scipy.linalg.cython_blas", "sgemm")
     assert multiplies(address), "scipy's sgemm takes 32-bit sizes"
     return Blas("scipy", address, lambda: controller.limit(limits=1, user_api="blas"))
 

@@ -144,8 +144,10 @@ class Call:
         """The inputs of one prompt beside them."""
         attention, shape = self.attention, self.shape
         sinks = attention.sinks
+        bias, shown = (flat[batch * self.strides[0] :] for flat in self.flat)
         return Given(
-            *(flat[batch * self.strides[0] :] for flat in self.flat),
+            bias,
+            shown,
             self._seen(batch),
             np.zeros(0) if sinks is None else sinks.double().numpy(),
             self._lines(self.lines[batch % len(self.lines)], shape.key),

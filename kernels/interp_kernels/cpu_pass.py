@@ -291,8 +291,9 @@ def attend_block(plan, q, k, v, given, into, work, head, query):
     masked = given.bias.size + given.shown.size + given.seen.size > 0
     low, high = reach(plan, n_keys, query, m)
     for row in range(m):
-        for c in range(q.shape[1]):
-            work.q[row, c] = plan.scale * q[row, c]
+        scale, line = plan.scale, work.q[row]
+        for c in range(line.size):
+            line[c] = scale * q[row, c]
         fill(work.sums[row], 0.0)
         work.sums[row, at.CHANGE], work.sums[row, at.BEST_KEY] = 1.0, -1.0
         fill(work.peaks[row], HIDDEN)
@@ -341,7 +342,7 @@ def compile_pass(version: int) -> Any:
     """The whole of one task, compiled or read from numba's cache."""
 
     def attend(plan, q, k, v, given, into, work):
-        version  # noqa: B018 - a closed-over value is part of the cache's key
+        _ = version  # a closed-over value is part of the cache's key
         for head in range(plan.head, plan.head_end):
             for query in range(plan.query, plan.query_end, plan.block):
                 attend_block(plan, q, k, v, given, into, work, head, query)

@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import njit, types
-from numba.extending import intrinsic
 
-from interp_kernels.cpu_blas import PLAIN, sgemm
+from interp_kernels.cpu_blas import PLAIN, intrinsic, sgemm
 from interp_kernels.cpu_layout import AVERAGE, COUNT, SPREAD, TOP
 
 real = np.float32
@@ -30,9 +29,8 @@ SUMS: Any = EACH | {"reassoc"}
 
 # Only ever called from compiled code, so no wrappers for Python are built: half the compile time.
 # Memory is all the caller's, so nothing counts references: a tenth of the running time.
-inner: Any = partial(
-    njit, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True, _nrt=False
-)
+_OPTIONS: Any = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "_nrt": False}
+inner: Any = partial(njit, error_model="numpy", **_OPTIONS)
 
 
 @intrinsic
