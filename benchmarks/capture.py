@@ -25,7 +25,8 @@ from pathlib import Path
 METHODS = {
     "plain": "plain SDPA forward",
     "interp z": "interp: z of all heads",
-    "interp scores": "interp: 9 head metrics, stored patterns layer by layer",
+    "interp scores": "interp: 9 head metrics, engine auto",
+    "interp fused": "interp: 9 head metrics, engine fused",
     "interp patterns": "interp: all patterns kept",
     "hf eager": "Hugging Face eager, output_attentions",
     "transformer_lens": "TransformerLens run_with_cache (patterns)",
@@ -37,7 +38,9 @@ def gpt2(layers: int, attention: str):
     import torch
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    config = GPT2Config(n_layer=layers, n_positions=8192, vocab_size=1000)
+    config = GPT2Config(
+        n_layer=layers, n_positions=8192, vocab_size=1000, bos_token_id=0, eos_token_id=0
+    )
     with torch.random.fork_rng():
         torch.manual_seed(0)
         return GPT2LMHeadModel._from_config(config, attn_implementation=attention).eval()
@@ -59,12 +62,20 @@ def prepare(method: str, layers: int) -> Callable[[int], object]:
         import interp
         from interp.catalogue import catalogue, parse_metric
         from interp.engine import reduce_patterns
+        from interp.estimate import choose_engine
         from interp.prompts import Prompts
 
         wrapped = interp.load(gpt2(layers, "sdpa"), name="gpt2")
-        if method == "interp scores":
+        if method in ("interp scores", "interp fused"):
             bounds = [parse_metric(n) for n, e in catalogue().items() if e.room == "heads"]
-            return lambda n: reduce_patterns(wrapped, Prompts((tuple(ids(n)[0].tolist()),)), bounds)
+
+            def scores(n: int):
+                prompts = Prompts((tuple(ids(n)[0].tolist()),))
+                wish = "fused" if method == "interp fused" else "auto"
+                engine = choose_engine(wrapped, prompts, 1, wish)
+                return reduce_patterns(wrapped, prompts, bounds, engine=engine)
+
+            return scores
         names = ["z"] if method == "interp z" else ["pattern"]
         return lambda n: wrapped.capture({"input_ids": ids(n)}, names)
     if method == "hf eager":

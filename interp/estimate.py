@@ -18,7 +18,7 @@ from interp_kernels.reductions import Entropy, Reduction
 if TYPE_CHECKING:
     from interp.model.model import Model
 
-STORED_BYTES = 2**28  # of patterns per layer, up to which "auto" stores them
+STORED_BYTES = 2**24  # of patterns per layer, up to which "auto" stores them
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def readable(size: int) -> str:
 def choose_engine(
     model: Model, prompts: Prompts | Mapping[str, Tensor], batch_size: int, engine: str
 ) -> str:
-    """The engine asked for; for "auto", streamed once a layer's patterns would pass 256 MiB."""
+    """The engine asked for; for "auto", streamed once a layer's patterns would pass 16 MiB."""
     if engine != "auto":
         return engine
     if not isinstance(prompts, Prompts):

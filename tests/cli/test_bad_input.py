@@ -190,7 +190,7 @@ def test_a_context_beyond_the_config_is_said_and_a_long_run_announced(run, llama
     assert result.exit_code == 0
     first, second = result.stderr.splitlines()
     assert first.startswith("interp: llama was made for 64 tokens; its scores on 2,299 are those")
-    assert second.startswith("interp: llama: 1 x 2,299 tokens, stored: about")
+    assert second.startswith("interp: llama: 1 x 2,299 tokens, streamed: about")
     assert "beside the weights" in second
 
 
