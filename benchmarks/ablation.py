@@ -126,7 +126,7 @@ def gradients(model: Model, batch: int, length: int, repeats: int) -> dict:
         game = Game(model, task, check=False)
         times["scores"].append(timed(lambda g=game: every_form(g))[0])
         start = time.process_time()
-        gradient_scores(model, task, null="none", check=False)
+        gradient_scores(model, task, null="none")
         times["all"].append(time.process_time() - start)
     middle = {kind: statistics.median(x) for kind, x in times.items()}
     return {
@@ -134,7 +134,7 @@ def gradients(model: Model, batch: int, length: int, repeats: int) -> dict:
         "length": length,
         "repeats": repeats,
         "over_forward": middle["scores"] / middle["forward"],
-        "with_clean_run": middle["all"] / middle["forward"],
+        "whole_call": middle["all"] / middle["forward"],
     }
 
 
@@ -176,13 +176,12 @@ def report(found: dict) -> str:
         "",
         "## Scores of all 144 heads from gate gradients, over a plain forward with full logits",
         "",
-        "| batch x tokens | forward and backward | with the game's clean run |",
+        "| batch x tokens | forward and backward | the whole call |",
         "|---|---|---|",
     ]
     for x in found["gradients"]:
         lines.append(
-            f"| {x['batch']} x {x['length']} | {x['over_forward']:.1f} "
-            f"| {x['with_clean_run']:.1f} |"
+            f"| {x['batch']} x {x['length']} | {x['over_forward']:.1f} | {x['whole_call']:.1f} |"
         )
     return "\n".join(lines) + "\n"
 

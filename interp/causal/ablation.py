@@ -136,9 +136,9 @@ def random_game(game: Game, **options: Any) -> Game:
     """The same game on the same architecture with random weights: the null of causal scores."""
     from interp.scoring import random_init
 
-    options = options | {"players": game.players}
+    options = options | {"players": game.players, "check": False}
     options.pop("stack", None)
     options.pop("heads", None)
     without = options.pop("without", None)
     random = random_init(game.model, game.seed)
-    return Game(random, game.task, kind=game.kind, check=False, without=without, **options)
+    return Game(random, game.task, kind=game.kind, without=without, **options)

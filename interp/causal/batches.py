@@ -54,6 +54,8 @@ def make_batches(
         PromptError: the kind needs more prompts, or prompts of equal length.
         OptionError: the task reads positions that the model's output does not have.
     """
+    if max_tokens < 1:
+        raise OptionError(f"max_tokens={max_tokens}; it is at least 1")
     lengths = _lengths(task.prompts)
     drawn = None
     if kind == "resample":

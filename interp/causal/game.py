@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -112,8 +113,6 @@ class Game:
                 f"heads are edited already ({', '.join(model.active_edits)}); "
                 "leave the block and name heads that are always out with without="
             )
-        if max_tokens < 1:
-            raise OptionError(f"max_tokens={max_tokens}; it is at least 1")
         self.model, self.task, self.kind, self.seed = model, task, kind, seed
         self.players = Players.of(model, players, stack=stack, heads=heads)
         self.always_out: dict[Site, Tensor] = {}
@@ -136,9 +135,13 @@ class Game:
         self.batches = make_batches(
             model, task, kind, reference, seed, max_tokens, per_input=self.reuse.per_input
         )
-        self.clean: Float[Tensor, " prompt"] = self._clean_values()
         if check:
             self._check()
+
+    @cached_property
+    def clean(self) -> Float[Tensor, " prompt"]:
+        """The task's value for each prompt with every player at work."""
+        return self._clean_values()
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -220,8 +223,8 @@ class Game:
                 peak = max(peak, 3 * rows + 16 * widest * clean.logits.element_size())
             self._trim(number)
         kept = min(self.cache_bytes, sum(run.n_bytes for run in self._kept.values()))
-        possible = max(1, len(table) * len(self.batches))
-        return Estimate(len(table), seconds, peak + kept, runs / possible, self.notes)
+        share = runs / max(1, len(table) * len(self.batches))
+        return Estimate(len(table), seconds, peak + kept, share, self.notes)
 
     # --- what other estimators need -------------------------------------------------------------
 
@@ -308,6 +311,7 @@ class Game:
 
         One that moves in steps may well stay where it is.
         """
+        clean = self.clean  # refuses what is not finite
         if not self.task.has_gradient:
             return
         everything = Players.of(self.model)
@@ -316,12 +320,12 @@ class Game:
             silent = self.values(torch.zeros(1, len(everything)))[0]
         finally:
             self.players = playing
-        if not torch.equal(silent, self.clean):
+        if not torch.equal(silent, clean):
             return
         if self.kind == "resample" and self.task.corrupted is not None:
             raise OptionError(
                 f"task {self.task.name}: the clean and the corrupted runs do not differ; "
-                "give corrupted prompts in which the behaviour is absent"
+                "give corrupted prompts without the behaviour"
             )
         raise OptionError(
             f"task {self.task.name} is constant: with every head replaced ({self.kind}) it is the "

@@ -89,6 +89,11 @@ def gradient_scores(
     _require_gradient(task, at_clean=True)
     game, beside = _games(model, task, kind, null, options)
     own = _forms(game, normalise_layers)
+    if not any(x.any() for x in own.values()) and set(game.players.member) >= set(model.sites):
+        raise OptionError(
+            f"task {task.name} is constant: its gradient is 0 at every head on every prompt; "
+            "check what it reads from the logits"
+        )
     nulls = None if beside is None else _forms(beside, normalise_layers)
     told = {"normalise_layers": True} if normalise_layers else {}
     return {
@@ -221,13 +226,21 @@ def token_gradients(
 
     reuse = Reuse(unembedding=game.reuse.unembedding, columns=game.reuse.columns)
     module = game.model.module
-    with torch.enable_grad(), frozen(module), inference(module), game.model.visited(visit):
-        raw = run(game.model, batch.inputs, {}, batch.replacement, reuse=reuse, wanted=batch.wanted)
+    with torch.enable_grad(), frozen(module), inference(module):
+        with game.model.visited(visit):
+            raw = run(
+                game.model, batch.inputs, {}, batch.replacement, reuse=reuse, wanted=batch.wanted
+            )
+        # outside the taps, because a task may need the clean run
         value = game.value_of(batch, pick(raw, batch.wanted, reuse))
         sites = list(leaf)
         if not value.requires_grad:
             raise OptionError(
                 f"task {game.task.name}: its value does not follow the logits smoothly"
+            )
+        if not bool(torch.isfinite(value).all()):
+            raise NonFiniteError(
+                f"{game.model.name}: {game.task.name} is NaN or infinite with every gate at {level}"
             )
         given = torch.autograd.grad(value.sum(), [leaf[s] for s in sites], allow_unused=True)
     n = len(batch.which)
@@ -318,6 +331,9 @@ def _games(
 ) -> tuple[Game, Game | None]:
     if null not in NULLS:
         raise UnknownName("null", null, NULLS)
+    # a constant task shows in the gradients themselves, without runs of its own
+    check = kind == "resample" and task.corrupted is not None
+    options = {"check": check} | options
     game = Game(model, task, kind=kind, **options)
     return game, None if null == "none" else random_game(game, **options)
 

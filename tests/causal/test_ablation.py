@@ -179,6 +179,22 @@ def test_bca_equals_scipy():
     np.testing.assert_allclose(mine, theirs.confidence_interval, rtol=0.02)
 
 
+def test_options_reach_the_null_too():
+    model = probe(zoo.FAMILIES["llama"].build("sdpa"), "llama")
+    task = repeats_task(model, n=2, longest=6)
+    found = leave_one_out(
+        model, task, players="kv_groups", stack="decoder", without=["L0H0"], check=False,
+        max_tokens=20, seed=4,
+    )  # fmt: skip
+    assert found.table.to_pandas()["null"].notna().all()
+    assert len(found.table) == 17
+    again = leave_one_out(
+        model, task, players="kv_groups", stack="decoder", without=["L0H0"], seed=5
+    )
+    assert (again.table.to_pandas()["null"] != found.table.to_pandas()["null"]).all()
+    np.testing.assert_allclose(again.score, found.score, atol=1e-5)
+
+
 def test_bad_intervals_and_nulls_are_refused():
     with pytest.raises(OptionError, match="at least two"):
         bootstrap(np.ones((2, 1)))

@@ -242,6 +242,16 @@ def test_what_has_no_gradient_is_refused_in_one_line():
     )
     with pytest.raises(OptionError, match="does not follow the logits"):
         gate_gradient(model, cut, null="none")
+    flat = custom(
+        model, prompts, lambda x, i: 0 * x[0, 0], name="flat", unit="1", higher_is_better=True
+    )
+    with pytest.raises(OptionError, match="task flat is constant"):
+        gate_gradient(model, flat, null="none")
+    gone = custom(
+        model, prompts, lambda x, i: x[0, 0] / 0, name="gone", unit="1", higher_is_better=True
+    )
+    with pytest.raises(NonFiniteError, match="gone is NaN or infinite"):
+        gate_gradient(model, gone, null="none")
     steep = custom(
         model, prompts, lambda x, i: (x[0, 0] - x[0, 0].detach()).sqrt() + x[0, 1],
         name="steep", unit="1", higher_is_better=True,
