@@ -128,7 +128,13 @@ def gpt2(n: int, attention: str) -> Any:
     """Random weights in the shape of GPT-2 small, with few words and as many positions as asked."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    config = GPT2Config(n_layer=layers_at(n), n_positions=n, vocab_size=VOCABULARY)
+    config = GPT2Config(
+        n_layer=layers_at(n),
+        n_positions=n,
+        vocab_size=VOCABULARY,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
     with torch.random.fork_rng():
         torch.manual_seed(0)
         return GPT2LMHeadModel._from_config(config, attn_implementation=attention).eval()

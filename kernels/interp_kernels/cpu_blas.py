@@ -90,7 +90,7 @@ def multiplies(address: int) -> bool:
     return bool(np.array_equal(found, a @ b.T))
 
 
-_INT, _REAL, _POINTER = types.int64, types.float32, types.uintp
+_INT, _REAL, _POINTER = types.int64, types.float32, types.int64
 
 
 @intrinsic

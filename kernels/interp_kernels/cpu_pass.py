@@ -26,6 +26,7 @@ from interp_kernels.cpu_rows import (
     add_moments,
     add_rows,
     add_top,
+    address,
     distance_sum,
     exp,
     fill,
@@ -46,11 +47,11 @@ from interp_kernels.cpu_rows import (
 
 
 @inner()
-def reach(plan, n_keys, query, rows):
-    """The keys that causality and window leave to these queries."""
+def reach(plan, n_keys, query, last):
+    """The keys that causality and window leave to queries from..to."""
     low, high = 0, n_keys
     if plan.causal:
-        high = min(high, max(0, plan.offset + query + rows))
+        high = min(high, max(0, plan.offset + last))
     if plan.window:
         low = max(0, plan.offset + query - plan.window + 1)
     return min(low, high), high
@@ -61,8 +62,8 @@ def score_tile(plan, m, q, k, scores, key, width, column):
     """Scores of one tile, before masks; q is scaled already, as in the definition."""
     sgemm(
         plan.sgemm, TRANSPOSED, PLAIN, width, m, q.shape[1], real(1),
-        k[key:].ctypes.data, k.strides[0] // 4, q.ctypes.data, q.shape[1],
-        real(0), scores.ctypes.data + 4 * column, scores.shape[1],
+        address(k[key:]), k.strides[0] // 4, address(q), q.shape[1],
+        real(0), address(scores) + 4 * column, scores.shape[1],
     )  # fmt: skip
     if plan.cap > 0:
         for row in range(m):
@@ -78,7 +79,7 @@ def mask_row(plan, bias, shown, seen, s, head, query, key, n_keys):
     if shown.size:
         hide(s, shown[start:], plan.bias_key)
     if seen.size:
-        hide(s, seen[key:], 1)
+        hide(s, seen[key:], seen.strides[0])
         if seen[n_keys + query] == 0:
             fill(s, HIDDEN)
 
@@ -163,10 +164,10 @@ def products(plan, v, lines, output, rows, work, key, width, column, keep):
                 scaled(rows[row, first:], change)
                 if plan.output:
                     scaled(output[row], change)
-    weights, wide = work.scores.ctypes.data + 4 * column, rows.shape[1]
+    weights, wide = address(work.scores) + 4 * column, rows.shape[1]
     if plan.output:
-        values, apart = v[key:].ctypes.data, v.strides[0] // 4
-        into, d_v = output.ctypes.data, v.shape[1]
+        values, apart = address(v[key:]), v.strides[0] // 4
+        into, d_v = address(output), v.shape[1]
         multiply(plan.sgemm, m, d_v, width, weights, stride, values, apart, keep, into, d_v)
     n = lines.shape[1]
     if n == 0:
@@ -176,8 +177,8 @@ def products(plan, v, lines, output, rows, work, key, width, column, keep):
         for row in range(m):
             for j in range(width):
                 work.spare[row, j] = abs(work.scores[row, column + j])
-        sizes, apart = work.spare.ctypes.data, work.spare.shape[1]
-    along, into = lines[key:].ctypes.data, rows.ctypes.data + 4 * first
+        sizes, apart = address(work.spare), work.spare.shape[1]
+    along, into = address(lines[key:]), address(rows) + 4 * first
     if sizes == weights:
         multiply(plan.sgemm, m, n, width, weights, stride, along, n, keep, into, wide)
         return
@@ -250,10 +251,10 @@ def columns(plan, left, pools, into, work, query, m, n_queries, n_keys, key, wid
         for c in range(n):
             for row in range(m):
                 work.left[c, row] = left[c, query + row] * factor[row]
-        weights, stride = work.scores.ctypes.data + 4 * column, work.scores.shape[1]
-        vectors, apart = work.left.ctypes.data, work.left.shape[1]
-        found, tile = work.column[1:].ctypes.data, work.column.shape[1]
-        multiply(plan.sgemm, n, width, m, vectors, apart, weights, stride, False, found, tile)
+        weights, stride = address(work.scores) + 4 * column, work.scores.shape[1]
+        vectors, apart = address(work.left), work.left.shape[1]
+        found, tile, keep = address(work.column[1:]), work.column.shape[1], n < 0
+        multiply(plan.sgemm, n, width, m, vectors, apart, weights, stride, keep, found, tile)
         for c in range(n):
             for j in range(width):
                 into[(1 + c) * n_keys + key + j] += work.column[1 + c, j]
@@ -263,7 +264,7 @@ def columns(plan, left, pools, into, work, query, m, n_queries, n_keys, key, wid
         for p in pools:
             end = min(end, (query + row) // p * p + p - query)
         fill(total, real(0))
-        add_rows(total, work.scores, column, factor, row, end)
+        add_rows(total, work.scores[row:end], column, factor[row:end])
         for j in range(width):
             into[key + j] += total[j]
         first = (1 + n) * n_keys
@@ -278,7 +279,7 @@ def columns(plan, left, pools, into, work, query, m, n_queries, n_keys, key, wid
         row = end
 
 
-@inner()
+@inner(inline="always")  # into `attend`, which would take as long to compile again
 def attend_block(plan, q, k, v, given, into, work, head, query):
     """One head's block of queries."""
     last = min(plan.query_end, query + plan.block)
@@ -289,7 +290,7 @@ def attend_block(plan, q, k, v, given, into, work, head, query):
     rows, keys = into.rows[head, query:last], into.keys[head, query:last]
     output = into.output[head % into.output.shape[0], query:last]
     masked = given.bias.size + given.shown.size + given.seen.size > 0
-    low, high = reach(plan, n_keys, query, m)
+    low, high = reach(plan, n_keys, query, last)
     for row in range(m):
         scale, line = plan.scale, work.q[row]
         for c in range(line.size):
@@ -308,7 +309,7 @@ def attend_block(plan, q, k, v, given, into, work, head, query):
         score_tile(plan, m, work.q, k, work.scores, key, width, column)
         for row in range(m):
             s = work.scores[row, column : column + width]
-            first, end = reach(plan, n_keys, query + row, 1)
+            first, end = reach(plan, n_keys, query + row, query + row + 1)
             first = min(max(first - key, 0), width)
             end = max(min(end - key, width), first)
             fill(s[:first], real(0))

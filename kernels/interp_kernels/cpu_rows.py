@@ -102,6 +102,12 @@ def fill(s, value):
 
 
 @inner()
+def address(x):
+    """Where an array begins; a signed number, as numba makes floats of sums of both kinds."""
+    return np.int64(x.ctypes.data)
+
+
+@inner()
 def multiply(address, m, n, k, a, a_row, b, b_row, keep, c, c_row):
     """c = a b (+ c, if kept), row-major [m, k] by [k, n]."""
     beta = real(1) if keep else real(0)
@@ -284,20 +290,23 @@ def where_first(s, top, signed):
 
 
 @inner(fastmath=SUMS)
-def add_rows(column, scores, at, coefficient, low, high):
-    """column += sum of |w| over rows low..high, each times its coefficient; four at a time."""
+def add_rows(column, scores, at, coefficient):
+    """column += sum over rows of |w|, from `at` on, times the row's coefficient; four at a time."""
     in_wide_lanes()
-    n = column.size
-    r = low
-    while r + 4 <= high:
-        a, b = scores[r, at : at + n], scores[r + 1, at : at + n]
-        c, d = scores[r + 2, at : at + n], scores[r + 3, at : at + n]
-        p, q, u, w = coefficient[r], coefficient[r + 1], coefficient[r + 2], coefficient[r + 3]
-        for j in range(n):
-            column[j] += p * abs(a[j]) + q * abs(b[j]) + (u * abs(c[j]) + w * abs(d[j]))
-        r += 4
-    while r < high:
-        a = scores[r, at : at + n]
-        for j in range(n):
-            column[j] += coefficient[r] * abs(a[j])
-        r += 1
+    n, row = column.size, 0
+    while row < coefficient.size:
+        p, a = coefficient[row], scores[row, at : at + n]
+        if row + 4 <= coefficient.size:
+            b, c, d = (
+                scores[row + 1, at : at + n],
+                scores[row + 2, at : at + n],
+                scores[row + 3, at : at + n],
+            )
+            q, u, w = coefficient[row + 1], coefficient[row + 2], coefficient[row + 3]
+            for j in range(n):
+                column[j] += p * abs(a[j]) + q * abs(b[j]) + (u * abs(c[j]) + w * abs(d[j]))
+            row += 4
+        else:
+            for j in range(n):
+                column[j] += p * abs(a[j])
+            row += 1

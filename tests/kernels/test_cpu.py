@@ -1,0 +1,211 @@
+"""What is particular to the compiled backend: its tiles, threads, products, cache and refusals.
+
+That its numbers are right is the conformance suite's to say, which runs it beside the others.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from interp_kernels import (
+    Distance,
+    Entropy,
+    KeySetMass,
+    Largest,
+    LeftProduct,
+    Mass,
+    Moments,
+    Output,
+    PooledMap,
+    Received,
+    SegmentMass,
+    SegmentToSegment,
+    TopK,
+    attention_statistics,
+    backends,
+    cpu,
+    cpu_blas,
+    cpu_call,
+    cpu_pass,
+    cpu_rows,
+)
+
+
+@pytest.fixture
+def backend() -> str:
+    """Only this one, whatever the suite's own parametrisation."""
+    return "cpu"
+
+
+def test_it_refuses_what_it_does_not_do_and_auto_goes_on(calls):
+    wide = calls.make(dtype=torch.float64)
+    assert "inputs are float64; take 'chunked'" in str(backends.why_not("cpu", wide))
+    assert attention_statistics(wide, [Entropy()]).backend == "chunked"
+    for activation in ("softmax", "signed", "sigmoid", "relu"):
+        for dtype in (torch.float32, torch.bfloat16, torch.float16):
+            call = calls.make(dtype=dtype, activation=activation)
+            assert backends.why_not("cpu", call, calls.everything(call)) is None
+            assert attention_statistics(call, [Entropy()]).backend == "cpu"
+
+
+@pytest.mark.parametrize("order", ["rising", "falling", "mixed"])
+@pytest.mark.parametrize("activation", ["softmax", "signed", "sigmoid", "relu"])
+@pytest.mark.parametrize("tile", [1, 7])
+def test_peaks_that_move_from_tile_to_tile(calls, conforms, monkeypatch, order, activation, tile):
+    """What was summed relative to an earlier peak must follow each new one."""
+    monkeypatch.setattr(cpu, "TILE", tile)
+    call = calls.make(sizes=(29, 29), activation=activation, causal=order == "mixed")
+    if order != "mixed":  # the first component alone makes the score: 4 per key
+        call.q.zero_()
+        call.k.zero_()
+        call.q[..., 0] = 1
+        steps = torch.arange(29.0) * 4 - 58
+        call.k[..., 0] = steps if order == "rising" else steps.flip(0)
+    conforms(call, ulps=8 + 60, block=8)
+
+
+@pytest.mark.parametrize("threads", [2, 3, 50])
+@pytest.mark.parametrize("heads", [(1, 1), (6, 2)])
+def test_threads_change_nothing_but_the_order_of_sums(calls, monkeypatch, threads, heads):
+    call = calls.make(heads=heads, sizes=(201, 201))
+    left = LeftProduct(torch.randn(1, heads[0], 2, 201))
+    asked = [Output(), Entropy(), Largest(), TopK(5), Received(), PooledMap(17), left]
+    asked.append(Mass("common", lambda query, key, tokens: key % 2 == 0))
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    alone = attention_statistics(call, asked, backend="cpu", block=16)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    parted = attention_statistics(call, asked, backend="cpu", block=16)
+    for r in asked[:4]:
+        for x, y in zip(_tensors(alone[r]), _tensors(parted[r]), strict=True):
+            assert torch.equal(x, y), r.name
+    for r in asked[4:]:
+        torch.testing.assert_close(parted[r], alone[r], msg=lambda m, r=r: f"{r.name}: {m}")
+
+
+def _tensors(value):
+    return value if isinstance(value, tuple) else (value,)
+
+
+@pytest.mark.parametrize("many", [0, 1000])
+def test_segments_by_runs_and_by_products_agree(calls, conforms, monkeypatch, many):
+    monkeypatch.setattr(cpu_call, "MANY_RUNS", many)
+    for activation in ("softmax", "signed"):
+        call = calls.make(sizes=(70, 70), start=(0, 9), activation=activation)
+        labels = torch.randint(-1, 4, (2, 70), generator=torch.Generator().manual_seed(1))
+        rows = (torch.arange(70) // 20)[None] - 1
+        asked = [
+            *(SegmentMass(labels, 3), SegmentToSegment(rows, labels, 2, 4), Entropy()),
+            *(KeySetMass("gaps", (0, 1, 5, 6, 7, 60)), KeySetMass("none", ()), Distance()),
+        ]
+        conforms(call, asked)
+
+
+@pytest.mark.parametrize("at_once", [1, 70 * 20])
+def test_predicates_evaluated_a_few_queries_at_a_time(calls, conforms, monkeypatch, at_once):
+    monkeypatch.setattr(cpu, "TARGETS", at_once)
+    monkeypatch.setattr(cpu, "SPARSE_PAIRS", 0)
+    call = calls.make(sizes=(70, 70), start=(0, 9))
+    same = Mass("same", lambda query, key, tokens: tokens[key] == tokens[query])
+    near = Mass("near", lambda query, key, tokens: key > query - 3)
+    conforms(call, [same, near, Received(), Output()], block=8)
+
+
+def test_either_product_will_do(calls, conforms, monkeypatch):
+    """MKL inside torch is no promise of its wheels; scipy's is there always."""
+    for library in (cpu_blas.torch_blas(), cpu_blas.scipy_blas()):
+        if library is not None:
+            assert cpu_blas.multiplies(library.address)
+            monkeypatch.setattr(cpu_blas, "blas", lambda library=library: library)
+            conforms(calls.make(sizes=(150, 150), widths=(33, 17)))
+
+
+def test_without_torchs_products_scipys_are_taken(monkeypatch):
+    monkeypatch.setattr(cpu_blas, "torch_blas", lambda: None)
+    cpu_blas.blas.cache_clear()
+    assert cpu_blas.blas().name == "scipy"
+    cpu_blas.blas.cache_clear()
+
+
+def test_threads_of_the_product_are_given_back():
+    library = cpu_blas.torch_blas()
+    if library is None:
+        pytest.skip("this wheel of torch shows no products")
+    a = torch.randn(700, 700)
+    before = torch.get_num_threads()
+    with library.one_thread():
+        inside = a @ a
+    assert torch.get_num_threads() == before
+    torch.testing.assert_close(a @ a, inside)
+
+
+def test_exponential_and_tangent():
+    """Own polynomials, held to the library's in float64."""
+    from numba import njit
+
+    @njit
+    def over(x):
+        y = np.empty((2, x.size), np.float32)
+        for i in range(x.size):
+            y[0, i] = cpu_rows.exp(x[i])
+            y[1, i] = cpu_rows.tanh(x[i])
+        return y
+
+    x = np.concatenate([np.linspace(-100, 0, 20_001), np.linspace(-1, 1, 2001), [-0.0, 88, -1e30]])
+    x = x.astype(np.float32)
+    exp, tanh = over(x).astype(np.float64)
+    exact = np.exp(x.astype(np.float64))
+    assert np.abs((exp - exact)[x <= 0]).max() < 6e-8
+    near = np.abs(x) < 1
+    assert (np.abs(exp - exact)[near] / exact[near]).max() < 1.5e-7
+    assert (exp[x < -88] == 0).all()
+    assert (exp[x == 0] == 1).all()
+    exact = np.tanh(x.astype(np.float64))
+    assert (np.abs(tanh - exact) / np.maximum(np.abs(exact), 1e-30)).max() < 3e-7
+
+
+def test_moments_far_from_zero(calls, conforms):
+    """A variance of scores that are all large must not cancel."""
+    call = calls.make(sizes=(90, 90))
+    call.k[..., 0] += 300
+    call.q[..., 0] = 3
+    # 320 as a score carries 320 ulps; the definition's two passes lose no more.
+    conforms(call, [Moments(), Largest()], ulps=8 + 320)
+
+
+def test_compiled_without_a_cache_where_none_can_be_written(monkeypatch):
+    asked = []
+
+    def njit(signature, **options):
+        asked.append(options)
+        if options.get("cache"):
+            raise RuntimeError("cannot cache function 'attend': no locator available for file")
+        return lambda function: function
+
+    monkeypatch.setattr(cpu_pass, "njit", njit)
+    assert cpu_pass.compile_pass(1).__name__ == "attend"
+    assert [bool(o.get("cache")) for o in asked] == [True, False]
+
+    def broken(signature, **options):
+        raise RuntimeError("something else")
+
+    monkeypatch.setattr(cpu_pass, "njit", broken)
+    with pytest.raises(RuntimeError, match="something else"):
+        cpu_pass.compile_pass(1)
+
+
+@pytest.mark.slow
+def test_a_second_process_compiles_nothing(tmp_path):
+    code = (
+        "from interp_kernels.cpu_pass import attend; "
+        "print(sum(attend().stats.cache_hits.values()), sum(attend().stats.cache_misses.values()))"
+    )
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    run = [sys.executable, "-c", code]
+    for hits_and_misses in (["0", "1"], ["1", "0"]):
+        done = subprocess.run(run, env=environment, capture_output=True, text=True, check=True)
+        assert done.stdout.split() == hits_and_misses
