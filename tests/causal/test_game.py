@@ -280,6 +280,47 @@ def test_a_family_that_cannot_be_replayed_runs_in_full(monkeypatch):
     assert game.about()["reuse"] == "none"
 
 
+def test_a_block_that_changes_its_input_in_place_does_not_spoil_the_next_run():
+    model = probe(zoo.FAMILIES["gpt2"].build("sdpa"), "in place")
+    block = model.module.transformer.h[1]
+    own = block.forward
+
+    def forward(x, *args, **kwargs):
+        out = own(x, *args, **kwargs)
+        x.add_(1)
+        return out
+
+    block.forward = forward
+    task = repeats_task(model, n=2, longest=5)
+    game = Game(model, task, heads=["L1H0", "L1H1"], fold=False, restrict=False)
+    assert game.reuse.blocks
+    gates = torch.tensor([[0.0, 1.0], [1.0, 0.0], [0.0, 1.0]])
+    got = game.values(gates)
+    assert torch.equal(got[0], got[2])
+    full = Game(model, task, heads=["L1H0", "L1H1"], reuse=False).values(gates)
+    assert torch.equal(got, full)
+
+
+def test_attention_below_the_first_changed_head_does_not_run():
+    model = model_of("bart")
+    game = Game(model, probe_task(model, zoo.FAMILIES["bart"].inputs()), stack="cross")
+    ran = []
+    names = {"encoder": "model.encoder.layers.1.self_attn.q_proj",
+             "own": "model.decoder.layers.0.self_attn.q_proj",
+             "first": "model.decoder.layers.0.encoder_attn.q_proj",
+             "above": "model.decoder.layers.1.self_attn.q_proj"}  # fmt: skip
+    handles = [
+        model.module.get_submodule(n).register_forward_hook(lambda m, a, o, k=k: ran.append(k))
+        for k, n in names.items()
+    ]
+    try:
+        game.values(1 - torch.eye(12)[:1])
+    finally:
+        for handle in handles:
+            handle.remove()
+    assert ran == ["above"]
+
+
 def test_the_trial_sees_a_wrong_replay():
     """Every part of what may be put back is needed for the equality that is asked of it."""
     from interp.causal.verify import _Trial
