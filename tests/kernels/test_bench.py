@@ -6,6 +6,7 @@ import json
 
 import pytest
 import torch
+
 from interp_kernels import bench, bench_check, bench_methods
 
 

@@ -12,6 +12,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+
 from interp_kernels import (
     Distance,
     Entropy,
