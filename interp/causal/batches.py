@@ -13,7 +13,7 @@ from interp.causal.replacement import Means, Replacement, sources
 from interp.causal.replay import Wanted
 from interp.causal.task import Inputs, Task, part, real_tokens, size
 from interp.errors import OptionError, PromptError
-from interp.model.probe import inference
+from interp.model.inference import inference
 from interp.model.sites import Site
 from interp.prompts import Prompts
 

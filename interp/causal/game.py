@@ -27,7 +27,7 @@ from interp.causal.replay import CleanRun, Reuse, capture, pick, run
 from interp.causal.task import Task
 from interp.causal.verify import reuse_of
 from interp.errors import NonFiniteError, OptionError
-from interp.model.probe import inference
+from interp.model.inference import inference
 from interp.model.sites import Site
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ from interp.causal.replay import Reuse, pick, run
 from interp.causal.task import Task
 from interp.errors import NonFiniteError, OptionError, UnknownName
 from interp.model.calls import Call
-from interp.model.probe import inference
+from interp.model.inference import inference
 from interp.model.sites import Site
 
 if TYPE_CHECKING:

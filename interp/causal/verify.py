@@ -20,9 +20,9 @@ from interp.causal.replacement import Replacement
 from interp.causal.replay import Reuse, Wanted, batch_size, capture, pick, run
 from interp.model.calls import Call
 from interp.model.check import TOLERANCE
+from interp.model.inference import inference
 from interp.model.inputs import probe_inputs, takes
 from interp.model.model import Model
-from interp.model.probe import inference
 from interp.model.sites import Site
 
 _FAILURES = (RuntimeError, TypeError, ValueError, IndexError, KeyError, AttributeError)
