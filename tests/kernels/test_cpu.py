@@ -210,3 +210,13 @@ def test_a_second_process_compiles_nothing(tmp_path):
     for hits_and_misses in (["0", "1"], ["1", "0"]):
         done = subprocess.run(run, env=environment, capture_output=True, text=True, check=True)
         assert done.stdout.split() == hits_and_misses
+
+
+@pytest.mark.parametrize("tile", [7, 1000])
+def test_the_first_of_equal_weights_is_the_largest(calls, monkeypatch, tile):
+    monkeypatch.setattr(cpu, "TILE", tile)
+    call = calls.make(sizes=(90, 90), window=20)
+    call.q.zero_()
+    found = attention_statistics(call, [Largest()], backend="cpu")["largest"]
+    first = (torch.arange(90) - 19).clamp(min=0)
+    assert torch.equal(found.key, first.expand(2, 4, 90))
