@@ -106,6 +106,17 @@ def test_folding_and_batch_sizes_change_nothing(name):
         torch.testing.assert_close(got, want, rtol=0, atol=1e-5 * float(want.abs().max()))
 
 
+def test_coalitions_may_come_in_any_order():
+    model = model_of("gpt2")
+    game = Game(model, repeats_task(model, n=2, longest=5), max_tokens=200)
+    gates = 1 - torch.eye(18)
+    order = torch.randperm(18, generator=torch.Generator().manual_seed(0))
+    got, want = game.values(gates[order]), game.values(gates)[order]
+    torch.testing.assert_close(got, want, rtol=0, atol=1e-5)
+    assert game.reuse.fold
+    assert (want - game.clean).abs().max() > 1e-3
+
+
 def test_clean_runs_that_do_not_fit_are_run_again():
     model = model_of("gpt2")
     task = repeats_task(model, n=4, longest=5)

@@ -114,6 +114,9 @@ def test_the_three_michel_quantities_are_their_formulas():
         michel(model, task, form="batch_abs", null="none").score.argsort(),
         scores["batch_abs"].score.argsort(),
     )
+    groups = gradient_scores(model, task, null="none", players="layers")["token_abs"]
+    by_layer = sum(g.sum(1).abs().sum(-1) for g in per_token).detach() / tokens
+    np.testing.assert_allclose(groups.score, by_layer, rtol=1e-8)
     normal = gradient_scores(model, task, null="none", normalise_layers=True)["token_abs"]
     np.testing.assert_allclose(np.linalg.norm(normal.score.reshape(3, 6), axis=1), 1)
     assert "normalise_layers=True" in normal.metric

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -82,6 +83,16 @@ def test_only_the_logits_that_are_read_are_made():
     assert (1, 8, 4) in made  # four coalitions in one batch
     assert (1, 8, 64) in made
     assert made[-1] == (2, 5, 64)
+
+
+def test_a_head_that_cannot_make_some_ids_only_makes_them_all():
+    m = model_of()
+    task = logit_difference(m, PROMPTS, [[3, 9], 5], 6, position=-1)
+    game, plain = Game(m, task), Game(m, task, restrict=False)
+    game.reuse = replace(game.reuse, columns=False)
+    gates = 1 - torch.eye(18)[:4]
+    game._kept.clear()
+    torch.testing.assert_close(game.values(gates), plain.values(gates), rtol=0, atol=1e-5)
 
 
 def test_your_own_function_gets_the_logits_of_its_positions():
