@@ -173,7 +173,8 @@ class Bound:
         return self.analysis.function(model, **self.options)
 
 
-def _options(function: Callable[..., Any]) -> dict[str, Option]:
+def options_of(function: Callable[..., Any]) -> dict[str, Option]:
+    """The keyword-only parameters of a declared function."""
     found = {}
     for name, p in inspect.signature(function).parameters.items():
         if p.kind is not inspect.Parameter.KEYWORD_ONLY:
@@ -191,7 +192,7 @@ def _declare(kind: Kind, function: Callable | None, **about: Any) -> Any:
             raise TypeError(f"{function.__name__}: the docstring is the help, so there must be one")
         if file != function.__name__ and not file.startswith(("test_", "<")):
             raise TypeError(f"{function.__name__} is declared in {file}.py; give both one name")
-        return Analysis(kind, function, options=_options(function), **about)
+        return Analysis(kind, function, options=options_of(function), **about)
 
     return wrap if function is None else wrap(function)
 

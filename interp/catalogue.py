@@ -20,13 +20,16 @@ from interp.errors import OptionError, UnknownName
 
 if TYPE_CHECKING:
     from interp.analysis import Analysis, Bound
+    from interp.attribution.declare import Method
 
-ROOMS = ("heads", "weights")
-KINDS = ("detector", "statistic", "weights")
+ROOMS = ("heads", "weights")  # scores of heads
+FLOW = "flow"  # attribution methods
+KINDS = ("detector", "statistic", "weights", "attribution")
 _DECLARED = {  # what the decorators fill in by themselves
     "detector": {"unit": "attention mass", "low": 0.0, "high": 1.0},
     "statistic": {"unit": "", "low": 0.0, "high": None},
     "weights": {"unit": "", "low": None, "high": None},
+    "attribution": {"unit": "", "low": None, "high": None},
 }
 
 
@@ -104,19 +107,25 @@ def read_entry(path: Path, room: str) -> Entry:
             )
     raise OptionError(
         f"{path} declares no analysis {path.stem!r}: decorate a function of the file's name with "
-        "@detector, @statistic or @weights"
+        "@detector, @statistic, @weights or @attribution"
     )
 
 
 @cache
 def catalogue() -> dict[str, Entry]:
     """Every analysis of every room, by name."""
-    found = {}
-    for room in ROOMS:
-        for path in sorted((Path(__file__).parent / room).glob("*.py")):
-            if not path.stem.startswith("_"):
-                found[path.stem] = read_entry(path, room)
-    return found
+    return {name: e for room in ROOMS for name, e in _entries(room).items()}
+
+
+@cache
+def methods() -> dict[str, Entry]:
+    """Every attribution method, by name."""
+    return _entries(FLOW)
+
+
+def _entries(room: str) -> dict[str, Entry]:
+    paths = sorted((Path(__file__).parent / room).glob("[!_]*.py"))
+    return {path.stem: read_entry(path, room) for path in paths}
 
 
 def entry(name: str) -> Entry:
@@ -142,6 +151,17 @@ def analysis(name: str) -> Analysis:
         return _from_file(Path(name))
     found = entry(name)
     return getattr(import_module(f"interp.{found.room}"), name)
+
+
+def method(name: str) -> Method:
+    """An attribution method, imported.
+
+    Raises:
+        UnknownName: no method of that name, with the nearest.
+    """
+    if name not in methods():
+        raise UnknownName("attribution method", name, methods())
+    return getattr(import_module(f"interp.{FLOW}"), name)
 
 
 def _from_file(path: Path) -> Analysis:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,14 +10,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from jaxtyping import Float
 
-from interp import __version__
 from interp.causal.players import Players
 from interp.errors import OptionError
+from interp.provenance import model_provenance
 from interp.table import HeadTable
 
 if TYPE_CHECKING:
     from interp.causal.game import Game
-    from interp.model.model import Model
 
 Array = np.ndarray
 N_BOOT = 2000
@@ -215,23 +213,3 @@ def make_importance(
         dict(notes or {}),
         magnitude,
     )
-
-
-def model_provenance(model: Model) -> dict[str, Any]:
-    """What provenance says about a model and the versions that ran it."""
-    import torch
-    import transformers
-
-    return {
-        "model_id": model.name,
-        "revision": model.revision,
-        "content_hash": model.content_hash,
-        "dtype": str(model.dtype).removeprefix("torch."),
-        "attention": model.attention,
-        "versions": {
-            "interp": __version__,
-            "torch": torch.__version__,
-            "transformers": transformers.__version__,
-            "python": platform.python_version(),
-        },
-    }

@@ -12,11 +12,11 @@ ROOM = {
     "base": ("errors", "head", "columns", "files", "resources", "__init__"),
     "models": ("planted", "bundled"),
     "model": ("model", "edits", "prompts"),
-    "capture": ("capture", "generation"),
+    "capture": ("capture", "generation", "provenance"),
     "table": ("table",),
     "analysis": (
         "analysis", "room", "catalogue", "targets", "engine", "estimate", "scoring",
-        "heads", "weights", "causal",
+        "heads", "weights", "causal", "attribution", "flow",
     ),
     "show": ("plot", "report", "store"),
     "commands": ("cli", "commands"),

@@ -1,0 +1,170 @@
+"""One input with the number to explain: what every attribution method is given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from interp.attribution.target import Target, parse_target
+from interp.errors import OptionError, PromptError
+from interp.model.sites import Site
+from interp.prompts import Prompts
+
+if TYPE_CHECKING:
+    from interp.capture import ActivationCache
+    from interp.model.model import Model
+
+Array = np.ndarray
+
+
+class Example:
+    """One input of a model, its tokens, and the target.
+
+    The sources are the tokens of the input; for an encoder-decoder those of the encoder, and the
+    outputs are the positions of the decoder.
+
+    Args:
+        prompt: a text, token ids, or the tensors of the model's arguments (one input).
+        target: see `interp.attribution.target`; a text is read by `parse_target`, None is the
+            model's own first choice.
+        position: output position of a target that is given as text or not at all.
+
+    Raises:
+        PromptError: several inputs, or a model that reads no tokens.
+        OptionError: a target that the model does not have.
+    """
+
+    def __init__(
+        self, model: Model, prompt: Any, target: Target | str | None = None, position: int = -1
+    ) -> None:
+        self.model = model
+        self.inputs: dict[str, Tensor] = model.inputs(prompt)
+        if "input_ids" not in self.inputs or len(self.inputs["input_ids"]) != 1:
+            raise PromptError("an attribution explains one input of tokens at a time")
+        mask = self.inputs.get("attention_mask")
+        if mask is not None and not bool(mask.all()):
+            raise PromptError("an attribution explains one input without padding")
+        self.ids: tuple[int, ...] = tuple(self.inputs["input_ids"][0].tolist())
+        self.target = (
+            target
+            if isinstance(target, Target)
+            else parse_target(model, target, self.output, position)
+        )
+
+    # --- tokens -----------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @cached_property
+    def tokens(self) -> tuple[str, ...]:
+        """The source tokens as texts."""
+        return words(self.model, self.ids)
+
+    @cached_property
+    def special(self) -> Bool[Array, " source"]:
+        """Which sources are tokens that the tokenizer adds (CLS, SEP, BOS)."""
+        known = getattr(self.model.tokenizer, "all_special_ids", None) or ()
+        return np.isin(self.ids, list(known))
+
+    @cached_property
+    def output_tokens(self) -> tuple[str, ...]:
+        """The tokens that stand at the output positions."""
+        ids = self.inputs.get("decoder_input_ids", self.inputs["input_ids"])[0].tolist()
+        return words(self.model, ids)
+
+    # --- the target -------------------------------------------------------------------------------
+
+    @cached_property
+    def output(self) -> Tensor:
+        """The model's output on this input, without a graph."""
+        with torch.no_grad():
+            return self.model.run(self.inputs)
+
+    @cached_property
+    def value(self) -> float:
+        """The target's number on this input."""
+        return float(self.read(self.output)[0])
+
+    @property
+    def rows(self) -> Float[Tensor, " output"]:
+        """How much the target reads each output position; sums to 1."""
+        return self.target.rows(len(self.output_tokens))
+
+    def read(self, output: Tensor) -> Float[Tensor, " batch"]:
+        """The target's number from outputs for inputs as long as this one."""
+        n = output.shape[1] if output.dim() == 3 else len(self)
+        real = torch.ones(len(output), n, dtype=torch.bool, device=output.device)
+        return self.target.read(output, real)
+
+    def values(
+        self, ids: Sequence[Sequence[int]], batch_size: int = 16
+    ) -> Float[Array, " variant"]:
+        """The target's number on other source tokens, which may be fewer or more.
+
+        Raises:
+            PromptError: a variant is empty or does not fit the model.
+            OptionError: the target's position lies outside a variant.
+        """
+        found = []
+        given = {k: v for k, v in self.inputs.items() if k.startswith("decoder_")}
+        with torch.no_grad():
+            for batch in Prompts(tuple(tuple(i) for i in ids)).batches(batch_size):
+                inputs = self.model.inputs(batch)
+                if given:
+                    inputs = {k: v for k, v in inputs.items() if not k.startswith("decoder_")}
+                    inputs |= {k: v.expand(len(batch), -1) for k, v in given.items()}
+                    real = torch.ones_like(inputs["decoder_input_ids"], dtype=torch.bool)
+                else:
+                    real = batch.padded()[1].to(self.model.device)
+                found.append(self.target.read(self.model.run(inputs), real).double().cpu())
+        return torch.cat(found).numpy()
+
+    # --- attention --------------------------------------------------------------------------------
+
+    def sites(self, stack: str | None = None) -> list[Site]:
+        """The attentions of one stack, in order of layers; the only stack unless named.
+
+        Raises:
+            OptionError: several stacks and none named, or no such stack.
+        """
+        stacks = self.model.stacks
+        if stack is None and len(stacks) > 1:
+            raise OptionError(f"{self.model.name} has stacks {', '.join(stacks)}; name one")
+        if stack is not None and stack not in stacks:
+            raise OptionError(f"no stack {stack!r}; {self.model.name} has {', '.join(stacks)}")
+        return [s for s in self.model.sites if stack in (None, s.stack)]
+
+    def patterns(self, stack: str | None = None) -> list[Float[Tensor, "head query_pos key_pos"]]:
+        """Attention probabilities of every layer of one stack, kept for the next method."""
+        return [self._patterns["pattern", s.layer, s.stack][0] for s in self.sites(stack)]
+
+    @cached_property
+    def _patterns(self) -> ActivationCache:
+        return self.model.capture(self.inputs, ("pattern",))
+
+    def capture(self, names: Sequence[str], **options: Any) -> ActivationCache:
+        """Activations of this input; see `interp.capture.capture`."""
+        return self.model.capture(self.inputs, names, **options)
+
+    def about(self) -> Mapping[str, Any]:
+        """What provenance says about the example."""
+        return {
+            "ids": list(self.ids),
+            "target": self.target.name,
+            "value": self.value,
+            "unit": self.target.unit,
+        }
+
+
+def words(model: Model, ids: Sequence[int]) -> tuple[str, ...]:
+    """Tokens as texts, in the form in which they stand in the text; ids without a tokenizer."""
+    if model.tokenizer is None:
+        return tuple(map(str, ids))
+    return tuple(model.tokenizer.decode([i], clean_up_tokenization_spaces=False) for i in ids)
