@@ -11,6 +11,7 @@ logits that the task reads are computed, and short prompts share a batch with ot
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -21,6 +22,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.causal.batches import Batch, make_batches
+from interp.causal.ledger import Ledger, identity
+from interp.causal.packing import Pack, first_changes, packed
 from interp.causal.players import Players
 from interp.causal.replacement import check_kind
 from interp.causal.replay import CleanRun, Reuse, capture, pick, run
@@ -56,14 +59,6 @@ class Estimate:
         return text + "".join(f"; {note}" for note in self.notes)
 
 
-@dataclass(frozen=True)
-class _Pack:
-    """Coalitions that share a batch, and the first attention that any of them changes."""
-
-    rows: tuple[int, ...]
-    first: Site | None
-
-
 class Game:
     """A task as a function of which players work.
 
@@ -81,6 +76,7 @@ class Game:
         restrict: False computes all logits. With neither, values equal full forwards bit for bit;
             otherwise to the rounding of products of other shapes.
         check: refuse a task whose value does not depend on the model's heads.
+        ledger: a folder that keeps finished coalitions: the same game finds them there again.
 
     Raises:
         OptionError: the options do not fit, heads are edited already, or the task is constant.
@@ -106,6 +102,7 @@ class Game:
         fold: bool = True,
         restrict: bool = True,
         check: bool = True,
+        ledger: str | os.PathLike | None = None,
     ) -> None:
         check_kind(kind, reference)
         if model.active_edits:
@@ -132,11 +129,15 @@ class Game:
             self.reuse = replace(self.reuse, unembedding=None, columns=False, tail=())
         self._order = {site: i for i, site in enumerate(model.sites)}
         self._kept: dict[int, CleanRun] = {}
+        self._seconds: dict[int, float] = {}  # of each batch's clean run
         self.batches = make_batches(
             model, task, kind, reference, seed, max_tokens, per_input=self.reuse.per_input
         )
+        self.ledger: Ledger | None = None
         if check:
             self._check()
+        if ledger is not None:
+            self.ledger = Ledger(ledger, self)
 
     @cached_property
     def clean(self) -> Float[Tensor, " prompt"]:
@@ -174,9 +175,28 @@ class Game:
             NonFiniteError: the task is NaN or infinite under a coalition.
         """
         table = self._checked(gates)
+        if self.ledger is None:
+            return self._run(table, table, progress, 0)
+        known, found = self.ledger.find(table)
+        todo, done = (~known).nonzero().flatten(), int(known.sum())
+        for part in todo.split(self._at_once()):
+            found[part] = self._run(table[part], table, progress, done)
+            self.ledger.add(table[part], found[part])
+            done += len(part)
+        return found
+
+    def _at_once(self) -> int:
+        """Coalitions between two writes to the ledger: about five seconds of forward passes."""
+        assert len(self.clean)  # has been run, and timed
+        return max(1, min(1024, int(5 / max(sum(self._seconds.values()), 1e-6))))
+
+    def _run(
+        self, table: Tensor, whole: Tensor, progress: Progress | None, before: int
+    ) -> Float[Tensor, "coalition prompt"]:
+        """Values of some rows of the whole table, after `before` others."""
         found = torch.empty(len(table), len(self.task), dtype=torch.double)
         packs = self._packs(table)
-        total, done = len(table) * len(self.batches), 0
+        done = 0
         for number, batch in enumerate(self.batches):
             with inference(self.model.module):
                 for pack in packs[number]:
@@ -185,9 +205,9 @@ class Game:
                     done += len(pack.rows)
                     if progress is not None:
                         what = f"{self.task.name}, {self.kind}"
-                        progress(what, done // len(self.batches), len(table))
+                        progress(what, before + done // len(self.batches), len(whole))
             self._trim(number)
-        assert done == total
+        assert done == len(table) * len(self.batches)
         bad = (~torch.isfinite(found)).nonzero()
         if len(bad):
             coalition, prompt = bad[0].tolist()
@@ -265,6 +285,10 @@ class Game:
             "notes": list(self.notes),
         }
 
+    def identity(self) -> dict[str, Any]:
+        """All that moves the values, for whoever keeps them."""
+        return identity(self)
+
     # --- clean runs -----------------------------------------------------------------------------
 
     def _clean_run(self, number: int) -> CleanRun:
@@ -279,6 +303,7 @@ class Game:
                     replacement=batch.replacement,
                     wanted=batch.wanted,
                 )
+            self._seconds[number] = self._kept[number].seconds
         return self._kept[number]
 
     def _trim(self, number: int) -> None:
@@ -345,40 +370,14 @@ class Game:
             raise OptionError("a gate is NaN or infinite; 1 = works, 0 = is replaced")
         return table.to(self.model.device)
 
-    def _packs(self, table: Tensor) -> list[list[_Pack]]:
+    def _packs(self, table: Tensor) -> list[list[Pack]]:
         """For each batch of prompts, which coalitions share a forward pass."""
-        gates = self.players.spread(table)
-        changed = torch.stack(
-            [(gates[site] != 1).any(1) for site in sorted(gates, key=self._order.__getitem__)]
-        )
-        sites = sorted(gates, key=self._order.__getitem__)
-        firsts = [
-            sites[int(column.nonzero()[0])] if bool(column.any()) else None
-            for column in changed.T.cpu()
-        ]
-        order = sorted(range(len(firsts)), key=lambda c: self._place(firsts[c]))
-        return [self._packed(batch, order, firsts) for batch in self.batches]
-
-    def _place(self, site: Site | None) -> int:
-        return len(self._order) if site is None else self._order[site]
-
-    def _packed(self, batch: Batch, order: list[int], firsts: list[Site | None]) -> list[_Pack]:
-        most = max(1, self.max_tokens // max(1, batch.tokens)) if self.reuse.fold else 1
-        enough = max(1, most // 4)  # a batch this full is worth a pass of its own
-        packs: list[list[int]] = []
-        for c in order:
-            last = packs[-1] if packs else None
-            if last is not None and len(last) < most:
-                head = firsts[last[0]]
-                alike = self._place(firsts[c]) == self._place(head)
-                if (alike or len(last) < enough) and firsts[c] is not None:
-                    last.append(c)
-                    continue
-            packs.append([c])
-        return [_Pack(tuple(p), firsts[p[0]]) for p in packs]
+        firsts = first_changes(self.players.spread(table), self._order)
+        sizes = [max(1, self.max_tokens // max(1, batch.tokens)) for batch in self.batches]
+        return [packed(firsts, self._order, most if self.reuse.fold else 1) for most in sizes]
 
     @torch.no_grad()
-    def _evaluate(self, number: int, pack: _Pack, table: Tensor) -> Tensor:
+    def _evaluate(self, number: int, pack: Pack, table: Tensor) -> Tensor:
         """`[coalition, prompt]` of one pack on one batch."""
         batch = self.batches[number]
         if pack.first is None:

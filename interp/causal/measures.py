@@ -7,6 +7,7 @@ else a position is that of the logits. Negative positions count from the end of 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -173,7 +174,7 @@ def custom(
     at = _positions(given, positions)
     task = Task(
         name, given, at, unit, higher_is_better, read_prompt=function, has_gradient=has_gradient,
-        detail=f"function {getattr(function, '__qualname__', type(function).__name__)}",
+        detail=f"function {_code(function)}",
     )  # fmt: skip
     return task if corrupted is None else task.with_corrupted(corrupted, model)
 
@@ -325,6 +326,18 @@ def _over(
 ) -> Tensor:
     """Of each row (one per prompt): the mean or sum over its ids."""
     return torch.stack([reduce(x[i, list(sets[row])]) for i, row in enumerate(rows.tolist())])
+
+
+def _code(function: Any) -> str:
+    """A function's name and a hash of what it does, so that two of one name are told apart."""
+    name = getattr(function, "__qualname__", type(function).__qualname__)
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return f"{name} {function!r}"
+    inside = [getattr(c, "co_code", repr(c)) for c in code.co_consts]
+    around = [repr(cell.cell_contents) for cell in function.__closure__ or ()]
+    seen = repr((code.co_code, code.co_names, inside, around, function.__defaults__))
+    return f"{name} {hashlib.sha256(seen.encode()).hexdigest()[:16]}"
 
 
 def _told(wanted: Tensor) -> str:

@@ -1,0 +1,134 @@
+"""Finished coalitions are found again, by the same game only, and a cut-off file loses one row."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+
+import interp
+from interp.causal import Game, custom, leave_one_out, loss
+from interp.errors import StoreError
+
+PROMPTS = [[1, 5, 9, 4, 5, 9], [1, 7, 3, 8, 7, 3], [1, 2, 6, 2, 6]]
+
+
+@pytest.fixture(scope="module")
+def model():
+    return interp.load("planted:induction")
+
+
+def rows(game, n=12, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    numbers = torch.randperm(2 ** len(game) - 1, generator=generator)[:n]  # no two alike
+    return (numbers[:, None] >> torch.arange(len(game)) & 1).double()
+
+
+def counted(game, monkeypatch):
+    """How many coalitions are run from here on."""
+    ran = []
+    evaluate = game._evaluate
+
+    def count(number, pack, table):
+        ran.extend(pack.rows if number == 0 else ())
+        return evaluate(number, pack, table)
+
+    monkeypatch.setattr(game, "_evaluate", count)
+    return ran
+
+
+def test_a_second_game_runs_only_what_is_new(model, tmp_path, monkeypatch):
+    task = loss(model, PROMPTS)
+    first = Game(model, task, ledger=tmp_path)
+    table = rows(first)
+    values = first.values(table)
+    torch.testing.assert_close(values, Game(model, task).values(table), rtol=1e-6, atol=1e-6)
+    second = Game(model, task, ledger=tmp_path)
+    ran = counted(second, monkeypatch)
+    assert torch.equal(second.values(table), values)
+    assert not ran
+    more = torch.cat([rows(second, 3, seed=1), table])
+    told = []
+    again = second.values(more, progress=lambda what, done, total: told.append((done, total)))
+    assert torch.equal(again[3:], values)
+    assert len(ran) == 3
+    assert told[-1] == (15, 15)
+
+
+def test_an_interrupted_run_keeps_what_it_finished(model, tmp_path, monkeypatch):
+    task = loss(model, PROMPTS)
+    game = Game(model, task, ledger=tmp_path, fold=False)
+    table = rows(game)
+    monkeypatch.setattr(game, "_at_once", lambda: 4)
+    evaluate, runs = game._evaluate, []
+
+    def stop(number, pack, part):
+        runs.append(number)
+        if len(runs) == 10 * len(game.batches):
+            raise KeyboardInterrupt
+        return evaluate(number, pack, part)
+
+    monkeypatch.setattr(game, "_evaluate", stop)
+    with pytest.raises(KeyboardInterrupt):
+        game.values(table)
+    resumed = Game(model, task, ledger=tmp_path, fold=False)
+    assert len(resumed.ledger) == 8
+    ran = counted(resumed, monkeypatch)
+    assert torch.equal(resumed.values(table), Game(model, task, fold=False).values(table))
+    assert len(ran) == 4
+
+
+@pytest.mark.parametrize(
+    "options", [{"kind": "mean-batch"}, {"players": "layers"}, {"without": [(0, 1)]}, {"seed": 3}]
+)
+def test_another_game_gets_nothing(model, tmp_path, options):
+    task = loss(model, PROMPTS)
+    Game(model, task, ledger=tmp_path).values(torch.zeros(1, 8))
+    assert len(Game(model, task, ledger=tmp_path, **options).ledger) == 0
+    assert len(Game(model, loss(model, PROMPTS[:2]), ledger=tmp_path).ledger) == 0
+
+
+def test_two_functions_of_one_name_are_two_games(model, tmp_path):
+    def task(scale):
+        def read(logits, prompt):
+            return scale * logits[0, 3]
+
+        return custom(model, PROMPTS, read, name="own", unit="logits", higher_is_better=True)
+
+    Game(model, task(1.0), ledger=tmp_path).values(torch.zeros(1, 8))
+    assert len(Game(model, task(1.0), ledger=tmp_path).ledger) == 1
+    assert len(Game(model, task(2.0), ledger=tmp_path).ledger) == 0
+
+
+def test_a_cut_off_or_damaged_record_is_run_again(model, tmp_path):
+    task = loss(model, PROMPTS)
+    game = Game(model, task, ledger=tmp_path)
+    table = rows(game)
+    values = game.values(table)
+    path = game.ledger.path
+    whole = path.read_bytes()
+    os.truncate(path, len(whole) - 3)
+    shorter = Game(model, task, ledger=tmp_path)
+    assert len(shorter.ledger) == len(table) - 1
+    assert torch.equal(shorter.values(table)[:-1], values[:-1])
+    assert len(path.read_bytes()) == len(whole)
+    path.write_bytes(whole[:-30] + bytes([whole[-30] ^ 1]) + whole[-29:])
+    assert len(Game(model, task, ledger=tmp_path).ledger) == len(table) - 1
+    path.write_bytes(b"something else\n")
+    with pytest.raises(StoreError, match="first line; delete it"):
+        Game(model, task, ledger=tmp_path)
+
+
+def test_a_folder_that_cannot_be_written_is_one_clear_error(model, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="is a file, not a folder"):
+        Game(model, loss(model, PROMPTS), ledger=tmp_path / "file")
+
+
+def test_scores_with_their_null_resume(model, tmp_path):
+    task = loss(model, PROMPTS)
+    first = leave_one_out(model, task, ledger=tmp_path)
+    assert len(list(tmp_path.glob("*.ledger"))) == 2  # the model, and random weights
+    again = leave_one_out(model, task, ledger=tmp_path)
+    assert again.table.to_pandas().equals(first.table.to_pandas())
