@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 ROOM = {
     "base": ("errors", "head", "columns", "files", "resources", "__init__"),
     "models": ("planted", "bundled"),
-    "model": ("model", "edits", "prompts"),
+    "model": ("model", "edits", "prompts", "tokens"),
     "capture": ("capture", "generation", "provenance"),
     "table": ("table",),
     "analysis": (

@@ -1,0 +1,180 @@
+"""A task from a file: prompts with their answers, plain texts, or your own function."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from interp.causal.measures import (
+    accuracy,
+    answer_probability,
+    kl_to_clean,
+    logit_difference,
+    loss,
+    next_token_task,
+    repeats_task,
+)
+from interp.causal.task import Task
+from interp.errors import OptionError, PromptError, UnknownName
+from interp.tokens import token_id
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+
+MEASURES = ("loss", "accuracy", "logit-difference", "answer-probability", "kl-to-clean")
+FIELDS = ("prompt", "answer", "wrong", "corrupted", "position")
+
+
+def make_task(
+    model: Model,
+    source: str,
+    *,
+    measure: str | None = None,
+    n: int | None = None,
+    longest: int | None = None,
+    seed: int = 0,
+) -> Task:
+    """A task by name or from a file.
+
+    Args:
+        source: `repeats` (loss on the second copy of random tokens), or a file: `.jsonl` with the
+            fields `prompt`, `answer`, `wrong`, `corrupted`, `position` (the last four optional);
+            `.txt` with a prompt per line; `.py` with a function `task(model) -> Task`.
+        measure: one of `MEASURES`. Unless given: with wrong answers the logit difference, with
+            answers alone their probability, without answers the loss on every next token.
+        n: prompts to take, all of a file unless given.
+        longest: tokens per prompt; later ones are cut off.
+
+    Raises:
+        UnknownName: no such task or measure.
+        PromptError: the file holds no prompts, or a line cannot be read (its number is named).
+        OptionError: a measure that the file has no answers for.
+    """
+    if measure is not None and measure not in MEASURES:
+        raise UnknownName("measure", measure, MEASURES)
+    if source == "repeats":
+        if measure not in (None, "loss"):
+            raise OptionError(f"the task repeats measures the loss, not {measure}; give a file")
+        return repeats_task(model, n=n or 16, longest=longest or 24, seed=seed)
+    path = Path(source)
+    if path.suffix not in (".jsonl", ".txt", ".py"):
+        raise OptionError(f"task {source!r}: it is 'repeats' or a .jsonl, .txt or .py file")
+    if not path.is_file():
+        raise OptionError(f"task file {source} does not exist")
+    if path.suffix == ".py":
+        if measure is not None:
+            raise OptionError(f"{source} says itself what it measures; leave out the measure")
+        return _own(model, path)
+    rows = _rows(path)[: n or None]
+    if path.suffix == ".jsonl" and all(set(row) == {"text"} for row in rows):
+        rows = [{"prompt": row["text"]} for row in rows]
+    return _task(model, rows, path, measure, longest)
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    rows = []
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise PromptError(f"cannot read {path}: {error}") from error
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        if path.suffix == ".txt":
+            rows.append({"prompt": line})
+            continue
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise PromptError(f"{path} line {number} is no JSON: {error}") from error
+        if not isinstance(row, dict) or not ({"prompt", "text"} & set(row)):
+            raise PromptError(f"{path} line {number} has no field 'prompt'")
+        strange = sorted(set(row) - set(FIELDS) - {"text"})
+        if strange:
+            raise PromptError(
+                f"{path} line {number} has the field {strange[0]!r}; known: {', '.join(FIELDS)}"
+            )
+        rows.append(row)
+    if not rows:
+        raise PromptError(f"{path} holds no prompts")
+    return rows
+
+
+def _task(
+    model: Model,
+    rows: list[dict[str, Any]],
+    path: Path,
+    measure: str | None,
+    longest: int | None,
+) -> Task:
+    def column(name: str) -> list[Any] | None:
+        having = [i for i, row in enumerate(rows) if name in row]
+        if having and len(having) < len(rows):
+            missing = next(i for i in range(len(rows)) if i not in having)
+            raise PromptError(f"{path}: prompt {missing + 1} has no {name!r}, others have")
+        return [row[name] for row in rows] if having else None
+
+    prompts = column("prompt")
+    assert prompts is not None
+    answers, wrong, corrupted = column("answer"), column("wrong"), column("corrupted")
+    position: Any = column("position") or -1
+    if measure is None:
+        measure = "loss" if answers is None else "logit-difference"
+        measure = "answer-probability" if answers is not None and wrong is None else measure
+    asks = {"logit-difference": ("answer", "wrong"), "answer-probability": ("answer",)}
+    for name in asks.get(measure, ()):
+        if column(name) is None:
+            raise OptionError(f"{measure} needs the field {name!r} in {path}")
+    if longest is not None and answers is not None:
+        raise OptionError("prompts with answers are not cut: the answer follows their end")
+    if measure == "logit-difference":
+        right, false = _ids(model, answers, path), _ids(model, wrong, path)
+        return logit_difference(
+            model, prompts, right, false, position=position, corrupted=corrupted
+        )
+    if measure == "answer-probability":
+        right = _ids(model, answers, path)
+        return answer_probability(model, prompts, right, position=position, corrupted=corrupted)
+    if measure == "kl-to-clean":
+        task = kl_to_clean(model, prompts, position if position == -1 else [[p] for p in position])
+    elif answers is not None:
+        make = loss if measure == "loss" else accuracy
+        first = [ids[0] for ids in _ids(model, answers, path)]
+        at = [[-1]] * len(rows) if position == -1 else [[p] for p in position]
+        task = make(model, prompts, at, labels=[[i] for i in first])
+    elif measure == "loss":
+        task = next_token_task(model, prompts, longest=longest)
+    else:
+        task = accuracy(model, prompts)
+    return task if corrupted is None else task.with_corrupted(corrupted, model)
+
+
+def _ids(model: Model, answers: Sequence[Any] | None, path: Path) -> list[list[int]]:
+    """Token ids of answers that are ids, texts of one token, or lists of these."""
+    each = []
+    for number, given in enumerate(answers or (), 1):
+        listed = given if isinstance(given, list) else [given]
+        try:
+            each.append([token_id(model, a) for a in listed])
+        except PromptError as error:
+            raise PromptError(f"{path}: answer of prompt {number}: {error}") from error
+    return each
+
+
+def _own(model: Model, path: Path) -> Task:
+    import importlib.util
+
+    spec = importlib.util.spec_from_file_location(f"interp_task_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    make = getattr(module, "task", None)
+    if not callable(make):
+        raise OptionError(f"{path} has no function task(model)")
+    made = make(model)
+    if not isinstance(made, Task):
+        raise OptionError(f"{path}: task(model) gave a {type(made).__name__}, not a Task")
+    return made
