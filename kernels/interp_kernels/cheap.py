@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 # Numbers in flight at a time: 16 MiB of float32.
 CHUNK = 1 << 22
-# The same where each number is used once or twice only: what a core's cache holds.
-CACHED = 1 << 20
+# The same where each number is used a few times only: half of what a core's cache holds.
+CACHED = 1 << 18
 
 
 def weights(attention: Attention, product: Tensor, lse: Tensor | None, at: At) -> Tensor:
@@ -59,9 +59,7 @@ def from_lse(reduction: Reduction, attention: Attention, lse: PerQuery | None) -
             rows, keys = _index(attention, reduction.rows), _index(attention, reduction.keys)
             return grid(attention, rows, keys, lse)
         case ask.Diagonal():
-            parts = [diagonal(attention, offset, lse) for offset in reduction.offsets]
-            empty = attention.q.new_zeros(*attention.q.shape[:3], 0, dtype=attention.work_dtype)
-            return torch.stack(parts, -1) if parts else empty
+            return diagonals(attention, reduction.offsets, lse)
         case ask.KeySetMass():
             return key_set_mass(attention, reduction.keys, lse)
         case ask.PairMass():
@@ -105,9 +103,14 @@ def grid(
     dtype, device = attention.work_dtype, attention.q.device
     at_query = _positions(queries, size.query, device)
     at_key = _positions(keys, size.key, device)
-    q = attention.q[:, :, queries].to(dtype) * attention.scale
-    q = q.reshape(size.batch, size.kv_head, size.group * len(at_query), size.d)
-    product = q @ attention.k[:, :, keys].to(dtype).mT
+    q, k = attention.q[:, :, queries].to(dtype), attention.k[:, :, keys].to(dtype)
+    # Whichever are fewer are scaled and laid out anew; the others are read where they lie.
+    if len(at_key) < len(at_query):
+        product = q @ (attention.scale * k).repeat_interleave(size.group, dim=1).mT
+    else:
+        folded = (size.batch, size.kv_head, size.group * len(at_query), size.d)
+        q = (attention.scale * q).reshape(folded)
+        product = (q @ k.mT).reshape(size.batch, size.head, len(at_query), len(at_key))
     at = At(
         torch.arange(size.batch, device=device)[:, None, None, None],
         torch.arange(size.head, device=device)[:, None, None],
@@ -115,32 +118,73 @@ def grid(
         at_key,
     )
     row = None if lse is None else lse[:, :, queries, None]
-    product = product.reshape(size.batch, size.head, len(at_query), len(at_key))
     return weights(attention, product, row, at)
 
 
-def diagonal(attention: Attention, offset: int, lse: PerQuery | None) -> PerQuery:
-    """The weight at key = query position - offset; 0 where that key does not exist."""
-    size, dtype = attention.shape, attention.work_dtype
-    found = torch.zeros(size.batch, size.head, size.query, dtype=dtype, device=attention.q.device)
-    shift = attention.offset - offset
-    first, last = max(0, -shift), min(size.query, size.key - shift)
-    step = max(1, CACHED // max(1, size.batch * size.head * size.d))
-    for low in range(first, last, step):
-        rows = slice(low, min(last, low + step))
-        q = attention.q[:, :, rows].to(dtype).unflatten(1, (size.kv_head, -1))
-        k = attention.k[:, :, low + shift : rows.stop + shift].to(dtype)
-        product = attention.scale * torch.linalg.vecdot(q, k[:, :, None]).flatten(1, 2)
-        query = torch.arange(low, rows.stop, device=q.device)
+def diagonals(
+    attention: Attention, offsets: tuple[int, ...], lse: PerQuery | None
+) -> Float[Tensor, "batch head query_pos offset"]:
+    """Weights at key = query position - offset; 0 where that key does not exist."""
+    size, device = attention.shape, attention.q.device
+    shape = (size.batch, size.head, size.query, len(offsets))
+    found = torch.zeros(shape, dtype=attention.work_dtype, device=device)
+    if 0 in (size.key, found.numel()):
+        return found
+    back = torch.tensor(offsets, dtype=torch.int64, device=device)
+    step = max(1, CHUNK // (size.batch * size.head * len(offsets)))
+    for low in range(0, size.query, step):
+        rows = slice(low, min(size.query, low + step))
+        query = torch.arange(low, rows.stop, device=device)[:, None]
+        key = query + attention.offset - back
+        exists = (key >= 0) & (key < size.key)
         at = At(
-            torch.arange(size.batch, device=q.device)[:, None, None],
-            torch.arange(size.head, device=q.device)[:, None],
+            torch.arange(size.batch, device=device)[:, None, None, None],
+            torch.arange(size.head, device=device)[:, None, None],
             query,
-            query + shift,
+            key.clamp(0, size.key - 1),
         )
-        row = None if lse is None else lse[:, :, rows]
-        found[:, :, rows] = weights(attention, product, row, at)
+        _products_along(attention, offsets, rows, into=found[:, :, rows])
+        row = None if lse is None else lse[:, :, rows, None]
+        weight = weights(attention, found[:, :, rows], row, at)
+        found[:, :, rows] = weight.masked_fill_(~exists, 0)
     return found
+
+
+def _products_along(
+    attention: Attention,
+    offsets: tuple[int, ...],
+    rows: slice,
+    into: Float[Tensor, "batch head m offset"],
+) -> None:
+    """q k^T times scale at fixed distances, where the key exists.
+
+    Some queries at a time, all distances of theirs while they are in the cache.
+    """
+    size, dtype = attention.shape, attention.work_dtype
+    step = max(1, CACHED // (size.batch * size.head * size.d))
+    for low in range(rows.start, rows.stop, step):
+        high = min(rows.stop, low + step)
+        for number, offset in enumerate(offsets):
+            shift = attention.offset - offset
+            first, last = max(low, -shift), min(high, size.key - shift)
+            if first >= last:
+                continue
+            q = attention.q[:, :, first:last].to(dtype).transpose(1, 2)
+            k = attention.k[:, :, first + shift : last + shift].to(dtype).transpose(1, 2)
+            part = slice(first - rows.start, last - rows.start)
+            into[:, :, part, number] = _products(attention, q, k).mT
+
+
+def _products(
+    attention: Attention, q: Float[Tensor, "*at head d"], k: Float[Tensor, "*at kv_head d"]
+) -> Float[Tensor, "*at head"]:
+    """Each query times its own key, and times scale; a matrix product is the fastest sum there is.
+
+    Heads stand side by side, as models lay them out.
+    """
+    product = q.unflatten(-2, (k.shape[-2], -1)) * k[..., None, :]
+    scales = product.new_full((q.shape[-1],), attention.scale)
+    return (product.reshape(-1, len(scales)) @ scales).view(q.shape[:-1])
 
 
 def pair_mass(attention: Attention, pairs: Int[Tensor, "pair 3"], lse: PerQuery | None) -> PerQuery:
@@ -148,11 +192,10 @@ def pair_mass(attention: Attention, pairs: Int[Tensor, "pair 3"], lse: PerQuery 
     size, dtype = attention.shape, attention.work_dtype
     found = torch.zeros(size.batch, size.query, size.head, dtype=dtype, device=attention.q.device)
     heads = torch.arange(size.head, device=attention.q.device)
-    for some in pairs.split(max(1, CHUNK // (size.head * size.d))):
+    for some in pairs.split(max(1, CACHED // (size.head * size.d))):
         batch, query, key = some.unbind(-1)
-        q = attention.q[batch, :, query].to(dtype) * attention.scale
-        k = attention.k[batch, :, key].to(dtype)
-        product = (q.unflatten(1, (size.kv_head, -1)) * k[:, :, None]).sum(-1).flatten(1, 2)
+        q, k = attention.q[batch, :, query].to(dtype), attention.k[batch, :, key].to(dtype)
+        product = _products(attention, q, k)
         at = At(batch[:, None], heads, query[:, None], key[:, None])
         row = None if lse is None else lse[batch, :, query]
         weight = weights(attention, product, row, at).abs()
