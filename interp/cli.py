@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from interp import __version__
+from interp.commands.ablate import ablate
 from interp.commands.check import check
 from interp.commands.metrics import metrics
 from interp.commands.models import models
@@ -74,5 +75,5 @@ def main() -> None:
     """
 
 
-for command in (score, check, metrics, models):
+for command in (score, ablate, check, metrics, models):
     main.add_command(command)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
-from interp.causal.game import Game, Progress
+from interp.causal.game import Estimate, Game, Progress
 from interp.causal.importance import Importance, make_importance
 from interp.causal.task import Task
 from interp.errors import NonFiniteError, OptionError, UnknownName
@@ -33,6 +33,7 @@ def leave_one_out(
     kind: str = "zero",
     null: Null = "random-init",
     progress: Progress | None = None,
+    announce: Callable[[Estimate], None] | None = None,
     **options: Any,
 ) -> Importance:
     """Change of the task when each player alone is taken out, for every player.
@@ -46,15 +47,16 @@ def leave_one_out(
         null: the same on the architecture with random weights (drawn with `seed`), or none. It
             says how much of a score is what ablation does to any network of this shape.
         progress: see `interp.causal.game.Progress`.
+        announce: told the time and memory that each game will take, before it is played.
         options: of `Game`: players, stack, heads, reference, without, seed, max_tokens,
-            cache_bytes, reuse, fold.
+            cache_bytes, reuse, fold, ledger.
 
     Raises:
         OptionError, UnknownName: options that do not fit, or a task that no head changes.
         PromptError: prompts that do not fit the kind.
         NonFiniteError: the task is NaN or infinite.
     """
-    return _change(model, task, kind, null, progress, options, "ablation", _each_out)
+    return _change(model, task, kind, null, progress, announce, options, "ablation", _each_out)
 
 
 def all_but_one(
@@ -64,6 +66,7 @@ def all_but_one(
     kind: str = "zero",
     null: Null = "random-init",
     progress: Progress | None = None,
+    announce: Callable[[Estimate], None] | None = None,
     **options: Any,
 ) -> Importance:
     """Change of the task when every other player of the same attention is taken out.
@@ -73,7 +76,7 @@ def all_but_one(
     `all_but_one:...`; the arguments are those of `leave_one_out`. With "layers" as players there
     is nothing to keep, which is refused.
     """
-    return _change(model, task, kind, null, progress, options, "all_but_one", _each_alone)
+    return _change(model, task, kind, null, progress, announce, options, "all_but_one", _each_alone)
 
 
 def _each_out(game: Game) -> Tensor:
@@ -98,6 +101,7 @@ def _change(
     kind: str,
     null: Null,
     progress: Progress | None,
+    announce: Callable[[Estimate], None] | None,
     options: dict[str, Any],
     method: str,
     gates: Callable[[Game], Tensor],
@@ -106,6 +110,8 @@ def _change(
         raise UnknownName("null", null, NULLS)
     game = Game(model, task, kind=kind, **options)
     table = gates(game)
+    if announce is not None:
+        announce(game.estimate(table))
     changes = (game.values(table, progress=progress) - game.clean).numpy()
     if not changes.any() and len(game) > 1:
         raise OptionError(

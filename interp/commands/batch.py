@@ -14,10 +14,12 @@ import click
 
 from interp.analysis import Bound
 from interp.catalogue import catalogue, parse_metric, ranges
+from interp.commands.each import each_model
 from interp.commands.loading import Loading
 from interp.commands.printing import top_heads
+from interp.commands.names import split_names
 from interp.commands.progress import Voice
-from interp.errors import InterpError, OptionError, PromptError, StoreError
+from interp.errors import OptionError, PromptError, StoreError
 from interp.estimate import estimate
 from interp.model.check import check_model
 from interp.model.model import Model
@@ -65,7 +67,7 @@ class Batch:
             UnknownName, OptionError: a metric, option or prompt file that does not exist.
             StoreError: an output folder that cannot be written.
         """
-        texts = [text for given in metrics for text in split_metrics(given)]
+        texts = [text for given in metrics for text in split_names(given)]
         bounds, own = [], {}
         for text in texts or catalogue():
             bound = parse_metric(text)
@@ -113,34 +115,17 @@ class Batch:
         return code or int(bool(self.failed))
 
     def _all(self, sources: Mapping[str, str], print_top: int | None) -> None:
-        files = [source for source in sources if Path(source).is_file()]
-        for source, name in sources.items():
-            if source in files and len(files) < len(sources):
-                self.voice.note(f"{source} is a file, no model folder; passed over")
-                continue
+        def work(source: str, name: str) -> None:
             before = len(self.done)
             try:
                 self._model(source, name)
-            except StoreError:
-                raise
-            except InterpError as error:
-                self._fail(name, str(error), error)
-            # One model of many, of any make, with its own code: whatever it raises is told (with
-            # --debug, in full), counted and in the exit code, and the others are still scored.
-            except Exception as error:
-                told = " ".join(str(error).split())[:300]
-                self._fail(
-                    name, f"{name}: {type(error).__name__}: {told} (--debug shows where)", error
-                )
             finally:
                 if print_top is not None and len(self.done) > before:
                     click.echo(
                         top_heads(HeadTable.concat(self.done[before:]), print_top, self._ranges())
                     )
 
-    def _fail(self, name: str, text: str, error: Exception) -> None:
-        self.failed.append(name)
-        self.voice.error(text if name in text else f"{name}: {text}", error)
+        self.failed += each_model(sources, self.voice, work)
 
     def _model(self, source: str, name: str) -> None:
         with self.voice.bars(name) as tell:
@@ -267,14 +252,3 @@ class Batch:
         if self.store is None:
             return "what was scored is printed above; with --out it would be kept and continued"
         return f"{self.kept} results are safe in {self.store.folder}; {SAFE}"
-
-
-def split_metrics(text: str) -> list[str]:
-    """`a,b:x=1,y=2,c` is three metrics: `y=2` is an option of `b`."""
-    found: list[str] = []
-    for part in filter(None, text.split(",")):
-        if found and ":" in found[-1] and "=" in part and ":" not in part.partition("=")[0]:
-            found[-1] += f",{part}"
-        else:
-            found.append(part)
-    return found

@@ -37,6 +37,7 @@ class Voice:
             Progress,
             TextColumn,
             TimeElapsedColumn,
+            TimeRemainingColumn,
         )
 
         console = Console(stderr=True)
@@ -45,6 +46,7 @@ class Voice:
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
+            TimeRemainingColumn(),
         )
         # What is printed while bars are shown must stay on its own stream.
         progress = Progress(

@@ -15,7 +15,7 @@ import pytest
 import interp
 from interp import bundled, planted
 from interp.commands import batch
-from interp.commands.batch import split_metrics
+from interp.commands.names import split_names
 from interp.store import Store
 from interp.table import HeadTable
 
@@ -229,4 +229,4 @@ def test_planted_models_are_scored_and_their_head_comes_out_first(run) -> None:
     ],
 )
 def test_metrics_are_split_at_commas_that_do_not_part_options(text, parts) -> None:
-    assert split_metrics(text) == parts
+    assert split_names(text) == parts
