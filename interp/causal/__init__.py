@@ -4,6 +4,9 @@
     game    that number for any set of heads taken out    game.py
     scores  one head at a time                            ablation.py
             all heads from one backward pass              gradient.py
+    curves  heads out one after another, by a ranking     pruning.py
+    compare several scores side by side                   comparison.py
+    texts   how much heads matter for each of many texts  influence.py
 
 A `Game` is what every estimator plays: `game.values(gates)` gives the task's number per prompt for
 each row of gates (1 = the head works, 0 = it is replaced), with the same prompts for every row.
@@ -16,6 +19,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from interp.causal.ablation import all_but_one, leave_one_out
+    from interp.causal.compare_questions import QUESTIONS
+    from interp.causal.comparison import Comparison, compare
     from interp.causal.game import Estimate, Game
     from interp.causal.gradient import (
         attribution_patching,
@@ -25,6 +30,8 @@ if TYPE_CHECKING:
         michel,
     )
     from interp.causal.importance import Importance
+    from interp.causal.influence import attention_influence
+    from interp.causal.influence_scores import TextScores
     from interp.causal.measures import (
         accuracy,
         answer_probability,
@@ -36,19 +43,29 @@ if TYPE_CHECKING:
         repeats_task,
     )
     from interp.causal.players import Players
+    from interp.causal.pruning import estimate_pruning, pruning_curve
+    from interp.causal.pruning_plot import plot_curves
+    from interp.causal.pruning_result import PruningCurve
     from interp.causal.task import Task
 
 _WHERE = {
+    "Comparison": "comparison",
     "Estimate": "game",
     "Game": "game",
     "Importance": "importance",
     "Players": "players",
+    "PruningCurve": "pruning_result",
+    "QUESTIONS": "compare_questions",
     "Task": "task",
+    "TextScores": "influence_scores",
     "accuracy": "measures",
     "all_but_one": "ablation",
     "answer_probability": "measures",
+    "attention_influence": "influence",
     "attribution_patching": "gradient",
+    "compare": "comparison",
     "custom": "measures",
+    "estimate_pruning": "pruning",
     "gate_gradient": "gradient",
     "gradient_scores": "gradient",
     "integrated_gradients": "gradient",
@@ -58,20 +75,29 @@ _WHERE = {
     "loss": "measures",
     "michel": "gradient",
     "next_token_task": "measures",
+    "plot_curves": "pruning_plot",
+    "pruning_curve": "pruning",
     "repeats_task": "measures",
 }
 
 __all__ = [
+    "QUESTIONS",
+    "Comparison",
     "Estimate",
     "Game",
     "Importance",
     "Players",
+    "PruningCurve",
     "Task",
+    "TextScores",
     "accuracy",
     "all_but_one",
     "answer_probability",
+    "attention_influence",
     "attribution_patching",
+    "compare",
     "custom",
+    "estimate_pruning",
     "gate_gradient",
     "gradient_scores",
     "integrated_gradients",
@@ -81,6 +107,8 @@ __all__ = [
     "loss",
     "michel",
     "next_token_task",
+    "plot_curves",
+    "pruning_curve",
     "repeats_task",
 ]
 

@@ -1,0 +1,94 @@
+"""Rank correlations and top-k overlaps of several rankings at once, with bootstrap draws.
+
+Spearman's rho is Pearson's r of mid-ranks; Kendall's tau is tau-b, which corrects for ties. Both
+are NaN where a ranking is constant, since it then orders nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+
+import numpy as np
+from jaxtyping import Float
+
+Array = np.ndarray
+
+
+def spearman(scores: Float[Array, "method player"]) -> Float[Array, "method method"]:
+    """Spearman's rank correlation of every pair, with mid-ranks for ties."""
+    from scipy.stats import rankdata
+
+    ranks = rankdata(scores, axis=1)
+    return _cosine(ranks - ranks.mean(1, keepdims=True))
+
+
+def kendall(scores: Float[Array, "method player"]) -> Float[Array, "method method"]:
+    """Kendall's tau-b of every pair; tied pairs of players count for neither side."""
+    first, second = np.triu_indices(scores.shape[1], 1)
+    # float32 counts pairs exactly up to 2^24 of them in one product, more are summed in parts
+    total = np.zeros((len(scores), len(scores)))
+    for start in range(0, len(first), _PAIRS):
+        part = slice(start, start + _PAIRS)
+        sign = np.sign(scores[:, first[part]] - scores[:, second[part]]).astype(np.float32)
+        total += sign @ sign.T
+    return _normalised(total)
+
+
+_PAIRS = 2**20
+
+
+def _cosine(rows: Array) -> Array:
+    return _normalised(rows @ rows.T)
+
+
+def _normalised(products: Array) -> Array:
+    """Products of pairs over the lengths of both; NaN where a length is 0."""
+    size = np.sqrt(np.diag(products))
+    scale = np.outer(size, size)
+    found = np.full(products.shape, np.nan)
+    return np.divide(products, scale, out=found, where=scale > 0).clip(-1, 1)
+
+
+def top(scores: Float[Array, " player"], k: int) -> set[int]:
+    """The k players that rank first; equal scores keep the players' order."""
+    return set(np.argsort(-scores, kind="stable")[:k].tolist())
+
+
+def by_chance(overlap: int, k: int, n: int) -> float:
+    """How often two random top-k lists of n players share at least this many (hypergeometric)."""
+    from scipy.stats import hypergeom
+
+    return float(hypergeom.sf(overlap - 1, n, k, k))
+
+
+def redrawn(
+    scores: Float[Array, "method player"],
+    per_prompt: Sequence[Float[Array, "player prompt"] | None],
+    shared: Sequence[Hashable],
+    magnitude: Sequence[bool],
+    measure: Callable[[Array], Array],
+    n_boot: int,
+    seed: int,
+) -> Float[Array, "draw method method"]:
+    """`measure` of the scores on prompts drawn with replacement.
+
+    Args:
+        per_prompt: None for a method whose prompts were not kept: its scores stay as they are.
+        shared: methods with equal keys saw the same prompts and get the same draw.
+        magnitude: the score is the size of the mean over the drawn prompts.
+    """
+    rng = np.random.default_rng(seed)
+    weights: dict[Hashable, Array] = {}
+    for key, values in zip(shared, per_prompt, strict=True):
+        if values is not None and key not in weights:
+            n = values.shape[1]
+            weights[key] = rng.multinomial(n, np.full(n, 1 / n), size=n_boot) / n
+    found = np.empty((n_boot, len(scores), len(scores)))
+    drawn = np.array(scores, dtype=np.float64)
+    for i in range(n_boot):
+        for m, values in enumerate(per_prompt):
+            if values is not None:
+                mean = values @ weights[shared[m]][i]
+                drawn[m] = np.abs(mean) if magnitude[m] else mean
+        found[i] = measure(drawn)
+    return found
