@@ -1,0 +1,57 @@
+"""Relevance maps between the tokens of one or two stacks, layer by layer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.errors import OptionError
+
+Map = Float[Tensor, "query_pos key_pos"]
+
+
+def relevance(
+    maps: Sequence[tuple[str, Map]], sources: int, outputs: int
+) -> Float[Tensor, "output source"]:
+    """How much each source matters to each output.
+
+    Args:
+        maps: stack and positive attention of every layer, in order of the run.
+
+    Raises:
+        OptionError: stacks that the rules do not know.
+    """
+    stacks = {stack for stack, _ in maps}
+    own = torch.eye(sources, dtype=torch.double)
+    if len(stacks) == 1:
+        for _, a in maps:
+            own = own + a @ own  # rule 5
+        return own
+    if stacks != {"encoder", "decoder", "cross"}:
+        raise OptionError(
+            f"relevance runs through one stack, or encoder, decoder and cross attention; these are "
+            f"{', '.join(sorted(stacks))}"
+        )
+    for stack, a in maps:
+        if stack == "encoder":
+            own = own + a @ own
+    targets = torch.eye(outputs, dtype=torch.double)
+    across = torch.zeros(outputs, sources, dtype=torch.double)
+    for stack, a in maps:
+        if stack == "decoder":
+            across, targets = across + a @ across, targets + a @ targets  # rules 6 and 5
+        elif stack == "cross":
+            # rule 10; rule 11 adds nothing, as the encoder never reads the decoder
+            across = across + normalised(targets).T @ a @ normalised(own)
+    return across
+
+
+def normalised(r: Float[Tensor, "pos pos"]) -> Float[Tensor, "pos pos"]:
+    """What was added to the identity, each row to sum 1, and the identity again (rules 8, 9)."""
+    eye = torch.eye(len(r), dtype=r.dtype)
+    added = r - eye
+    size = added.sum(-1, keepdim=True)
+    return torch.where(size > 0, added / size.clamp_min(torch.finfo(r.dtype).tiny), added) + eye

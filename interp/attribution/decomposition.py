@@ -1,0 +1,238 @@
+"""Each layer's output after attention as a sum of one vector per source token.
+
+With z's parts f^h(x_j) = v_j^h W_O^h and the residual, what stands after attention at query i is
+
+    sum_j T_ij + rest_i,    T_ij = sum_h A_ij^h f^h(x_j) + [i = j] x_i
+
+where `rest` holds the output projection's bias. Values carry their own bias, so it belongs to the
+tokens. Where a norm follows the sum (BERT), its scale is taken from the true sum, which makes it
+linear, and T are the parts of what it gives. In pre-norm blocks nothing follows the sum. Where a
+norm stands between projection and sum (Gemma 2, OLMo 2) it is taken the same way. Every layer is
+held against the tensors of the run, and refused by name where the parts do not add up to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.attribution.roles import NormRole, close, norm_role
+from interp.errors import OptionError, UnreadableAttention
+from interp.model.calls import precise, spread
+from interp.model.projection import output_projection
+from interp.model.sites import Site
+from interp.model.streams import unavailable
+
+if TYPE_CHECKING:
+    from interp.attribution.declare import Scores
+    from interp.attribution.example import Example
+    from interp.capture import ActivationCache
+
+Parts = Float[Tensor, "query_pos source d_model"]
+Mixing = Float[Tensor, "query_pos source"]
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """One layer after attention: parts of the sources, what is no source's, and their sum.
+
+    Args:
+        pre: the stream that enters the block.
+        attention: the parts that attention alone writes, before any residual or norm of the sum.
+        whole: what the parts and the rest add up to; the stream of the run.
+        error: by how much they miss it.
+    """
+
+    site: Site
+    pre: Float[Tensor, "query_pos d_model"]
+    attention: Parts
+    parts: Parts
+    rest: Float[Tensor, "query_pos d_model"]
+    whole: Float[Tensor, "query_pos d_model"]
+    error: float
+
+
+def layers(example: Example, stack: str = "") -> Iterator[Layer]:
+    """Every layer of one stack after attention, one at a time: parts take n*n*d_model numbers.
+
+    Raises:
+        OptionError: an encoder-decoder, or several stacks and none named.
+        UnreadableAttention: a layer's parts cannot be had or do not add up; names the layer.
+    """
+    sites = one_stack(example, stack)
+    cache = _captured(example, sites)
+    for site in sites:
+        yield _layer(example, site, cache)
+
+
+def block_layers(example: Example, stack: str = "") -> Iterator[Layer]:
+    """The same after the MLP: `whole` is the block's output, and what the MLP writes is rest.
+
+    Raises:
+        as `layers`.
+    """
+    sites = one_stack(example, stack)
+    cache = _captured(example, sites)
+    for site in sites:
+        yield _with_mlp(example, _layer(example, site, cache), cache)
+
+
+def one_stack(example: Example, stack: str) -> list[Site]:
+    """The attentions between the tokens and the outputs.
+
+    Raises:
+        OptionError: an encoder-decoder, or several stacks and none named.
+    """
+    if example.model.kind == "encoder-decoder":
+        raise OptionError(
+            "this method runs through one stack from the tokens to the outputs; for an "
+            "encoder-decoder take chefer or a gradient method"
+        )
+    return example.sites(stack or None)
+
+
+def _captured(example: Example, sites: Sequence[Site]) -> ActivationCache:
+    for site in sites:
+        for name in ("resid_pre", "attn_out", "resid_post"):
+            if name not in site.streams:
+                raise UnreadableAttention(f"{site.name} has no {name}: {unavailable(site, name)}")
+        if site.gated:
+            raise UnreadableAttention(
+                f"{site.name}: z is gated before the output projection, so a source's part is not "
+                "its value alone"
+            )
+    # there is no stream between attention and MLP where both run side by side
+    names = ["pattern", "v", "resid_pre", "attn_out", "resid_post"]
+    names += [n for n in ("resid_mid", "mlp_out") if all(n in s.streams for s in sites)]
+    return example.capture(names, stack=sites[0].stack)
+
+
+def _layer(example: Example, site: Site, cache: ActivationCache) -> Layer:
+    where = site.layer, site.stack
+    pattern, v = cache["pattern", *where][0], precise(cache["v", *where][0])
+    v = spread(v[None], site.n_heads)[0]
+    matrix, bias = output_projection(example.model.module, site)
+    matrix = precise(matrix.detach())
+    attention = torch.zeros(*pattern.shape[1:], matrix.shape[-1], device=v.device, dtype=v.dtype)
+    for h in range(site.n_heads):
+        attention += pattern[h].to(v)[..., None] * (v[h] @ matrix[h])
+    rest = torch.zeros_like(attention[:, 0])
+    if bias is not None:
+        rest = rest + precise(bias.detach())
+    name = f"{site.name} ({site.module})"
+    out, stream = site.streams["attn_out"], precise(cache["attn_out", *where][0])
+    if out.module != site.projection:
+        role = _norm(example, out.module, stream)
+        if role is None:
+            raise UnreadableAttention(
+                f"{name}: {out.module} stands between the output projection and the residual "
+                "stream and is no normalisation"
+            )
+        attention, rest = through(role, attention, rest, stream / out.scale)
+    attention, rest = attention * out.scale, rest * out.scale
+    close(attention.sum(1) + rest, stream, f"{name}: parts do not add up to what attention writes")
+    pre = precise(cache["resid_pre", *where][0])
+    parts = attention.clone()
+    parts[torch.arange(len(pre)), torch.arange(len(pre))] += pre
+    mid = site.streams.get("resid_mid")
+    if mid is None or ("resid_mid", site.stack, site.layer) not in cache.values:
+        whole = pre + stream  # attention and MLP side by side: no stream runs between them
+    else:
+        whole = precise(cache["resid_mid", *where][0])
+        role = _norm(example, mid.module, whole) if mid.side == "out" else None
+        if role is not None:
+            parts, rest = through(role, parts, rest, whole)
+    error = close(parts.sum(1) + rest, whole, f"{name}: parts do not add up to the stream after it")
+    return Layer(site, pre, attention, parts, rest, whole, error)
+
+
+def through(
+    role: NormRole, parts: Parts, rest: Float[Tensor, "query_pos d_model"], y: Tensor
+) -> tuple[Parts, Float[Tensor, "query_pos d_model"]]:
+    """Parts of what a norm gives, its scale as it is at the true sum.
+
+    Args:
+        y: what the norm gave for the sum of the parts and the rest.
+    """
+    _, scale = role.frozen(parts.sum(1) + rest, y)
+    bias = role.norm.bias.to(rest).reshape(role.shape)
+    return scale[:, None] * role.direction(parts), scale * role.direction(rest) + bias
+
+
+def _norm(example: Example, name: str, like: Tensor) -> NormRole | None:
+    return norm_role(example.model.module.get_submodule(name), name, like)
+
+
+def _with_mlp(example: Example, layer: Layer, cache: ActivationCache) -> Layer:
+    site, where = layer.site, (layer.site.layer, layer.site.stack)
+    name = f"{site.name} ({site.module})"
+    if ("mlp_out", site.stack, site.layer) not in cache.values:
+        raise UnreadableAttention(f"{name} has no mlp_out: {unavailable(site, 'mlp_out')}")
+    mlp = precise(cache["mlp_out", *where][0])
+    post = precise(cache["resid_post", *where][0])
+    parts, rest = layer.parts, layer.rest + mlp
+    role = _norm_of_sum(example, site, layer.whole + mlp, post)
+    if role is not None:
+        parts, rest = through(role, parts, rest, post)
+    error = close(parts.sum(1) + rest, post, f"{name}: parts and MLP do not add up to its output")
+    return Layer(site, layer.pre, layer.attention, parts, rest, post, max(error, layer.error))
+
+
+def _norm_of_sum(example: Example, site: Site, total: Tensor, post: Tensor) -> NormRole | None:
+    """The block's norm that gives its output for a sum; None where no norm follows the sum."""
+    if torch.allclose(total, post, rtol=1e-3, atol=1e-4 * float(post.abs().max())):
+        return None
+    block = site.streams["resid_post"].module
+    for inner, module in example.model.module.get_submodule(block).named_modules():
+        if any(True for _ in module.children()):
+            continue
+        role = norm_role(module, f"{block}.{inner}", total)
+        if role is None:
+            continue
+        with torch.no_grad():
+            found = precise(module(total.to(example.model.dtype)))
+        if torch.allclose(found, post, rtol=1e-2, atol=1e-3 * float(post.abs().max())):
+            return role
+    return None
+
+
+# --- from layers to one matrix --------------------------------------------------------------------
+
+
+def row_normalised(mixing: Mixing) -> Mixing:
+    """Each row to sum 1; a row of zeros keeps to itself."""
+    size = mixing.sum(-1, keepdim=True)
+    eye = torch.eye(len(mixing), dtype=mixing.dtype, device=mixing.device)
+    return torch.where(size > 0, mixing / size.clamp_min(torch.finfo(size.dtype).tiny), eye)
+
+
+def scored(
+    example: Example, mixings: Sequence[Mixing], aggregate: str, **notes: float | str
+) -> Scores:
+    """One score per source from the row-normalised mixing of every layer.
+
+    Args:
+        aggregate: "rollout" (product of the layers, the residual being in them already, so no
+            identity is added), "mean" of the layers, or "last".
+
+    Raises:
+        OptionError: an unknown aggregate.
+    """
+    from interp.attribution.declare import Scores
+
+    rows = [row_normalised(m.double().cpu()) for m in mixings]
+    if aggregate == "rollout":
+        matrix = rows[0]
+        for row in rows[1:]:
+            matrix = row @ matrix
+    elif aggregate in ("mean", "last"):
+        matrix = torch.stack(rows).mean(0) if aggregate == "mean" else rows[-1]
+    else:
+        raise OptionError(f"aggregate={aggregate!r}; known: rollout, mean, last")
+    weights = example.rows.to(matrix)
+    return Scores((weights @ matrix).numpy(), matrix.numpy(), notes=notes)

@@ -1,0 +1,236 @@
+"""Derivatives of the target by the token embeddings and by the attention patterns.
+
+Embeddings are what the model's embedding module gives for the tokens (the table's rows, with the
+factor that some families put on them), before positions, types and any norm are added. So what
+positions and biases give to the target is no token's score and shows in the residual.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from threading import get_ident
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from interp.attribution.declare import Scores
+from interp.attribution.roles import close, find_roles
+from interp.attribution.rules import Rules, as_is, mixed, ruled
+from interp.causal.gradient import frozen
+from interp.errors import NonFiniteError, UnreadableAttention
+from interp.model.calls import Call
+from interp.model.inference import inference
+from interp.model.sites import Site
+
+if TYPE_CHECKING:
+    from interp.attribution.example import Example
+    from interp.model.model import Model
+
+Embedded = Float[Tensor, "batch source d_embed"]
+
+
+@dataclass(frozen=True, eq=False)
+class Gradient:
+    """The target's numbers on a batch of embeddings, and their derivatives by them.
+
+    Args:
+        elsewhere: gradient x input of what is embedded besides the sources (a decoder's tokens).
+        error: largest difference between an attention computed again and the model's own.
+    """
+
+    embeddings: Embedded
+    gradients: Embedded
+    values: Float[Tensor, " batch"]
+    elsewhere: Float[Tensor, " batch"]
+    error: float
+
+    @property
+    def inner(self) -> Float[Tensor, "batch source"]:
+        """Gradient x input, summed over the embedding's entries."""
+        return (self.gradients.double() * self.embeddings.double()).sum(-1)
+
+
+def gradient(
+    example: Example, rules: Rules | None = None, *, at: Embedded | None = None
+) -> Gradient:
+    """One backward pass from the target to the embeddings of the sources.
+
+    Args:
+        rules: what stands for the derivatives; the plain ones unless given.
+        at: embeddings to run on in place of the tokens', one batch of them.
+
+    Raises:
+        UnreadableAttention: a module has no rule, or the model no embedding module.
+        NonFiniteError: a derivative is NaN or infinite.
+    """
+    model, error = example.model, 0.0
+    inputs = example.inputs
+    if at is not None and len(at) > 1:
+        inputs = {k: v.expand(len(at), *v.shape[1:]) for k, v in inputs.items()}
+    roles = None if rules is None else find_roles(model, inputs)
+    with torch.enable_grad(), frozen(model.module), inference(model.module), ExitStack() as stack:
+        found = stack.enter_context(leaves(model, at))
+        run = None if rules is None else stack.enter_context(ruled(model, rules, roles))  # type: ignore[arg-type]
+        output = model.run(inputs)
+        if run is not None:
+            run.check(output)
+            error = run.error
+            assert roles is not None
+            close(output, roles.output, f"{model.name}: the run under rules is not the model's own")
+        values = example.read(output)
+    source, others = found.tensors()
+    given = grads(model, values, [source, *others])
+    elsewhere = torch.zeros(len(values), dtype=torch.double)
+    for x, g in zip(others, given[1:], strict=True):
+        elsewhere += (x.double() * g.double()).sum((1, 2)).detach().cpu()
+    return Gradient(source.detach(), given[0], values.detach(), elsewhere, error)
+
+
+def gradient_scores(example: Example, rules: Rules | None, promise: str) -> Scores:
+    """Gradient x input under rules, with the target's value as the total.
+
+    Args:
+        promise: when the scores add up to the value, for the reader of the residual.
+    """
+    g = gradient(example, rules)
+    notes: dict[str, Any] = {"completeness": promise}
+    if rules is not None:
+        notes["attention_error"] = g.error
+    if example.model.kind == "encoder-decoder":
+        notes["decoder_share"] = float(g.elsewhere[0])
+    if not reads_linearly(example):
+        notes["completeness"] = (
+            "none: the target itself is not linear in the model's output; take a logit"
+        )
+    return Scores(g.inner[0].cpu().numpy(), total=float(g.values[0]), notes=notes)
+
+
+def reads_linearly(example: Example) -> bool:
+    """Whether the target doubles with the output; a cosine does with its lengths held fixed."""
+    if example.target.unit == "cosine":
+        return True
+    once, twice = example.read(example.output), example.read(2 * example.output)
+    return bool(torch.allclose(twice.double(), 2 * once.double(), rtol=1e-3, atol=1e-5))
+
+
+def pattern_gradients(
+    example: Example,
+) -> dict[Site, tuple[Float[Tensor, "head query_pos key_pos"], Tensor]]:
+    """Every attention pattern and the target's derivative by it, in order of the run."""
+    model, patterns = example.model, {}
+
+    def visit(site: Site, call: Call, real: Tensor) -> None:
+        pattern = call.pattern()
+        z = mixed(call, pattern, call.v)
+        close(z, call.z, f"{site.name}: attention computed again is not the model's own")
+        patterns[site] = pattern
+        call.z = as_is(call.z, z)
+
+    with torch.enable_grad(), frozen(model.module), inference(model.module):
+        with leaves(model, None), model.visited(visit):
+            output = model.run(example.inputs)
+        values = example.read(output)
+    given = grads(model, values, list(patterns.values()))
+    return {
+        site: (p[0].detach().double().cpu(), g[0].double().cpu())
+        for (site, p), g in zip(patterns.items(), given, strict=True)
+    }
+
+
+def grads(model: Model, values: Tensor, wanted: list[Tensor]) -> list[Tensor]:
+    """Derivatives of a sum of values; zero for what they do not depend on.
+
+    Raises:
+        NonFiniteError: a derivative is NaN or infinite.
+        UnreadableAttention: the values depend on nothing that is wanted.
+    """
+    if not values.requires_grad:
+        raise UnreadableAttention(
+            f"{model.name}: the target does not depend on the token embeddings by any gradient"
+        )
+    given = torch.autograd.grad(values.sum(), wanted, allow_unused=True)
+    found = [
+        torch.zeros_like(x) if g is None else g for x, g in zip(wanted, given, strict=True)
+    ]
+    for g in found:
+        if not bool(torch.isfinite(g).all()):
+            raise NonFiniteError(
+                f"{model.name}: NaN or infinity in the target's gradient; try float32"
+            )
+    return found
+
+
+# --- embeddings ---------------------------------------------------------------------------------
+
+
+@dataclass
+class Leaves:
+    """Embeddings as the run met them, the sources' first."""
+
+    model: Model
+    found: list[Tensor] = field(default_factory=list)
+
+    def tensors(self) -> tuple[Tensor, list[Tensor]]:
+        """Those of the sources, and the others.
+
+        Raises:
+            UnreadableAttention: the run embedded nothing.
+        """
+        if not self.found:
+            raise UnreadableAttention(
+                f"{self.model.name}: its embedding module did not run, so no gradient reaches "
+                "the tokens"
+            )
+        return self.found[0], self.found[1:]
+
+
+@contextmanager
+def leaves(model: Model, at: Embedded | None) -> Iterator[Leaves]:
+    """Let what the embedding modules give be where gradients end, in this thread's runs."""
+    kept = Leaves(model)
+    thread = get_ident()
+
+    def leave(module: nn.Module, args: tuple, output: Tensor) -> Tensor | None:
+        if get_ident() != thread or not isinstance(output, Tensor):
+            return None
+        x = output if at is None or kept.found else at.to(output)
+        leaf = x.detach().clone().requires_grad_(True)
+        kept.found.append(leaf)
+        return leaf.clone()  # some families write into their embeddings
+
+    handles = [m.register_forward_hook(leave) for m in embedding_modules(model)]
+    try:
+        yield kept
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def embedding_modules(model: Model) -> list[nn.Module]:
+    """The module that embeds the sources, then others that embed tokens.
+
+    Raises:
+        UnreadableAttention: the model names none.
+    """
+    module: Any = model.module
+    owners = [module]
+    if model.kind == "encoder-decoder" and hasattr(module, "get_encoder"):
+        owners = [module.get_encoder(), module.get_decoder()]
+    try:
+        found = [owner.get_input_embeddings() for owner in owners]
+    except (AttributeError, NotImplementedError) as error:
+        raise UnreadableAttention(
+            f"{model.name} does not say which module embeds its tokens ({error}); "
+            "methods without gradients need none"
+        ) from error
+    return list(dict.fromkeys(found))
+
+
+def embedded(model: Model, ids: Tensor) -> Tensor:
+    """What the sources' embedding module gives for ids."""
+    with torch.no_grad():
+        return embedding_modules(model)[0](ids)

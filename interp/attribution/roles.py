@@ -1,0 +1,153 @@
+"""Find a model's normalisations and activations by what they do, whatever their classes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from threading import get_ident
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from interp.errors import UnreadableAttention
+from interp.model.calls import precise
+from interp.model.norms import Norm, read_norm
+from interp.model.sites import first_tensor
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+
+
+@dataclass(frozen=True, eq=False)
+class NormRole:
+    """A module that is a normalisation: its gain and bias have `shape`."""
+
+    name: str
+    norm: Norm
+    shape: tuple[int, ...]
+
+    def frozen(
+        self, x: Float[Tensor, "... entry"], y: Float[Tensor, "... entry"]
+    ) -> tuple[Float[Tensor, "... entry"], Float[Tensor, "... #entry"]]:
+        """What the norm gives for x with its scale held fixed, linear in x; and that scale.
+
+        Args:
+            y: what the module gave for x; the scale is read off it, so any epsilon is in it.
+
+        Raises:
+            UnreadableAttention: y is no scaled x.
+        """
+        x, y = precise(x), precise(y.detach())
+        bias = self.norm.bias.to(y).reshape(self.shape)
+        direction = self.direction(x)
+        with torch.no_grad():
+            size = direction.square().sum(-1, keepdim=True)
+            tiny = torch.finfo(size.dtype).tiny
+            scale = ((y - bias) * direction).sum(-1, keepdim=True) / size.clamp_min(tiny)
+        out = scale * direction + bias
+        close(out, y, f"module {self.name} is no normalisation of what it is given")
+        return out, scale
+
+    def direction(self, x: Float[Tensor, "... entry"]) -> Float[Tensor, "... entry"]:
+        """Centring and gain alone: what the scale multiplies."""
+        if self.norm.centred:
+            x = x - x.mean(-1, keepdim=True)
+        return x * self.norm.gain.to(x).reshape(self.shape)
+
+
+@dataclass(frozen=True, eq=False)
+class ActivationRole:
+    """A module that maps every entry by itself, and whether it maps 0 to 0."""
+
+    name: str
+    keeps_zero: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Roles:
+    """The modules of one forward pass that a rule can stand for, and that pass's output."""
+
+    norms: Mapping[nn.Module, NormRole]
+    activations: Mapping[nn.Module, ActivationRole]
+    output: Tensor
+
+
+def find_roles(model: Model, inputs: Mapping[str, Tensor]) -> Roles:
+    """Run once without a graph and try every module without children on what it was given."""
+    seen: dict[nn.Module, tuple[str, Tensor, Tensor]] = {}
+    with torch.no_grad(), _leaves(model.module, seen):
+        output = model.run(inputs)
+    norms, activations = {}, {}
+    for module, (name, x, y) in seen.items():
+        role = norm_role(module, name, x)
+        if role is not None:
+            norms[module] = role
+        elif _elementwise(module, x, y):
+            with torch.no_grad():
+                keeps_zero = not bool(module(torch.zeros_like(x)).any())
+            activations[module] = ActivationRole(name, keeps_zero)
+    return Roles(norms, activations, output)
+
+
+def norm_role(module: nn.Module, name: str, x: Tensor) -> NormRole | None:
+    """The norm that a module is for inputs like x, over the last axis or one gain per head."""
+    if any(p.dim() > 2 or p.shape[-1:] != x.shape[-1:] for p in module.parameters()):
+        return None
+    for shape in (tuple(x.shape[-1:]), tuple(x.shape[-2:])):
+        norm = read_norm(module, shape)
+        if norm is not None:
+            return NormRole(name, norm, shape)
+    return None
+
+
+def close(found: Tensor, true: Tensor, otherwise: str) -> float:
+    """Largest difference, if it is rounding.
+
+    Raises:
+        UnreadableAttention: it is more; `otherwise` says what that means.
+    """
+    half = true.dtype in (torch.float16, torch.bfloat16)
+    largest = float(true.detach().abs().max())
+    error = float((found.detach() - true.detach()).abs().max())
+    if not error <= (0.05 if half else 1e-4) * max(largest, 1e-6):
+        raise UnreadableAttention(f"{otherwise} (off by {error:.2g} of {largest:.3g})")
+    return error
+
+
+def _elementwise(module: nn.Module, x: Tensor, y: Tensor) -> bool:
+    """Whether half of the entries come out the same when the other half is wiped out."""
+    if any(True for _ in module.parameters()) or torch.equal(x, y):
+        return False
+    every_other = torch.arange(x.numel(), device=x.device).reshape(x.shape) % 2 == 0
+    with torch.no_grad():
+        halved = module(torch.where(every_other, x, torch.zeros_like(x)))
+    same = torch.isclose(halved, y, rtol=1e-5, atol=1e-7)
+    return bool(same[every_other].all())
+
+
+@contextmanager
+def _leaves(module: nn.Module, seen: dict[nn.Module, tuple[str, Tensor, Tensor]]) -> Iterator[None]:
+    """Note what modules without children that keep their input's shape are given, and give."""
+    names = {m: name for name, m in module.named_modules()}
+    thread = get_ident()
+
+    def leave(inner: nn.Module, args: tuple, output: object) -> None:
+        x = first_tensor(args)
+        if get_ident() != thread or inner in seen or x is None or not isinstance(output, Tensor):
+            return
+        if x.shape == output.shape:
+            seen[inner] = names[inner], x.clone(), output.clone()
+
+    handles = [
+        m.register_forward_hook(leave)
+        for m in module.modules()
+        if not any(True for _ in m.children())
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()

@@ -1,0 +1,92 @@
+"""Read the graph of a run back: does every step to the embeddings follow a rule?"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from interp.errors import UnreadableAttention
+
+if TYPE_CHECKING:
+    from interp.attribution.rules import Rules
+
+# Steps of autograd that are linear in what carries a gradient. Anything else must be a rule.
+_LINEAR = frozenset(
+    """
+    Add Sub Neg View UnsafeView ReshapeAlias Alias T Transpose Permute Expand Clone ToCopy Slice
+    Select Index IndexSelect Gather Cat Stack Split SplitWithSizes Unbind Squeeze Unsqueeze Sum Mean
+    MaskedFill Where AsStrided ConstantPadNd Repeat Roll Flip Copy CopySlices Unfold Tril Triu
+    IndexAdd ScatterAdd Convolution AccumulateGrad Scaled Ratio
+    """.split()
+)
+_PRODUCTS = frozenset(["Mul", "Mm", "Bmm", "Addmm", "Baddbmm", "Addbmm"])
+_NORMS = frozenset(
+    "NativeLayerNorm FusedRmsNorm Rsqrt Sqrt Std Var StdMean VarMean LinalgVectorNorm Norm "
+    "NativeGroupNorm NativeBatchNorm".split()
+)
+
+
+def _kind(node: Any) -> str:
+    return re.sub(r"Backwards?\d*$", "", node.name().rpartition("::")[2])
+
+
+def _carrying(node: Any) -> list[Any]:
+    return [n for n, _ in node.next_functions if n is not None]
+
+
+def trust(end: Tensor, starts: list[Tensor], trusted: set[Any]) -> None:
+    """Everything between `starts` and `end` follows rules of its own."""
+    stop = {x.grad_fn for x in starts}
+    # axes may have been moved to show the tensors, so the step before them counts too
+    stop |= {n for s in stop if s is not None for n in _carrying(s)}
+    left = [end.grad_fn]
+    while left:
+        node = left.pop()
+        if node is None or node in trusted or node in stop:
+            continue
+        trusted.add(node)
+        left += _carrying(node)
+
+
+def check_graph(output: Tensor, rules: Rules, trusted: set[Any]) -> None:
+    """Refuse a step that no rule stands for.
+
+    Raises:
+        UnreadableAttention: naming the module it belongs to.
+    """
+    seen: set[Any] = set()
+    left: list[tuple[Any, str]] = [(output.grad_fn, "the output")]
+    while left:
+        node, module = left.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        module = node.metadata.get("interp", module)
+        kind = _kind(node)
+        if node not in trusted:
+            if rules.norm == "freeze" and kind in _NORMS:
+                raise UnreadableAttention(
+                    f"module {module}: a normalisation ({kind}) inside it has no rule; take "
+                    "integrated_gradients or gradient_x_input, which need none"
+                )
+            if rules.activation == "identity" and not _has_rule(node, kind):
+                raise UnreadableAttention(
+                    f"module {module}: {kind} has no rule that keeps what goes in; take "
+                    "integrated_gradients or gradient_x_input, which need none"
+                )
+        left += [(n, module) for n in _carrying(node)]
+
+
+def _has_rule(node: Any, kind: str) -> bool:
+    if kind in _LINEAR:
+        return True
+    carrying = _carrying(node)
+    if kind == "Div":
+        return node.next_functions[-1][0] is None or len(node.next_functions) == 1
+    if kind in _PRODUCTS:
+        if kind == "Addmm":  # the first is what is added
+            carrying = [n for n, _ in node.next_functions[1:] if n is not None]
+        return len(carrying) < 2 or all(_kind(n) == "Scaled" for n in carrying)
+    return False
