@@ -88,7 +88,9 @@ class Method:
         for name in options:
             if name not in self.options:
                 raise UnknownName(f"option of {self.name}", name, self.options or ["(none)"])
-        values = {name: option.default for name, option in self.options.items()} | options
+        # provenance is written as JSON, and arrays do not compare with a default
+        given = {n: v.tolist() if isinstance(v, np.ndarray) else v for n, v in options.items()}
+        values = {name: option.default for name, option in self.options.items()} | given
         found = self.function(example, **values)
         scores = np.asarray(found.scores, dtype=np.float64)
         assert scores.shape == (len(example),), f"{self.name} gave scores of shape {scores.shape}"

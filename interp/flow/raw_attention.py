@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from interp.attribution.declare import Scores, attribution
 from interp.attribution.example import Example
+from interp.attribution.mixing import stored_layers, target_rows
 from interp.errors import OptionError
 
 
@@ -19,9 +20,9 @@ def raw_attention(example: Example, *, layer: int = -1, stack: str = "") -> Scor
 
     Reference: the baseline of Abnar and Zuidema 2020, "Quantifying Attention Flow in Transformers".
     """
-    patterns = example.patterns(stack or None)
+    sites, patterns = stored_layers(example, stack)
     if not -len(patterns) <= layer < len(patterns):
         raise OptionError(f"layer {layer}; there are {len(patterns)}, counted from 0")
     matrix = patterns[layer].double().mean(0)
-    rows = example.rows.to(matrix)
-    return Scores((rows @ matrix).cpu().numpy(), matrix.cpu().numpy())
+    rows = target_rows(example, sites[0].stack)
+    return Scores(rows @ matrix.cpu().numpy(), matrix.cpu().numpy())
