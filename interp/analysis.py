@@ -1,10 +1,11 @@
 """Declare an analysis once; the call, the command, its options and help all follow from it.
 
-Three declarations, one per way a head can be scored:
+Four declarations, one per way a head can be scored:
 
 `@detector`    one line that says which keys an ideal head attends to; the score is the mass there.
 `@statistic`   names a reduction of the attention pattern, averaged over query rows.
 `@weights`     a function of the weights alone.
+`@experiment`  a function that makes its own prompts, runs the model and scores every head.
 
 A declared function keeps its name (file name = function name = metric name). Keyword-only
 parameters are its options; its docstring is its help. Nothing here imports torch.
@@ -31,9 +32,39 @@ if TYPE_CHECKING:
     from interp.table import HeadTable
     from interp_kernels.reductions import Reduction
 
-Kind = Literal["detector", "statistic", "weights"]
+Kind = Literal["detector", "statistic", "weights", "experiment"]
 Null = Literal["auto", "shuffled-tokens", "random-init", "none"]
 NULLS = ("auto", "shuffled-tokens", "random-init", "none")
+
+
+Tell = Callable[[str, int, int], None]
+"""Told what runs, how much of it is done and how much there is."""
+
+
+@dataclass(frozen=True)
+class Lab:
+    """What an experiment is run with."""
+
+    seed: int
+    tell: Tell
+
+
+@dataclass(frozen=True)
+class Trials:
+    """What an experiment found.
+
+    Args:
+        values: per attention the score of every head in every trial, `[trial, head]`; NaN in a
+            whole row where a trial says nothing (it is then not counted).
+        null: the same where there is nothing to find, if the experiment has its own such trials;
+            otherwise it is run again on random weights. `null_kind` says what they are.
+        notes: what to know besides, such as how many trials the model failed.
+    """
+
+    values: Mapping[Site, Tensor]
+    null: Mapping[Site, Tensor] | None = None
+    null_kind: str = ""
+    notes: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -73,7 +104,8 @@ class Analysis:
     low: float | None
     high: float | None
     chance: str
-    requires: tuple[str, ...] = ()  # of weights: see `interp.model.weights.why_unreadable`
+    # of weights: see `interp.model.weights.why_unreadable`; of experiments: see `experiment`
+    requires: tuple[str, ...] = ()
     options: Mapping[str, Option] = field(default_factory=dict)
 
     @property
@@ -161,12 +193,22 @@ class Bound:
         if self.analysis.kind == "statistic":
             return [self.analysis.function(**self.options)]
         if self.analysis.kind != "detector":
-            raise OptionError(f"{self.label} is a score from weights; it asks nothing of a pattern")
+            raise OptionError(
+                f"{self.label} is a score from {self.analysis.kind}; it asks nothing of a pattern"
+            )
 
         def predicate(query: Any, key: Any, tokens: Any = None) -> Any:
             return self.analysis.predicate(query, key, tokens, **self.options)
 
         return [Mass(self.label, predicate), Targets(f"{self.label} rows", predicate)]
+
+    def patterned(self) -> bool:
+        """Whether it is scored on attention patterns of given prompts."""
+        return self.analysis.kind in ("detector", "statistic")
+
+    def experiment(self, model: Model, seed: int, tell: Tell) -> Trials:
+        """Run an experiment: every head's score in every trial."""
+        return self.analysis.function(model, Lab(seed, tell), **self.options)
 
     def from_weights(self, model: Model) -> dict[Site, Tensor]:
         """Scores of every head, `[head]` per attention."""
@@ -233,6 +275,28 @@ def weights(
     chance = "value of random weights"
     about = {"unit": unit, "low": low, "high": high, "requires": requires, "chance": chance}
     return _declare("weights", None, **about)
+
+
+def experiment(
+    *,
+    unit: str,
+    low: float | None = None,
+    high: float | None = None,
+    requires: tuple[str, ...] = (),
+    chance: str = "value of the null",
+) -> Any:
+    """Declare a score from an experiment: `function(model, lab, *, options) -> Trials`.
+
+    For kinds of head that show only on prompts made for them, or only when something is changed.
+    Keyword-only parameters are options; all randomness comes from `lab.seed`.
+
+    Args:
+        unit: of the score; `low` and `high` are its range, None where it has no end.
+        requires: what a model must have: "tokens" as input, "causal" attention, a "tokenizer".
+        chance: what a head scores that has nothing to do with it.
+    """
+    about = {"unit": unit, "low": low, "high": high, "requires": requires, "chance": chance}
+    return _declare("experiment", None, **about)
 
 
 def picture(analysis: Analysis, text: str, **options: Any) -> None:

@@ -22,13 +22,15 @@ if TYPE_CHECKING:
     from interp.analysis import Analysis, Bound
     from interp.attribution.declare import Method
 
-ROOMS = ("heads", "weights")  # scores of heads
+ROOMS = ("heads", "weights", "special")  # scores of heads
+USUAL = ("heads", "weights")  # rooms that are scored unless something else is asked for
 FLOW = "flow"  # attribution methods
-KINDS = ("detector", "statistic", "weights", "attribution")
+KINDS = ("detector", "statistic", "weights", "experiment", "attribution")
 _DECLARED = {  # what the decorators fill in by themselves
     "detector": {"unit": "attention mass", "low": 0.0, "high": 1.0},
     "statistic": {"unit": "", "low": 0.0, "high": None},
     "weights": {"unit": "", "low": None, "high": None},
+    "experiment": {"unit": "", "low": None, "high": None},
     "attribution": {"unit": "", "low": None, "high": None},
 }
 
@@ -107,7 +109,7 @@ def read_entry(path: Path, room: str) -> Entry:
             )
     raise OptionError(
         f"{path} declares no analysis {path.stem!r}: decorate a function of the file's name with "
-        "@detector, @statistic, @weights or @attribution"
+        "@detector, @statistic, @weights, @experiment or @attribution"
     )
 
 
@@ -115,6 +117,11 @@ def read_entry(path: Path, room: str) -> Entry:
 def catalogue() -> dict[str, Entry]:
     """Every analysis of every room, by name."""
     return {name: e for room in ROOMS for name, e in _entries(room).items()}
+
+
+def usual() -> dict[str, Entry]:
+    """What is scored unless something else is asked for: all but experiments."""
+    return {name: e for name, e in catalogue().items() if e.room in USUAL}
 
 
 @cache

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -11,15 +10,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from interp import __version__
 from interp.analysis import NULLS, Analysis, Bound, Null
-from interp.catalogue import catalogue, parse_metric
+from interp.catalogue import parse_metric, usual
 from interp.engine import applies, batches, reduce_patterns
 from interp.errors import OptionError, PromptError
 from interp.estimate import choose_engine
 from interp.model.inputs import probe_inputs
 from interp.model.sites import Site
 from interp.prompts import Prompts, bos_id, repeats
+from interp.provenance import model_provenance
 from interp.table import HeadTable
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ class _Scores:
 
 def score(
     model: Model,
-    metrics: Iterable[str | Analysis | Bound] | str | Analysis | None = None,
+    metrics: Iterable[str | Analysis | Bound] | str | Analysis | Bound | None = None,
     prompts: Any = None,
     *,
     null: Null = "auto",
@@ -52,7 +51,8 @@ def score(
     """Score every head of a model.
 
     Args:
-        metrics: names (`"induction"`, `"local_window:width=8"`) or analyses; all by default.
+        metrics: names (`"induction"`, `"local_window:width=8"`) or analyses; by default all but
+            experiments (the room `interp.special`).
         prompts: texts, ids or `Prompts`, or a mapping of input tensors; random tokens repeated
             twice by default (see `interp.prompts.repeats`).
         null: what `null` is measured on: the same prompts with `shuffled-tokens`, scored where the
@@ -70,9 +70,9 @@ def score(
         PromptError: prompts that do not fit the model.
         OptionError: a metric that cannot be computed on this kind of model.
     """
-    if isinstance(metrics, (str, Analysis)):
+    if isinstance(metrics, (str, Analysis, Bound)):
         metrics = [metrics]
-    bounds = [bound(m) for m in (catalogue() if metrics is None else metrics)]
+    bounds = [bound(m) for m in (usual() if metrics is None else metrics)]
     if metrics is None:
         bounds = [b for b in bounds if why_not(model, b) is None]
     tables = score_each(
@@ -102,9 +102,22 @@ def why_not(model: Model, metric: Bound) -> str | None:
 
         reason = why_unreadable(model, metric.analysis.requires)
         return None if reason is None else f"{metric.label}: {reason}"
+    if metric.analysis.kind == "experiment":
+        return _lacks(model, metric)
     if not any(applies(metric, site, model) for site in model.sites):
         return f"{metric.label} looks at tokens, and {model.name} reads {model.kind} input"
     return None
+
+
+def _lacks(model: Model, metric: Bound) -> str | None:
+    """What an experiment needs and the model does not have."""
+    lacks = {
+        "tokens": None if model.takes_text else "reads no tokens",
+        "causal": None if model.kind == "causal" else f"is {model.kind}, not causal",
+        "tokenizer": "has no tokenizer" if model.tokenizer is None else None,
+    }
+    why = next((lacks[x] for x in metric.analysis.requires if lacks[x]), None)
+    return None if why is None else f"{metric.label}: {model.name} {why}"
 
 
 def default_prompts(model: Model, seed: int) -> Prompts | Mapping[str, Tensor]:
@@ -138,7 +151,7 @@ def score_each(
         raise OptionError(f"a metric is asked for twice: {', '.join(labels)}")
     tell = progress or (lambda what, done, total: None)
     random = _Lazy(lambda: random_init(model, seed))
-    patterned = [b for b in bounds if b.analysis.kind != "weights"]
+    patterned = [b for b in bounds if b.patterned()]
     if patterned:
         given = default_prompts(model, seed) if prompts is None else prompts
         given = given if isinstance(given, (Mapping, Prompts)) else Prompts.of(given, model)
@@ -150,6 +163,8 @@ def score_each(
     for b in bounds:
         if b.analysis.kind == "weights":
             yield b.label, _from_weights(model, b, null, seed, random, tell)
+        elif b.analysis.kind == "experiment":
+            yield b.label, _from_experiment(model, b, null, seed, random, tell)
 
 
 def _from_patterns(
@@ -178,6 +193,29 @@ def _from_weights(
     tell(metric.label, 1, 1)
     about = {"prompts": "none: weights only", "seed": seed, "engine": "weights"}
     return _table(model, metric, values, beside, kind, about)
+
+
+def _from_experiment(
+    model: Model, metric: Bound, null: Null, seed: int, random: _Lazy, tell: Progress
+) -> HeadTable:
+    if null == "shuffled-tokens":
+        raise OptionError(
+            f"{metric.label} makes its own prompts; its null is auto, random-init or none"
+        )
+    found = metric.experiment(model, seed, tell)
+    kind, beside = "none", None
+    if null == "auto" and found.null is not None:
+        kind, beside = found.null_kind, found.null
+    elif null != "none":
+        kind = "random-init"
+        by_name = {site.name: site for site in model.sites}
+        drawn = metric.experiment(random.get(), seed, tell).values
+        beside = {by_name[site.name]: x for site, x in drawn.items()}
+    about = {"prompts": "its own", "seed": seed, "engine": "experiment"}
+    about |= {"notes": [f"{k}: {v}" for k, v in found.notes.items()]}
+    scores = {site: _summary(x.double().cpu()) for site, x in found.values.items()}
+    nulls = None if beside is None else {s: _summary(x.double().cpu()) for s, x in beside.items()}
+    return _table(model, metric, scores, nulls, kind, about)
 
 
 class _Lazy:
@@ -320,8 +358,6 @@ def _table(
     null_kind: str,
     about: Mapping[str, Any],
 ) -> HeadTable:
-    import transformers
-
     records = []
     by_name = {} if null is None else {s.name: v for s, v in null.items()}
     for site, s in scores.items():
@@ -341,21 +377,11 @@ def _table(
                 "n_kv_heads": site.n_kv_heads,
             }
         )
-    provenance = {
-        "model_id": model.name,
-        "revision": model.revision,
-        "content_hash": model.content_hash,
-        "dtype": str(model.dtype).removeprefix("torch."),
-        "attention": model.attention,
+    provenance = model_provenance(model) | {
         "options": dict(metric.options),
         "null": null_kind,
         "edits": list(model.active_edits),
-        "versions": {
-            "interp": __version__,
-            "torch": torch.__version__,
-            "transformers": transformers.__version__,
-            "python": platform.python_version(),
-        },
         "made_by": f"interp.score: {metric.analysis!r}",
-    } | dict(about)
+    }
+    provenance |= dict(about)
     return HeadTable.from_records(records, {(model.name, metric.label): provenance})

@@ -13,11 +13,11 @@ from typing import Any
 import click
 
 from interp.analysis import Bound
-from interp.catalogue import catalogue, parse_metric, ranges
+from interp.catalogue import ROOMS, catalogue, parse_metric, ranges, usual
 from interp.commands.each import each_model
 from interp.commands.loading import Loading
-from interp.commands.printing import top_heads
 from interp.commands.names import split_names
+from interp.commands.printing import top_heads
 from interp.commands.progress import Voice
 from interp.errors import OptionError, PromptError, StoreError
 from interp.estimate import estimate
@@ -69,7 +69,7 @@ class Batch:
         """
         texts = [text for given in metrics for text in split_names(given)]
         bounds, own = [], {}
-        for text in texts or catalogue():
+        for text in _expanded(texts):
             bound = parse_metric(text)
             path = Path(text.partition(":")[0])
             if path.suffix == ".py":
@@ -133,9 +133,7 @@ class Batch:
             model = self.loading.load(source, name)
             tell("loading", 1, 1)
             metrics = self._that_apply(model)
-            prompts = (
-                self._prompts(model) if any(b.analysis.kind != "weights" for b in metrics) else None
-            )
+            prompts = self._prompts(model) if any(b.patterned() for b in metrics) else None
             keys = {b.label: self._key(model, b, prompts) for b in metrics}
             found = self._already(keys)
             tell(name, len(found), len(metrics))
@@ -185,7 +183,7 @@ class Batch:
 
     def _announce(self, model: Model, todo: Sequence[Bound], prompts: Any) -> None:
         """Before a long run: the engine, the memory, and whether the model was meant for it."""
-        patterned = [b for b in todo if b.analysis.kind != "weights"]
+        patterned = [b for b in todo if b.patterned()]
         if not patterned or not isinstance(prompts, Prompts):
             return
         longest = max(map(len, prompts.ids))
@@ -207,7 +205,7 @@ class Batch:
             "dtype": str(model.dtype).removeprefix("torch."),
             "device": model.device.type,
         }
-        if metric.analysis.kind != "weights":
+        if metric.patterned():
             # Inputs that are no tokens are noise, which follows from model and seed.
             settings["prompts"] = prompts.hash if isinstance(prompts, Prompts) else "noise"
             settings |= {"attention": model.attention, "engine": self.engine}
@@ -252,3 +250,14 @@ class Batch:
         if self.store is None:
             return "what was scored is printed above; with --out it would be kept and continued"
         return f"{self.kept} results are safe in {self.store.folder}; {SAFE}"
+
+
+def _expanded(texts: list[str]) -> list[str]:
+    """Names of metrics; a room stands for all its metrics, `all` for every room."""
+    found: list[str] = []
+    for text in texts or usual():
+        if text in ("all", *ROOMS):
+            found += [name for name, e in catalogue().items() if text in ("all", e.room)]
+        else:
+            found.append(text)
+    return list(dict.fromkeys(found)) if {"all", *ROOMS} & set(texts) else found

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 ROOMS = {
     "heads": "Where heads attend, from attention patterns on prompts",
     "weights": "What heads compute, from the weights alone",
+    "special": "Kinds of head that show in an experiment with prompts of its own",
 }
 
 

@@ -21,8 +21,8 @@ DEFAULT_OUT = Path("results")
     "metrics",
     multiple=True,
     metavar="NAME[:OPTION=VALUE,...]",
-    help="A metric, several with commas between, or a .py file that declares one. "
-    "Repeatable; all by default.",
+    help="A metric, several with commas between, a room (heads, weights, special), 'all', or a .py "
+    "file that declares one. Repeatable; heads and weights by default.",
 )
 @click.option(
     "-o",

@@ -16,7 +16,7 @@ ROOM = {
     "table": ("table",),
     "analysis": (
         "analysis", "room", "catalogue", "targets", "engine", "estimate", "scoring",
-        "heads", "weights", "causal", "attribution", "flow",
+        "heads", "weights", "special", "causal", "attribution", "flow",
     ),
     "show": ("plot", "report", "store"),
     "commands": ("cli", "commands"),
