@@ -88,10 +88,11 @@ def streamed_rows(
     assert weights is not None, "choose_engine lets weighted heads through only"
     attentions = _queries_and_keys(example, sites)
     row = torch.from_numpy(target_rows(example, sites[0].stack))
-    least, most = 1.0, 1.0
+    least, most = np.inf, -np.inf
     for site, weight in zip(reversed(sites), reversed(weights), strict=True):
-        if not weight.any():
-            continue  # the residual alone
+        if not weight.any():  # the residual alone
+            least, most = min(least, 1.0), max(most, 1.0)
+            continue
         share = torch.from_numpy((1 - residual) * weight)
         try:
             row, sums = _one_layer(attentions.pop(site), row, share, residual, normalise)
