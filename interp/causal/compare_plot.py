@@ -49,6 +49,10 @@ def scatter_matrix(found: Comparison, *, by: str = "score") -> go.Figure:
                     marker={"color": COLOURS[0], "size": 6, "opacity": 0.75},
                     hovertemplate=hover, showlegend=False, **at,
                 )  # fmt: skip
+                if column == 0:
+                    figure.update_yaxes(title_text=_short(found.names[row]), **at)
+                if row == n - 1:
+                    figure.update_xaxes(title_text=_short(found.names[column]), **at)
                 if by == "rank":
                     figure.update_xaxes(autorange="reversed", **at)
                     figure.update_yaxes(autorange="reversed", **at)
@@ -65,8 +69,7 @@ def scatter_matrix(found: Comparison, *, by: str = "score") -> go.Figure:
     figure.update_layout(
         template="plotly_white",
         title={"text": text(f"{found.made['model']}: importances by {by}, one point per player")},
-        height=max(420, 190 * n),
-        width=max(640, 230 * n),
+        height=max(480, 200 * n),
         font={"size": 11},
     )
     return figure
@@ -76,6 +79,11 @@ def _named(found: Comparison, row: int, column: int) -> set[str]:
     """The players that rank first in either of two."""
     first = [np.argsort(-found.scores[i], kind="stable")[:_LABELLED] for i in (row, column)]
     return {found.players[i] for i in np.concatenate(first).tolist()}
+
+
+def _short(name: str) -> str:
+    """A name for an axis."""
+    return text(textwrap.shorten(name.partition(":")[0], 30, placeholder="..."))
 
 
 def _name(name: str) -> str:

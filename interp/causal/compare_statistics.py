@@ -43,8 +43,8 @@ def _cosine(rows: Array) -> Array:
 
 def _normalised(products: Array) -> Array:
     """Products of pairs over the lengths of both; NaN where a length is 0."""
-    size = np.sqrt(np.diag(products))
-    scale = np.outer(size, size)
+    squares = np.diag(products)
+    scale = np.sqrt(np.outer(squares, squares))  # so that a ranking and itself give exactly 1
     found = np.full(products.shape, np.nan)
     return np.divide(products, scale, out=found, where=scale > 0).clip(-1, 1)
 

@@ -285,11 +285,11 @@ def _aligned(first: Ranking, other: Ranking, allow_tasks: bool) -> Ranking:
 
 def _short(labels: Sequence[str]) -> list[str]:
     """Metric labels without the options that all of them share."""
-    split = [(label.partition(":")[0], label.partition(":")[2].split(",")) for label in labels]
-    shared = set.intersection(*(set(options) for _, options in split))
+    split = [label.partition(":") for label in labels]
+    shared = set.intersection(*(set(options.split(",")) for _, _, options in split))
     short = []
-    for name, options in split:
-        own = [x for x in options if x not in shared]
+    for name, _, options in split:
+        own = [x for x in options.split(",") if x and x not in shared]
         short.append(f"{name}:{','.join(own)}" if own else name)
     return short if len(set(short)) == len(set(labels)) else list(labels)
 

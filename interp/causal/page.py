@@ -22,7 +22,7 @@ _STYLE = (
     "margin:2rem auto;padding:0 1rem}h1{font-size:1.4rem}h2{font-size:1.1rem}"
     "table{border-collapse:collapse;font-size:13px}td,th{padding:2px 10px;text-align:right;"
     "border-bottom:1px solid #ddd;white-space:nowrap}th:first-child,td:first-child{text-align:left}"
-    "td.text{text-align:left;white-space:normal}.scroll{overflow-x:auto}"
+    "td.text,th.text{text-align:left}td.text{white-space:normal;min-width:9em}.scroll{overflow-x:auto}"
     "pre{white-space:pre-wrap;font-size:12px}"
 )
 
@@ -40,7 +40,11 @@ def faded(colour: str, share: float) -> str:
 
 def html_table(frame: pd.DataFrame) -> str:
     """A table for people: numbers with four digits, texts escaped."""
-    head = "".join(f'<th scope="col">{escape(str(c))}</th>' for c in frame.columns)
+    left = [len(frame) > 0 and isinstance(frame[c].iloc[0], str) for c in frame.columns]
+    head = "".join(
+        f'<th scope="col"{" class=text" if words else ""}>{escape(str(c))}</th>'
+        for c, words in zip(frame.columns, left, strict=True)
+    )
     rows = "".join(
         "<tr>" + "".join(_cell(x) for x in row) + "</tr>"
         for row in frame.itertuples(index=False, name=None)

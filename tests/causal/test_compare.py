@@ -1,0 +1,319 @@
+"""Agreement of importances: known orders against scipy, joint bootstraps, and what is refused."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from functools import cache
+from itertools import combinations
+
+import numpy as np
+import pytest
+import zoo
+from scipy import stats
+
+import interp.causal
+from interp.causal import (
+    QUESTIONS,
+    Game,
+    attribution_patching,
+    compare,
+    gradient_scores,
+    integrated_gradients,
+    leave_one_out,
+    repeats_task,
+)
+from interp.causal.compare_questions import METHODS, method_of
+from interp.causal.compare_statistics import by_chance, kendall, spearman
+from interp.causal.importance import make_importance
+from interp.errors import OptionError, UnknownName
+from interp.model.probe import probe
+from interp.prompts import Prompts
+from interp.table import HeadTable
+
+
+@cache
+def model():
+    return probe(zoo.FAMILIES["gpt2"].build("sdpa"), "gpt2")
+
+
+@cache
+def game(seed=0, n=8):
+    return Game(model(), repeats_task(model(), n=n, longest=4, seed=seed))
+
+
+def importance(per_prompt, name="ablation", *, of="removal", own_game=None, **more):
+    """An importance of 18 heads with these values; the task is a loss, so removal = harm."""
+    options = {"method": name, "options": {}, "of": of, "made_by": "a test"} | more
+    return make_importance(own_game or game(), np.asarray(per_prompt, dtype=float), **options)
+
+
+def constant(values):
+    """The same score on each of eight prompts."""
+    return np.repeat(np.asarray(values, dtype=float)[:, None], 8, axis=1)
+
+
+def table(scores, metric="induction", name="gpt2"):
+    return HeadTable.from_scores(
+        model=name, metric=metric, score=np.reshape(scores, (3, 6)), provenance={}
+    )
+
+
+def test_correlations_equal_scipy_with_ties():
+    rng = np.random.default_rng(0)
+    scores = np.stack([rng.normal(size=25), rng.integers(4, size=25), rng.integers(9, size=25)])
+    rho, tau = spearman(scores), kendall(scores)
+    for i, j in combinations(range(3), 2):
+        assert rho[i, j] == pytest.approx(stats.spearmanr(scores[i], scores[j]).statistic)
+        assert tau[i, j] == pytest.approx(stats.kendalltau(scores[i], scores[j]).statistic)
+    np.testing.assert_allclose(np.diag(rho), 1)
+    np.testing.assert_array_equal(tau, tau.T)
+
+
+def test_known_orders_agree_as_they_should():
+    up = np.arange(18.0)
+    swapped = up.copy()
+    swapped[[0, 17]] = swapped[[17, 0]]
+    found = compare(
+        {
+            "up": importance(constant(up)),
+            "down": importance(constant(-up)),
+            "swapped": importance(constant(swapped)),
+            "cubed": importance(constant(up**3)),
+        },
+        ks=[1, 3, 18],
+    )
+    pairs = found.to_pandas().set_index(["a", "b"])
+    assert pairs.loc[("up", "down"), "spearman"] == -1
+    assert pairs.loc[("up", "down"), "kendall"] == -1
+    assert pairs.loc[("up", "cubed"), "spearman"] == pytest.approx(1)
+    want = stats.spearmanr(up, swapped).statistic
+    assert pairs.loc[("up", "swapped"), "spearman"] == pytest.approx(want)
+    assert pairs.loc[("up", "swapped"), "kendall"] == pytest.approx(
+        stats.kendalltau(up, swapped).statistic
+    )
+    assert pairs.loc[("up", "swapped"), "top1"] == 0
+    assert pairs.loc[("up", "swapped"), "top3"] == pytest.approx(2 / 3)
+    assert pairs.loc[("up", "down"), "top18"] == 1
+    assert pairs.loc[("up", "down"), "top3_chance"] == pytest.approx(3 / 18)
+    ranks = found.ranks().set_index("player")
+    assert ranks.loc["L2H5", "up rank"] == 1
+    assert ranks.loc["L2H5", "down rank"] == 18
+    assert found.overlap("up", "down", 9) == 0
+
+
+def test_rankings_go_by_what_helps_whatever_the_sign_of_the_score():
+    up = np.arange(18.0)
+    harm = importance(constant(up))  # a loss that rises without the head
+    part = importance(constant(-up), "integrated_gradients", of="presence")
+    size = importance(constant(up), "michel_token_abs", of="presence", magnitude=True)
+    found = compare({"a": harm, "b": part, "c": size, "d": harm.table, "e": size.table})
+    np.testing.assert_allclose(found.spearman, 1)
+    assert found.players[0] == "L0H0"
+    few = compare([harm, table(up[::-1])])
+    assert few.spearman[0, 1] == pytest.approx(-1)
+    assert few.names == ("ablation:kind=zero,task=second_copy_loss", "induction")
+
+
+def test_players_are_matched_by_name():
+    up = np.arange(18.0)
+    other = Game(model(), repeats_task(model(), n=8, longest=4), players={
+        **{str(h): [h] for h in reversed(model().heads())}
+    })  # fmt: skip
+    turned = importance(constant(up[::-1]), "banzhaf", own_game=other)
+    assert compare([importance(constant(up)), turned]).spearman[0, 1] == pytest.approx(1)
+
+
+def test_overlap_by_chance_is_hypergeometric():
+    n, k = 7, 3
+    draws = list(combinations(range(n), k))
+    for least in range(k + 1):
+        share = np.mean([len({0, 1, 2} & set(x)) >= least for x in draws])
+        assert by_chance(least, k, n) == pytest.approx(share)
+    rng = np.random.default_rng(1)
+    rho, overlaps = [], []
+    for _ in range(150):
+        a, b = (table(rng.normal(size=18), name) for name in ("a", "b"))
+        row = compare([a, b], ks=[4]).to_pandas().iloc[0]
+        rho.append(row["spearman"])
+        overlaps.append(row["top4"])
+    assert abs(np.mean(rho)) < 3 / np.sqrt(150 * 17)
+    assert np.mean(overlaps) == pytest.approx(4 / 18, abs=0.05)
+
+
+def test_prompts_are_drawn_together():
+    rng = np.random.default_rng(0)
+    noisy = rng.normal(size=(18, 8)) + np.arange(18)[:, None] / 9
+    alike = importance(noisy, "banzhaf")  # the same numbers on the same prompts
+    found = compare({"a": importance(noisy), "b": alike, "c": importance(2 * noisy[:, ::-1])})
+    np.testing.assert_allclose(found.spearman_interval[0, 1], 1)
+    np.testing.assert_allclose(found.kendall_interval[0, 1], 1)
+    low, high = found.spearman_interval[0, 2]
+    assert low < 0.9 < high <= 1
+    on_others = importance(noisy, own_game=game(seed=1))
+    apart = compare({"a": importance(noisy), "b": on_others}, allow_tasks=True)
+    assert apart.spearman[0, 1] == pytest.approx(1)
+    assert apart.spearman_interval[0, 1, 0] < 0.9
+
+
+def test_intervals_equal_a_loop_over_scipy():
+    rng = np.random.default_rng(3)
+    a, b = (rng.normal(size=(18, 8)) for _ in range(2))
+    found = compare({"a": importance(a), "b": importance(b)}, n_boot=4000)
+    draws = rng.integers(8, size=(1500, 8))
+    for name, measure in (("spearman", stats.spearmanr), ("kendall", stats.kendalltau)):
+        # the task is a loss, so both signs turn: the correlation stays
+        loop = [measure(a[:, d].mean(1), b[:, d].mean(1)).statistic for d in draws]
+        interval = getattr(found, f"{name}_interval")[0, 1]
+        np.testing.assert_allclose(interval, np.quantile(loop, [0.025, 0.975]), atol=0.04)
+
+
+def test_sizes_are_redrawn_as_sizes():
+    rng = np.random.default_rng(4)
+    mixed = rng.normal(size=(18, 8))
+    mixed *= np.sign(mixed.mean(1, keepdims=True))  # as batch_abs keeps them
+    size = importance(mixed, "michel_batch_abs", of="presence", magnitude=True)
+    up = np.arange(18.0)
+    found = compare({"size": size, "up": table(up)}, n_boot=4000)
+    draws = rng.integers(8, size=(1500, 8))
+    loop = [stats.spearmanr(np.abs(mixed[:, d].mean(1)), up).statistic for d in draws]
+    want = np.quantile(loop, [0.025, 0.975])
+    np.testing.assert_allclose(found.spearman_interval[0, 1], want, atol=0.03)
+
+
+def test_without_prompts_there_is_no_interval():
+    rng = np.random.default_rng(0)
+    found = compare([table(rng.normal(size=18), m) for m in ("a", "b")])
+    assert np.isnan(found.spearman_interval).all()
+    assert np.isfinite(found.spearman).all()
+    one = game(n=1)
+    pair = [importance(rng.normal(size=(18, 1)), m, own_game=one) for m in ("shapley", "banzhaf")]
+    assert np.isnan(compare(pair).spearman_interval).all()
+    both = [importance(rng.normal(size=(18, 8)), m) for m in ("shapley", "banzhaf")]
+    assert np.isnan(compare(both, n_boot=0).spearman_interval).all()
+    assert np.isfinite(compare(both, n_boot=50).spearman_interval[0, 1]).all()
+
+
+def test_constant_importances_correlate_with_nobody():
+    flat, up = importance(constant(np.zeros(18)), "banzhaf"), importance(constant(np.arange(18.0)))
+    found = compare({"flat": flat, "up": up})
+    (row,) = found.to_pandas().to_dict("records")
+    for column in ("spearman", "kendall", "spearman_low", "kendall_high", "top1", "top1_p"):
+        assert np.isnan(row[column]), column
+    assert row["reason"] == "flat is constant and ranks nobody"
+    assert "flat is constant" in repr(found)
+    assert found.constant == ("flat",)
+    json.dumps(found.plot().to_dict(), default=str)
+
+
+def test_what_cannot_be_compared_is_refused():
+    up = np.arange(18.0)
+    mine = importance(constant(up))
+    with pytest.raises(OptionError, match="1 importances; a comparison needs at least two"):
+        compare([mine])
+    with pytest.raises(OptionError, match="two importances are called ablation"):
+        compare([mine, mine])
+    llama = probe(zoo.FAMILIES["llama"].build("sdpa"), "llama")
+    other = Game(llama, repeats_task(llama, n=8, longest=4))
+    with pytest.raises(OptionError, match=r"a and b are of different models \(gpt2, llama\)"):
+        compare({"a": mine, "b": importance(constant(up), own_game=other)})
+    with pytest.raises(OptionError, match="different models"):
+        compare([table(up), table(up, "previous_token", name="bert")])
+    elsewhere = importance(constant(up), own_game=game(seed=1))
+    with pytest.raises(OptionError, match="on different prompts of one task"):
+        compare({"a": mine, "b": elsewhere})
+    assert compare({"a": mine, "b": elsewhere}, allow_tasks=True).spearman[0, 1] == 1
+    few = Game(model(), game().task, heads=["L0H0", "L0H1"])
+    small = importance(constant(up[:2]), own_game=few)
+    with pytest.raises(OptionError, match=r"different players: 18 and 2 of them, L0H2, L0H3"):
+        compare({"a": mine, "b": small})
+    two = HeadTable.concat([table(up), table(up, "previous_token")])
+    with pytest.raises(OptionError, match="2 metrics; name one: induction, previous_token"):
+        compare([mine, two])
+    with pytest.raises(OptionError, match="ndarray is no importance"):
+        compare([mine, up])
+    with pytest.raises(OptionError, match=r"ks=\[0, 19\]"):
+        compare([mine, table(up)], ks=[0, 19])
+
+
+def test_names_drop_the_options_that_all_share():
+    task = repeats_task(model(), n=4, longest=4)
+    found = compare(
+        [
+            leave_one_out(model(), task, null="none"),
+            leave_one_out(model(), task, null="none", kind="mean-batch"),
+            integrated_gradients(model(), task, null="none", steps=2),
+        ]
+    )
+    assert found.names == (
+        "ablation:kind=zero",
+        "ablation:kind=mean-batch",
+        "integrated_gradients:kind=zero,steps=2",
+    )
+    assert found.ks == (1, 2, 4, 8)
+    lines = repr(found).splitlines()
+    assert len(lines) == 4
+    assert "top 4" in lines[1]
+
+
+def test_every_method_says_which_question_it_answers():
+    """Every public function that gives an importance is in the table, under its label."""
+    calls = " ".join(m.call for m in METHODS.values())
+    functions = {
+        name: f
+        for name in interp.causal.__all__
+        if callable(f := getattr(interp.causal, name)) and inspect.isfunction(f)
+    }
+    scored = [n for n, f in functions.items() if f.__annotations__.get("return") == "Importance"]
+    assert {"leave_one_out", "all_but_one", "michel", "integrated_gradients"} <= set(scored)
+    for name in scored:
+        assert f"{name}(" in calls, name
+    task = repeats_task(model(), n=2, longest=4)
+    made = [leave_one_out(model(), task, null="none")]
+    made += gradient_scores(model(), task, null="none").values()
+    clean = Prompts(((5, 6, 7), (8, 9, 10)))
+    corrupted = interp.causal.loss(model(), clean).with_corrupted(
+        [[11, 6, 7], [12, 9, 10]], model()
+    )
+    made.append(attribution_patching(model(), corrupted, null="none"))
+    assert method_of(made[-1].metric) == "attribution_patching"
+    for found in made:
+        assert method_of(found.metric) in QUESTIONS, found.metric
+        assert METHODS[method_of(found.metric)].signed != found.magnitude
+    assert len(set(QUESTIONS.values())) == len(QUESTIONS)
+    assert all("?" in asks for asks in QUESTIONS.values())
+
+
+def test_a_comparison_is_written_and_shown(tmp_path):
+    rng = np.random.default_rng(0)
+    given = {
+        "<one> & other": importance(rng.normal(size=(18, 8))),
+        "two": importance(rng.normal(size=(18, 8)), "banzhaf"),
+        "three": table(rng.normal(size=18)),
+    }
+    found = compare(given, n_boot=50)
+    paths = found.save(tmp_path / "out")
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == sorted(p.name for p in paths)
+    told = json.loads(paths[2].read_text())
+    assert told["questions"]["two"] == QUESTIONS["banzhaf"]
+    assert told["questions"]["three"] == ""
+    assert told["scores"]["two"] == found.scores[1].tolist()
+    assert told["pairs"][0]["spearman"] == found.spearman[0, 1]
+    assert paths[0].read_text().count("\n") == 4
+    assert paths[1].read_text().count("\n") == 19
+    html = paths[3].read_text()
+    assert QUESTIONS["banzhaf"].split("?")[0] in html
+    assert "<one>" not in html
+    assert "not a causal score" in found._repr_html_()
+    figure = found.plot()
+    assert len(figure.data) == 9
+    points = [t for t in figure.data if t.mode == "markers+text"]
+    assert len(points) == 3
+    np.testing.assert_array_equal(points[0].x, found.scores[0])
+    np.testing.assert_array_equal(points[0].y, found.scores[1])
+    best = found.players[int(found.scores[0].argmax())]
+    assert best in points[0].text
+    ranks = found.plot(by="rank").data[3]
+    assert sorted(ranks.x) == list(range(1, 19))
+    with pytest.raises(UnknownName, match="axis of a comparison"):
+        found.plot(by="size")
