@@ -14,8 +14,11 @@ import click
 from interp import __version__
 from interp.commands.ablate import ablate
 from interp.commands.check import check
+from interp.commands.importance import importance
+from interp.commands.influence import influence
 from interp.commands.metrics import metrics
 from interp.commands.models import models
+from interp.commands.prune import prune
 from interp.commands.score import score
 from interp.errors import InterpError, OptionError, UnknownName
 
@@ -75,5 +78,5 @@ def main() -> None:
     """
 
 
-for command in (score, ablate, check, metrics, models):
+for command in (score, ablate, importance, prune, influence, check, metrics, models):
     main.add_command(command)

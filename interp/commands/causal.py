@@ -16,7 +16,7 @@ import click
 from interp.commands.each import each_model
 from interp.commands.loading import Loading, import_first, loading_options, named
 from interp.commands.progress import Voice
-from interp.errors import OptionError, StoreError
+from interp.errors import StoreError
 
 if TYPE_CHECKING:
     from interp.causal.importance import Importance
@@ -63,7 +63,7 @@ class Causal:
         """Do the work for every model, print, write; the exit code.
 
         Raises:
-            OptionError: what is wrong with the command whatever the model.
+            OptionError: a device that is not there.
             StoreError: the output folder cannot be written.
         """
         self.loading.require_device()
@@ -204,7 +204,7 @@ def causal_options(function: Callable) -> Callable:
         for name in ("stack", "heads", "without"):
             given = options.pop(name)
             if given is not None:
-                game[name] = given if name == "stack" else _heads(given, f"--{name}")
+                game[name] = given if name == "stack" else parse_heads(given)
         context = click.get_current_context()
         voice = Voice(quiet=options.pop("quiet"), debug=bool(context.meta.get("interp.debug")))
         of_task = {k: options.pop(k) for k in ("task", "measure", "n", "longest", "seed")}
@@ -217,13 +217,11 @@ def causal_options(function: Callable) -> Callable:
     return loading_options(command)
 
 
-def _heads(text: str, option: str) -> list[tuple[int, int]]:
+def parse_heads(text: str) -> list[tuple[int, int]]:
+    """Heads as `L1H0,L1H3`; raises OptionError where they are written otherwise."""
     from interp.head import Head
 
-    try:
-        return [(h.layer, h.head) for h in map(Head.parse, text.split(","))]
-    except ValueError as error:
-        raise OptionError(f"{option} {text!r}: write heads as L1H0,L1H3") from error
+    return [(h.layer, h.head) for h in map(Head.parse, text.split(","))]
 
 
 _OPTIONS = (

@@ -274,3 +274,14 @@ def test_a_divergence_from_the_clean_run_has_integrated_gradients():
         out = model.run(task.prompts, [edits.zero(model.heads())])[:, -1].log_softmax(-1)
     want = -(clean.exp() * (clean - out)).sum(-1).mean()
     assert found.notes["v_all_minus_v_none"] == pytest.approx(float(want), rel=1e-6)
+
+
+def test_steps_are_doubled_until_the_contributions_add_up():
+    model = probe(build("backup").model, "planted:backup")
+    task = repeats_task(model, n=4, longest=12)
+    found = integrated_gradients(model, task, null="none")
+    whole = abs(found.notes["v_all_minus_v_none"])
+    assert abs(found.notes["completeness_residual"]) <= 0.02 * whole
+    steps = int(found.metric.partition("steps=")[2].partition(",")[0])
+    fewer = integrated_gradients(model, task, steps=steps // 2, null="none")
+    assert steps == 8 or abs(fewer.notes["completeness_residual"]) > 0.02 * whole

@@ -1,0 +1,129 @@
+"""`interp influence`: which texts need a set of heads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from interp.commands.causal import parse_heads
+from interp.commands.loading import Loading, import_first, loading_options, named
+from interp.commands.progress import Voice
+from interp.errors import OptionError
+
+
+@click.command()
+@click.argument("source", metavar="MODEL")
+@click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
+@click.option("--heads", metavar="L1H0,...", help="The heads that are masked.")
+@click.option(
+    "-m",
+    "--metric",
+    metavar="NAME[:OPTION=VALUE,...]",
+    help="Or: those that a metric ranks first, on random tokens repeated twice.",
+)
+@click.option(
+    "--top",
+    default=4,
+    show_default=True,
+    type=click.IntRange(1),
+    help="How many of these.",
+)
+@click.option(
+    "--kind",
+    default="uniform-attention",
+    show_default=True,
+    type=click.Choice(["uniform-attention", "zero"]),
+    help="What masking is.",
+)
+@click.option("--stack", help="Whose heads, where a model has several stacks.")
+@click.option(
+    "--random",
+    "n_random",
+    default=8,
+    show_default=True,
+    type=click.IntRange(0),
+    metavar="N",
+    help="Random sets of as many heads of the same layers; 0 for none.",
+)
+@click.option("--context", type=click.IntRange(2), metavar="N", help="Tokens run at once.")
+@click.option(
+    "--long",
+    default="truncate",
+    show_default=True,
+    type=click.Choice(["truncate", "windows"]),
+    help="What becomes of longer texts.",
+)
+@click.option(
+    "--max-tokens",
+    default=4096,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Tokens per forward pass.",
+)
+@click.option("--seed", default=0, show_default=True, help="Of the random sets.")
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Append rows to this file of JSON lines; the same command goes on where it stopped.",
+)
+@click.option("--json", "form", flag_value="json", help="Print a JSON line per text, no more.")
+@click.option("--csv", "form", flag_value="csv", help="Print CSV and nothing else.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress and no notes.")
+@loading_options
+def influence(
+    source: str,
+    file: Path,
+    heads: str | None,
+    metric: str | None,
+    top: int,
+    form: str | None,
+    quiet: bool,
+    loading: Loading,
+    imports: tuple[str, ...],
+    seed: int,
+    **options: Any,
+) -> None:
+    """Score each text of FILE (.txt or .jsonl) by how much worse MODEL predicts it without heads.
+
+    The relative rise of the loss is the score of AttentionInfluence (Hua et al. 2025), which
+    selects data that exercises those heads; z compares it with random sets of heads.
+    """  # fmt: skip
+    from interp.causal import attention_influence
+
+    if (heads is None) == (metric is None):
+        raise OptionError("name the heads with --heads, or a metric that ranks them with --metric")
+    if not file.is_file():
+        raise OptionError(f"{file} does not exist")
+    loading.require_device()
+    import_first(imports)
+    voice = Voice(quiet=quiet, debug=bool(click.get_current_context().meta.get("interp.debug")))
+    [(path, name)] = named([source]).items()
+    with voice.bars(name) as tell:
+        model = loading.load(path, name)
+        if heads is not None:
+            chosen = parse_heads(heads)
+        else:
+            import interp
+
+            best = interp.score(model, [metric], null="none", seed=seed).top(top).to_pandas()
+            chosen = [(int(r.layer), int(r.head)) for r in best.itertuples()]
+            voice.note("masked: " + ", ".join(f"L{x}H{h}" for x, h in chosen))
+        found = attention_influence(model, file, chosen, seed=seed, progress=tell, **options)
+    if form is not None:
+        frame = found.to_pandas()
+        click.echo(
+            frame.to_json(orient="records", lines=True)
+            if form == "json"
+            else frame.to_csv(index=False),
+            nl=False,
+        )
+        return
+    for row in found.top(10).itertuples():
+        shown = row.id if row.id is not None else row.number
+        click.echo(f"{row.relative:+.3f}  z {row.z:+.1f}  {row.n_scored} tokens  text {shown}")
+    if found.settings and options["out"] is not None:
+        voice.note(f"{len(found)} texts in {options['out']}")

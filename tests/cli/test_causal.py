@@ -1,0 +1,196 @@
+"""The causal commands: the numbers of the Python calls, kept, continued, and one line per error."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pandas as pd
+import pytest
+
+import interp
+from interp.causal import Game, leave_one_out, loss, pruning_curve, repeats_task
+from interp.table import HeadTable
+
+MODEL = "planted:bystander"
+SHORT = ("-n", "3", "--longest", "8")
+
+
+@pytest.fixture(scope="module")
+def model():
+    return interp.load(MODEL)
+
+
+@pytest.fixture(scope="module")
+def task(model):
+    return repeats_task(model, n=3, longest=8)
+
+
+def test_ablate_gives_the_numbers_of_the_python_call(run, model, task, tmp_path):
+    result = run("ablate", MODEL, *SHORT, "--json", "--quiet", "--out", tmp_path)
+    assert result.exit_code == 0
+    rows = pd.DataFrame(json.loads(result.stdout)["rows"])
+    want = leave_one_out(model, task).table.to_pandas()
+    for column in ("score", "sem", "null"):
+        assert rows[column].to_numpy() == pytest.approx(want[column].to_numpy(), abs=1e-6)
+    kept = HeadTable.from_parquet(tmp_path / "ablate.parquet").to_pandas()
+    assert kept["score"].tolist() == rows["score"].tolist()
+    assert "bystander" in (tmp_path / "ablate.html").read_text()
+
+
+def test_ablate_prints_the_heads_the_task_needs_most(run, model, task):
+    result = run("ablate", MODEL, *SHORT, "--top", 2, "--null", "none")
+    lines = result.stdout.splitlines()
+    best = leave_one_out(model, task, null="none").top(2)
+    assert lines[0] == MODEL
+    for line, (label, score) in zip(lines[2:4], best, strict=True):
+        assert label in line.split()
+        assert f"{score:.3f}" in line
+    assert "interp: planted:bystander: 8 coalitions: about" in result.stderr
+
+
+def test_a_second_run_takes_finished_coalitions_from_the_ledger(run, monkeypatch, tmp_path):
+    first = run("ablate", MODEL, *SHORT, "--csv", "--out", tmp_path)
+
+    def never(self, number, pack, table):
+        raise AssertionError("ran a coalition that was finished")
+
+    evaluate = Game._evaluate
+    check = [0]
+
+    def counted(self, number, pack, table):
+        if self.ledger is not None:  # the game's own check at the start keeps nothing
+            never(self, number, pack, table)
+        check[0] += 1
+        return evaluate(self, number, pack, table)
+
+    monkeypatch.setattr(Game, "_evaluate", counted)
+    second = run("ablate", MODEL, *SHORT, "--csv", "--out", tmp_path)
+    assert second.exit_code == 0
+    assert second.stdout == first.stdout
+    assert check[0]
+
+
+def test_one_model_that_fails_does_not_stop_the_others(run, tmp_path):
+    (tmp_path / "empty").mkdir()
+    result = run("ablate", tmp_path / "empty", MODEL, *SHORT, "--quiet")
+    assert result.exit_code == 1
+    assert MODEL in result.stdout
+    assert "1 of 2 models failed: empty" in result.stderr
+
+
+def test_importances_side_by_side(run, tmp_path):
+    result = run(
+        "importance", MODEL, *SHORT, "-m", "ablation,gate_gradient", "-m",
+        "integrated_gradients:steps=4", "--out", tmp_path,
+    )  # fmt: skip
+    assert result.exit_code == 0
+    pairs = [x for x in result.stdout.splitlines() if "(" in x and " to " in x]
+    assert len(pairs) == 3
+    page = (tmp_path / "planted-bystander" / "comparison.html").read_text()
+    assert "What breaks if only this head goes?" in page
+    table = HeadTable.from_csv(tmp_path / "importance.csv")
+    assert len(table.metrics) == 3
+
+
+def test_pruning_curves(run, model, task, tmp_path):
+    result = run(
+        "prune", MODEL, *SHORT, "--by", "ablation,greedy", "--random", 3, "--csv", "--out",
+        tmp_path, "--quiet",
+    )  # fmt: skip
+    assert result.exit_code == 0
+    frame = pd.read_csv(io.StringIO(result.stdout))
+    ranking = leave_one_out(model, task, null="none")
+    want = pruning_curve(model, task, ranking, n_random=3).to_pandas()
+    mine = frame[frame["ranking"] == "ablation"]
+    for column in ("value", "random_mean", "low", "high"):
+        assert mine[column].to_numpy() == pytest.approx(want[column].to_numpy(), abs=1e-5)
+    greedy = frame[frame["ranking"] == "greedy"]
+    assert (greedy["value"].to_numpy() <= mine["value"].to_numpy() + 1e-6).mean() > 0.5
+    assert (tmp_path / "planted-bystander" / "pruning.html").is_file()
+
+
+def test_texts_by_how_much_they_need_the_heads(run, tmp_path):
+    texts = tmp_path / "texts.jsonl"
+    rows = [
+        {"id": "twice", "text": "one blue cat and one blue dog. one blue cat and one blue dog."},
+        {"id": "once", "text": "the quick brown fox jumps over a lazy dog near my old house."},
+    ]
+    texts.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    args = ("influence", "bundled:induction", texts, "--heads", "L0H3", "--quiet")
+    shown = run(*args, "--json", "--random", 2)
+    scored = [json.loads(line) for line in shown.stdout.splitlines()]
+    assert [s["id"] for s in scored] == ["twice", "once"]
+    assert scored[0]["relative"] > scored[1]["relative"]
+    by_metric = run(
+        "influence", "bundled:induction", texts, "-m", "previous_token", "--top", 1, "--random", 0,
+        "--json",
+    )  # fmt: skip
+    assert "masked: L0H3" in by_metric.stderr
+    assert json.loads(by_metric.stdout.splitlines()[0])["loss"] == scored[0]["loss"]
+
+
+def test_a_task_from_a_file(run, tmp_path):
+    rows = [{"prompt": [0, 40, 41, 42, 40], "answer": 41, "wrong": 42}] * 2
+    path = tmp_path / "task.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    result = run("ablate", MODEL, "--task", path, "--null", "none", "--json")
+    [row, *_] = json.loads(result.stdout)["rows"]
+    assert row["unit"] == "logits"
+    assert "task=logit_difference" in row["metric"]
+    own = tmp_path / "own.py"
+    own.write_text(
+        "from interp.causal import loss\n\n\ndef task(model):\n"
+        "    return loss(model, [[0, 40, 41, 42, 40, 41]], name='mine')\n"
+    )
+    result = run("ablate", MODEL, "--task", own, "--null", "none", "--json")
+    assert "task=mine" in json.loads(result.stdout)["rows"][0]["metric"]
+    want = leave_one_out(
+        interp.load(MODEL),
+        loss(interp.load(MODEL), [[0, 40, 41, 42, 40, 41]], name="mine"),
+        null="none",
+    )
+    assert json.loads(result.stdout)["rows"][0]["score"] == want.table.to_pandas()["score"][0]
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        (["{"], "line 1 is no JSON"),
+        (['{"answer": 3}'], "line 1 has no field 'prompt'"),
+        (['{"prompt": [1, 2]}', '{"prompt": [1], "odd": 1}'], "line 2 has the field 'odd'"),
+        (['{"prompt": [1, 2], "answer": 3}', '{"prompt": [1, 2]}'], "prompt 2 has no 'answer'"),
+        ([], "holds no prompts"),
+        (['{"prompt": [1, 2], "answer": 999999}'], "999999"),
+    ],
+)
+def test_a_damaged_task_file_is_one_line(errors, tmp_path, lines, told):
+    path = tmp_path / "task.jsonl"
+    path.write_text("".join(line + "\n" for line in lines))
+    code, found = errors("ablate", MODEL, "--task", path)
+    assert code == 1
+    assert len(found) == 1
+    assert told in found[0]
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (("ablate", MODEL, "--task", "nothing.txt"), "does not exist"),
+        (("ablate", MODEL, "--task", "ioi"), "'repeats' or a .jsonl"),
+        (("ablate", MODEL, "--heads", "L9H9"), "L9H9"),
+        (("ablate", MODEL, "--without", "one"), "cannot read 'one' as a head"),
+        (("ablate", MODEL, "--measure", "accuracy"), "repeats measures the loss"),
+        (("importance", MODEL, "-m", "ablatoin"), "ablation"),
+        (("importance", MODEL, "-m", "integrated_gradients:step=3"), "steps"),
+        (("importance", MODEL, "-m", "ablation,ablation"), "asked for twice"),
+        (("prune", MODEL, "--by", "magic"), "magic"),
+        (("influence", MODEL, "nothing.txt"), "--heads"),
+        (("influence", MODEL, "nothing.txt", "--heads", "L0H1"), "does not exist"),
+    ],
+)
+def test_a_wrong_command_is_one_line(errors, args, told):
+    code, found = errors(*args)
+    assert code in (1, 2)
+    assert len(found) == 1
+    assert told in found[0]
