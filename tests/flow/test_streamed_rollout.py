@@ -151,6 +151,6 @@ def growth(n: int) -> float:
 
 @pytest.mark.slow
 def test_memory_is_linear_at_sixteen_thousand_tokens() -> None:
-    eight, sixteen = growth(8192), growth(16384)
-    assert sixteen < 2.5 * eight
-    assert sixteen < 256  # one head's pattern alone is 1,024 MiB
+    four, sixteen = growth(4096), growth(16384)
+    assert sixteen < 8 * four  # 4 if linear, give or take the allocator; 16 if quadratic
+    assert sixteen < 128  # one head's pattern alone is 1,024 MiB
