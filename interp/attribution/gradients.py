@@ -82,7 +82,7 @@ def gradient(
             assert roles is not None
             close(output, roles.output, f"{model.name}: the run under rules is not the model's own")
         values = example.read(output)
-    source, others = found.tensors()
+    source, others = found.tensors(len(values), len(example))
     given = grads(model, values, [source, *others])
     elsewhere = torch.zeros(len(values), dtype=torch.double)
     for x, g in zip(others, given[1:], strict=True):
@@ -91,7 +91,7 @@ def gradient(
 
 
 def gradient_scores(example: Example, rules: Rules | None, promise: str) -> Scores:
-    """Gradient x input under rules, with the target's value as the total.
+    """Gradient x input under rules; the total is the target's value (less a decoder's share).
 
     Args:
         promise: when the scores add up to the value, for the reader of the residual.
@@ -100,13 +100,15 @@ def gradient_scores(example: Example, rules: Rules | None, promise: str) -> Scor
     notes: dict[str, Any] = {"completeness": promise}
     if rules is not None:
         notes["attention_error"] = g.error
+    total = float(g.values[0])
     if example.model.kind == "encoder-decoder":
         notes["decoder_share"] = float(g.elsewhere[0])
+        total -= notes["decoder_share"]
     if not reads_linearly(example):
         notes["completeness"] = (
             "none: the target itself is not linear in the model's output; take a logit"
         )
-    return Scores(g.inner[0].cpu().numpy(), total=float(g.values[0]), notes=notes)
+    return Scores(g.inner[0].cpu().numpy(), total=total, notes=notes)
 
 
 def reads_linearly(example: Example) -> bool:
@@ -153,9 +155,7 @@ def grads(model: Model, values: Tensor, wanted: list[Tensor]) -> list[Tensor]:
             f"{model.name}: the target does not depend on the token embeddings by any gradient"
         )
     given = torch.autograd.grad(values.sum(), wanted, allow_unused=True)
-    found = [
-        torch.zeros_like(x) if g is None else g for x, g in zip(wanted, given, strict=True)
-    ]
+    found = [torch.zeros_like(x) if g is None else g for x, g in zip(wanted, given, strict=True)]
     for g in found:
         if not bool(torch.isfinite(g).all()):
             raise NonFiniteError(
@@ -174,18 +174,24 @@ class Leaves:
     model: Model
     found: list[Tensor] = field(default_factory=list)
 
-    def tensors(self) -> tuple[Tensor, list[Tensor]]:
+    def tensors(self, batch: int, sources: int) -> tuple[Tensor, list[Tensor]]:
         """Those of the sources, and the others.
 
         Raises:
-            UnreadableAttention: the run embedded nothing.
+            UnreadableAttention: the run embedded nothing, or not one vector per source.
         """
         if not self.found:
             raise UnreadableAttention(
                 f"{self.model.name}: its embedding module did not run, so no gradient reaches "
                 "the tokens"
             )
-        return self.found[0], self.found[1:]
+        first = self.found[0]
+        if first.shape[:-1] != (batch, sources):
+            raise UnreadableAttention(
+                f"{self.model.name} embeds its tokens as {tuple(first.shape)}, not as "
+                f"({batch}, {sources}, width), so no vector is one token's"
+            )
+        return first, self.found[1:]
 
 
 @contextmanager

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from interp.errors import UnreadableAttention
 from interp.model.calls import precise
 from interp.model.norms import Norm, read_norm
-from interp.model.sites import first_tensor
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -134,15 +133,17 @@ def _leaves(module: nn.Module, seen: dict[nn.Module, tuple[str, Tensor, Tensor]]
     names = {m: name for name, m in module.named_modules()}
     thread = get_ident()
 
-    def leave(inner: nn.Module, args: tuple, output: object) -> None:
-        x = first_tensor(args)
-        if get_ident() != thread or inner in seen or x is None or not isinstance(output, Tensor):
+    def leave(inner: nn.Module, args: tuple, kwargs: dict, output: object) -> None:
+        if get_ident() != thread or inner in seen or len(args) != 1 or kwargs:
             return
-        if x.shape == output.shape:
+        x = args[0]
+        if not (isinstance(x, Tensor) and isinstance(output, Tensor) and x.is_floating_point()):
+            return
+        if x.shape == output.shape and x.dim() >= 2:
             seen[inner] = names[inner], x.clone(), output.clone()
 
     handles = [
-        m.register_forward_hook(leave)
+        m.register_forward_hook(leave, with_kwargs=True)
         for m in module.modules()
         if not any(True for _ in m.children())
     ]

@@ -2,7 +2,8 @@
 
 Four things of a transformer are not linear, and each has a rule that stands for its derivative:
 
-    softmax      "exact"; "freeze": no gradient into the pattern, so none into queries and keys;
+    softmax      "exact"; "freeze": no gradient into the pattern, so none into queries and keys
+                 (nor into the router of a mixture of experts);
                  with `temperature` T the backward is that of softmax(s/T), the forward is not
     norm         "exact"; "freeze": what the vector is divided by counts as a constant
     activation   "gradient"; "identity": f(x)/x in place of f'(x)
@@ -28,10 +29,10 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from interp.attribution.roles import Roles, close
-from interp.attribution.tracing import check_graph, trust
+from interp.attribution.tracing import check_graph, label, trust
 from interp.errors import OptionError
 from interp.model.calls import Call, RecordedCall, precise
-from interp.model.sites import Site, first_tensor
+from interp.model.sites import Site
 from interp.model.tap import inside_interface
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ _PRODUCT = {
     Tensor.__rmul__,
     Tensor.__imul__,
 }
+_SOFTMAX = {torch.softmax, F.softmax, Tensor.softmax}
 _KEEP_ZERO = {F.gelu, F.silu, F.relu, torch.relu, Tensor.relu, torch.tanh, Tensor.tanh, F.tanh}
 
 
@@ -66,9 +68,7 @@ class Rules:
             ("activation", ("gradient", "identity")),
         ):
             if getattr(self, name) not in known:
-                raise OptionError(
-                    f"{name} rule {getattr(self, name)!r}; known: {', '.join(known)}"
-                )
+                raise OptionError(f"{name} rule {getattr(self, name)!r}; known: {', '.join(known)}")
         if not self.temperature > 0:
             raise OptionError(f"temperature={self.temperature}; it must be above 0")
 
@@ -113,7 +113,7 @@ def ruled(model: Model, rules: Rules, roles: Roles) -> Iterator[Ruled]:
 # --- derivatives --------------------------------------------------------------------------------
 
 
-class Scaled(torch.autograd.Function):
+class _Scaled(torch.autograd.Function):
     """x itself, with its gradient times a factor."""
 
     @staticmethod
@@ -126,7 +126,7 @@ class Scaled(torch.autograd.Function):
         return grads[0] * ctx.factor, None
 
 
-class Ratio(torch.autograd.Function):
+class _Ratio(torch.autograd.Function):
     """y = f(x), with f(x)/x for its derivative; 0 where x is 0, as nothing goes through there."""
 
     @staticmethod
@@ -141,7 +141,7 @@ class Ratio(torch.autograd.Function):
         return (grads[0] * ratio).to(grads[0].dtype), None
 
 
-class Softmax(torch.autograd.Function):
+class _Softmax(torch.autograd.Function):
     """softmax(s), with the derivative p*(g - <p, g>) of p = softmax(s/T)."""
 
     @staticmethod
@@ -174,9 +174,9 @@ def _visitor(run: Ruled):
         else:
             scores = call.scores()
             ends += [x for x in (call.q, call.k) if x is not None]
-            pattern = _pattern(call, Scaled.apply(scores, 0.25) if rules.split else scores, rules)
+            pattern = _pattern(call, _Scaled.apply(scores, 0.25) if rules.split else scores, rules)
         half = rules.split and rules.softmax != "freeze"
-        z = mixed(call, pattern, Scaled.apply(call.v, 0.5) if half else call.v)
+        z = mixed(call, pattern, _Scaled.apply(call.v, 0.5) if half else call.v)
         error = close(z, call.z, f"{site.name}: attention computed again is not the model's own")
         run.error = max(run.error, error)
         trust(z, ends, run.trusted)
@@ -188,10 +188,10 @@ def _visitor(run: Ruled):
 def _pattern(call: Call, scores: Tensor, rules: Rules) -> Tensor:
     sinks = getattr(call, "sinks", None)
     if sinks is None:
-        pattern = Softmax.apply(scores, rules.temperature)
+        pattern = _Softmax.apply(scores, rules.temperature)
     else:
         sink = precise(sinks).reshape(1, -1, 1, 1).expand(*scores.shape[:-1], 1)
-        pattern = Softmax.apply(torch.cat([scores, sink], -1), rules.temperature)[..., :-1]
+        pattern = _Softmax.apply(torch.cat([scores, sink], -1), rules.temperature)[..., :-1]
     if isinstance(call, RecordedCall):
         return as_is(call.pattern(), pattern)
     return pattern
@@ -223,29 +223,29 @@ def _hooks(module: nn.Module, run: Ruled, roles: Roles) -> Iterator[None]:
             run.path.append(names[inner])
             run.opaque += inner in whole
 
-    def leave(inner: nn.Module, args: tuple, kwargs: dict, output: Any) -> Any:
+    def leave(inner: nn.Module, args: tuple, output: Any) -> Any:
         if get_ident() != thread:
             return None
         run.opaque -= inner in whole
         run.path.pop()
-        x = first_tensor(args)
-        x = first_tensor(kwargs) if x is None else x
-        if inner not in whole or x is None or not x.requires_grad or not torch.is_grad_enabled():
+        if inner not in whole or not isinstance(output, Tensor) or not torch.is_grad_enabled():
             return None
-        if output.grad_fn is not None:
-            output.grad_fn.metadata["interp"] = names[inner]
+        (x,) = args  # so it was when its role was found
+        if not x.requires_grad:
+            return None
+        label(output, names[inner])
         if inner in roles.norms and run.rules.norm == "freeze":
             return as_is(output, roles.norms[inner].frozen(x, output)[0])
         role = roles.activations.get(inner)
         if role is not None and run.rules.activation == "identity" and role.keeps_zero:
-            return Ratio.apply(x, output.detach())
+            return _Ratio.apply(x, output.detach())
         return None
 
     handles = []
     try:
         for m in module.modules():
             handles.append(m.register_forward_pre_hook(enter))
-            handles.append(m.register_forward_hook(leave, with_kwargs=True, always_call=True))
+            handles.append(m.register_forward_hook(leave, always_call=True))
         yield
     finally:
         for handle in handles:
@@ -265,17 +265,19 @@ class _Watch(TorchFunctionMode):
             return func(*args, **kwargs)
         rules = self.run.rules
         if func in _PRODUCT and rules.split and _both_carry(args):
-            out = torch.mul(*(Scaled.apply(x, 0.5) for x in args[:2]))
+            out = torch.mul(*(_Scaled.apply(x, 0.5) for x in args[:2]))
         elif func in _KEEP_ZERO and rules.activation == "identity" and _carries(args[0]):
             with torch.no_grad():
                 given = func(*args, **{k: v for k, v in kwargs.items() if k != "inplace"})
-            out = Ratio.apply(args[0], given)
+            out = _Ratio.apply(args[0], given)
+        elif func in _SOFTMAX and rules.softmax == "freeze":
+            out = func(*args, **kwargs).detach()  # a router of experts; attention is visited
         elif func is torch.cosine_similarity and rules.norm == "freeze":
             out = _cosine(*args, **kwargs)
         else:
             out = func(*args, **kwargs)
-        if self.run.path and isinstance(out, Tensor) and out.grad_fn is not None:
-            out.grad_fn.metadata["interp"] = self.run.path[-1]
+        if self.run.path:
+            label(out, self.run.path[-1])
         return out
 
 

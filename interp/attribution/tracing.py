@@ -13,27 +13,33 @@ if TYPE_CHECKING:
     from interp.attribution.rules import Rules
 
 # Steps of autograd that are linear in what carries a gradient. Anything else must be a rule.
-_LINEAR = frozenset(
-    """
-    Add Sub Neg View UnsafeView ReshapeAlias Alias T Transpose Permute Expand Clone ToCopy Slice
-    Select Index IndexSelect Gather Cat Stack Split SplitWithSizes Unbind Squeeze Unsqueeze Sum Mean
-    MaskedFill Where AsStrided ConstantPadNd Repeat Roll Flip Copy CopySlices Unfold Tril Triu
-    IndexAdd ScatterAdd Convolution AccumulateGrad Scaled Ratio
-    """.split()
+_MOVES = (
+    "View UnsafeView ReshapeAlias Alias T Transpose Permute Expand Clone ToCopy Slice Select Index "
+    "IndexSelect Gather Cat Stack Split SplitWithSizes Unbind Squeeze Unsqueeze AsStrided "
+    "ConstantPadNd Repeat Roll Flip Copy CopySlices Unfold Tril Triu MaskedFill Where"
 )
-_PRODUCTS = frozenset(["Mul", "Mm", "Bmm", "Addmm", "Baddbmm", "Addbmm"])
+_SUMS = "Add Sub Neg Sum Mean IndexAdd ScatterAdd Convolution AccumulateGrad"
+_LINEAR = frozenset([*_MOVES.split(), *_SUMS.split(), "Scaled", "Ratio"])
+_PRODUCTS = frozenset(["Mul", "Mm", "Bmm", "Addmm", "Baddbmm", "Addbmm", "GroupedMm"])
+_SCALES = "Rsqrt Sqrt Std Var StdMean VarMean LinalgVectorNorm Norm"
 _NORMS = frozenset(
-    "NativeLayerNorm FusedRmsNorm Rsqrt Sqrt Std Var StdMean VarMean LinalgVectorNorm Norm "
-    "NativeGroupNorm NativeBatchNorm".split()
+    [*_SCALES.split(), "NativeLayerNorm", "FusedRmsNorm", "NativeGroupNorm", "NativeBatchNorm"]
 )
 
 
 def _kind(node: Any) -> str:
-    return re.sub(r"Backwards?\d*$", "", node.name().rpartition("::")[2])
+    return re.sub(r"^_|Backwards?\d*$", "", node.name().rpartition("::")[2])
 
 
 def _carrying(node: Any) -> list[Any]:
     return [n for n, _ in node.next_functions if n is not None]
+
+
+def label(x: object, module: str) -> None:
+    """Note which module a step belongs to."""
+    node: Any = x.grad_fn if isinstance(x, Tensor) else None
+    if node is not None:
+        node.metadata["interp"] = module
 
 
 def trust(end: Tensor, starts: list[Tensor], trusted: set[Any]) -> None:

@@ -23,7 +23,7 @@ def attention_gradient(example: Example, *, stack: str = "") -> Scores:
     """
     from interp.attribution.gradients import pattern_gradients
 
-    wanted = {s for s in example.sites(stack)} if stack else None
+    wanted = set(example.sites(stack)) if stack else None
     if wanted is None and example.model.kind == "encoder-decoder":
         wanted = {s for s in example.model.sites if s.stack in ("encoder", "cross")}
     total = torch.zeros(len(example), dtype=torch.double)

@@ -8,6 +8,8 @@ from torch import Tensor
 from interp.attribution.declare import Scores, attribution
 from interp.attribution.example import Example
 from interp.errors import OptionError
+from interp.model.calls import Call
+from interp.model.sites import Site
 
 
 @attribution(unit="share", signed=False, needs="forward")
@@ -31,22 +33,24 @@ def value_zeroing(
 
     if batch_size < 1:
         raise OptionError(f"batch_size={batch_size}; it is at least 1")
-    return scored(
-        example, [_mixing(example, s, batch_size) for s in one_stack(example, stack)], aggregate
-    )
+    sites = one_stack(example, stack)
+    clean = example.capture(("resid_post",), stack=sites[0].stack)
+    mixings = [
+        _mixing(example, s, clean["resid_post", s.layer, s.stack].double(), batch_size)
+        for s in sites
+    ]
+    return scored(example, mixings, aggregate)
 
 
-def _mixing(example: Example, site, batch_size: int) -> Tensor:
+def _mixing(example: Example, site: Site, before: Tensor, batch_size: int) -> Tensor:
     """`[query, source]` of one layer, before rows are normalised."""
     from interp.attribution.rules import mixed
 
-    clean = example.capture(("resid_post",), layers=site.layer, stack=site.stack)
-    before = clean["resid_post", site.layer, site.stack].double()
     columns = []
     for low in range(0, len(example), batch_size):
         sources = torch.arange(low, min(low + batch_size, len(example)))
 
-        def visit(at, call, real, sources: Tensor = sources) -> None:
+        def visit(at: Site, call: Call, real: Tensor, sources: Tensor = sources) -> None:
             if at != site:
                 return
             v = call.v.clone()
