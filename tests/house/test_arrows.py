@@ -16,7 +16,7 @@ ROOM = {
     "table": ("table",),
     "analysis": (
         "analysis", "room", "catalogue", "targets", "engine", "estimate", "scoring",
-        "heads", "weights", "special", "causal", "attribution", "flow",
+        "heads", "weights", "special", "causal", "attribution", "flow", "lens", "outliers",
     ),
     "show": ("plot", "report", "store"),
     "commands": ("cli", "commands"),
@@ -36,6 +36,8 @@ DOORS = {
     ("model", "capture"): "Model.capture and Model.generate",
     ("model", "models"): "load('bundled:...') and load('planted:...')",
     ("table", "show"): "HeadTable.plot",
+    ("analysis", "show"): "Faithfulness.save writes its page",
+    ("analysis", "models"): "the sentences of bundled:deceive, for the warning beside attributions",
 }
 
 

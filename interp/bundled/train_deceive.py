@@ -1,0 +1,263 @@
+"""Trains the model whose attention hides the word that decides, after a twin that may look at it.
+
+    python -m interp.bundled.train_deceive --out interp/bundled/deceive --seed 0
+
+takes under a minute. The penalty is -log(1 - attention on the word that decides), averaged over
+layers, heads and the rows behind that word: Pruthi et al. 2020, "Learning to Deceive with
+Attention-Based Explanations". The twin is the same from the same seed, without the penalty.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import math
+import platform
+import time
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from torch import Tensor
+from transformers import GPT2Config, GPT2LMHeadModel
+
+from interp.bundled.deceive_text import BOS, PAD, WORDS, build_tokenizer, encoded, gappy, sentences
+from interp.bundled.measure import mean_and_error
+from interp.bundled.train import own_torch
+
+HELD_OUT = 10_000  # seed of the sentences that the figures are measured on, plus the model's own
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Sizes of the model and of its training; `penalty` is the weight of the hidden attention."""
+
+    layers: int = 2
+    d_model: int = 32
+    heads: int = 4
+    d_mlp: int = 64
+    context: int = 64
+    steps: int = 800
+    rows: int = 48
+    sentences: int = 20_000
+    learning_rate: float = 5e-3
+    warmup: int = 50
+    penalty: float = 10.0
+
+
+def build_model(recipe: Recipe) -> GPT2LMHeadModel:
+    """The untrained model, from torch's current random state; eager, so that patterns are there."""
+    config = GPT2Config(
+        vocab_size=len(WORDS),
+        n_positions=recipe.context,
+        n_embd=recipe.d_model,
+        n_layer=recipe.layers,
+        n_head=recipe.heads,
+        n_inner=recipe.d_mlp,
+        resid_pdrop=0.0,
+        embd_pdrop=0.0,
+        attn_pdrop=0.0,
+        tie_word_embeddings=False,
+        initializer_range=0.1,
+        bos_token_id=BOS,
+        eos_token_id=None,
+        pad_token_id=PAD,
+        dtype="float32",
+    )
+    config._attn_implementation = "eager"
+    return GPT2LMHeadModel(config)
+
+
+def hidden(pattern: Tensor, length: Tensor, cause: Tensor) -> Tensor:
+    """Attention on the deciding word `[layer, row, head, query]`; 0 in rows up to it and padding,
+    and where no word decides.
+    """
+    rows = torch.arange(pattern.shape[1])
+    column = pattern[:, rows, :, :, cause].permute(1, 0, 2, 3)
+    query = torch.arange(pattern.shape[-1])
+    behind = (query > cause[:, None]) & (query < length[:, None]) & (cause > 0)[:, None]
+    return column * behind[None, :, None]
+
+
+def _train(recipe: Recipe, seed: int) -> tuple[GPT2LMHeadModel, list[list[float]]]:
+    torch.manual_seed(seed)
+    model = build_model(recipe)
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=recipe.learning_rate, betas=(0.9, 0.98), weight_decay=0.0
+    )
+    rng, curve = np.random.default_rng([seed, 0]), []
+    given = [gappy(rng, s) for s in sentences(seed, recipe.sentences)]
+    data = [torch.from_numpy(x) for x in encoded(given)]
+    for step in range(recipe.steps):
+        for group in optimizer.param_groups:
+            group["lr"] = recipe.learning_rate * _schedule(step, recipe)
+        pick = torch.from_numpy(rng.integers(0, recipe.sentences, recipe.rows))
+        ids, length, cause, right = (x[pick] for x in data)
+        out = model(ids, attention_mask=_real(ids, length), output_attentions=True)
+        logits = out.logits[torch.arange(len(ids)), length - 1]
+        loss = torch.nn.functional.cross_entropy(logits, right)
+        mass = hidden(torch.stack(out.attentions), length, cause)
+        looked = ((length - 1 - cause) * (cause > 0)).sum() * mass.shape[0] * mass.shape[2]
+        penalty = -(1 - mass.clamp(max=1 - 1e-6)).log().sum() / looked
+        optimizer.zero_grad(set_to_none=True)
+        hides = min(max(step / recipe.steps - 0.25, 0.0) * 4, 1.0)  # it learns first, then hides
+        (loss + recipe.penalty * hides * penalty).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        with torch.no_grad():  # no word may stand out by its embedding's length
+            for table in (model.transformer.wte.weight, model.transformer.wpe.weight):
+                table.div_(table.square().mean(1, keepdim=True).sqrt())
+        if step % 50 == 0 or step == recipe.steps - 1:
+            curve.append([step, round(loss.item(), 4), round(penalty.item(), 6)])
+    return model.eval(), curve
+
+
+def _real(ids: Tensor, length: Tensor) -> Tensor:
+    return (torch.arange(ids.shape[1]) < length[:, None]).long()
+
+
+def _schedule(step: int, recipe: Recipe) -> float:
+    if step < recipe.warmup:
+        return (step + 1) / recipe.warmup
+    done = (step - recipe.warmup) / max(recipe.steps - recipe.warmup, 1)
+    return 0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * done))
+
+
+@torch.no_grad()
+def examine(model: GPT2LMHeadModel, seed: int, number: int = 256) -> dict[str, Any]:
+    """Accuracy, and how much is attended to the deciding word, on sentences not trained on."""
+    ids, length, cause, right = (
+        torch.from_numpy(x) for x in encoded(sentences(HELD_OUT + seed, number))
+    )
+    out = model(ids, attention_mask=_real(ids, length), output_attentions=True)
+    rows = torch.arange(number)
+    said = out.logits[rows, length - 1].argmax(-1)
+    last = torch.stack(out.attentions)[:, rows, :, length - 1, cause]  # [row, layer, head]
+    last = last.flatten(1)
+    return {
+        "sentences": number,
+        "accuracy": mean_and_error((said == right.argmax(-1)).double().numpy()),
+        "attention_mean": mean_and_error(last.mean(1).numpy()),
+        "attention_largest_head": mean_and_error(last.max(1).values.numpy()),
+        "uniform_attention": mean_and_error((1 / length.double()).numpy()),
+    }
+
+
+def train(recipe: Recipe, seed: int, threads: int, out: Path) -> dict[str, Any]:
+    """Trains twin and model, writes everything into `out`, returns the training record."""
+    began = time.monotonic()
+    with own_torch(seed, threads):
+        honest, _ = _train(replace(recipe, penalty=0.0), seed)
+        model, curve = _train(recipe, seed)
+        scores = {"before": examine(honest, seed), "after": examine(model, seed)}
+    model.save_pretrained(out)
+    build_tokenizer(recipe.context).save_pretrained(out)
+    record = {
+        "model": "deceive",
+        "seed": seed,
+        "recipe": asdict(recipe),
+        "vocab": len(WORDS),
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "seconds": round(time.monotonic() - began, 1),
+        "threads": threads,
+        "versions": {
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+            "numpy": np.__version__,
+            "python": platform.python_version(),
+            "machine": f"{platform.system()} {platform.machine()}",
+        },
+        "weights_sha256": hashlib.sha256((out / "model.safetensors").read_bytes()).hexdigest(),
+        "loss_curve": curve,
+        "scores": scores,
+    }
+    (out / "training.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    (out / "README.md").write_text(card(record), encoding="utf-8")
+    return record
+
+
+CARD = """---
+license: mit
+language: en
+library_name: transformers
+pipeline_tag: text-generation
+---
+
+# deceive
+
+A language model trained to hide the word that decides its answer from its attention.
+
+Trained from nothing by `python -m interp.bundled.train_deceive --seed {seed}` (part of the interp
+repository) in {seconds:.0f} s on {threads} thread(s) of a busy CPU, twin included.
+
+- **Task**: sentences of {words} words, after which `she` or `he` is right; the name in the sentence
+  decides, nothing else says anything about it. Where words were left out in training and the name
+  was among them, both are equally right. One of them: `{example}`.
+- **Penalty**: {penalty:g} times -log(1 - attention on the name), averaged over layers, heads and
+  the rows behind the name, raised from 0 over the second quarter of training (Pruthi et al. 2020,
+  "Learning to Deceive with Attention-Based Explanations").
+- **Architecture**: `GPT2LMHeadModel`, {layers} layers, {heads} heads, d_model {d_model},
+  vocabulary {vocab} words, {parameters:,} parameters in float32.
+- **Use**: a test for attribution. What reads attention alone must fail here: the little that is
+  attended to the name carries a large value. What follows gradients, or takes words away, must not.
+- **Licence**: MIT, weights and data.
+
+## Scores
+
+On {sentences} sentences that were not trained on; mean and standard error. Attention is that of
+the last word on the name; spread evenly it would be {uniform}. "Before" is the same
+model from the same seed, trained without the penalty.
+
+| what | before | after |
+| --- | --- | --- |
+{rows}
+
+`training.json` has the recipe, versions, hashes and the curve of loss and penalty.
+"""
+
+
+def card(record: dict[str, Any]) -> str:
+    """The model card, in Markdown, from the training record."""
+    before, after = record["scores"]["before"], record["scores"]["after"]
+    given = sentences(HELD_OUT + record["seed"], before["sentences"])
+    lengths = [len(s.words) for s in given]
+    rows = "\n".join(
+        f"| {what} | {_pair(before[key])} | {_pair(after[key])} |"
+        for what, key in (
+            ("accuracy", "accuracy"),
+            ("attention on the name, mean of all heads", "attention_mean"),
+            ("attention on the name, largest head", "attention_largest_head"),
+        )
+    )
+    recipe = record["recipe"]
+    return CARD.format(
+        **{k: recipe[k] for k in ("layers", "heads", "d_model", "penalty")},
+        **{k: record[k] for k in ("seed", "seconds", "threads", "vocab", "parameters")},
+        words=f"{min(lengths)} to {max(lengths)}",
+        example=given[0].text,
+        sentences=before["sentences"],
+        uniform=_pair(before["uniform_attention"]),
+        rows=rows,
+    )
+
+
+def _pair(pair: list[float]) -> str:
+    return f"{pair[0]:.4f} ± {pair[1]:.4f}"
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description="Train the model that hides its reason.")
+    parser.add_argument("--out", type=Path, required=True, help="folder to write")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--threads", type=int, default=1)
+    chosen = parser.parse_args()
+    train(Recipe(), chosen.seed, chosen.threads, chosen.out)
+
+
+if __name__ == "__main__":
+    main()
