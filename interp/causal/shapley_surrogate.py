@@ -1,0 +1,177 @@
+"""Shapley values of a model of the game, checked against the game itself."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from interp.causal.chain import Playable, Walk, removals, walks
+from interp.causal.shapley_permutations import contributions, standard_error_of
+from interp.causal.shapley_solution import (
+    Solution,
+    Told,
+    check_budget,
+    ends,
+    name_of,
+    values,
+)
+from interp.causal.surrogate import Surrogate, fit
+from interp.errors import OptionError
+
+Array = np.ndarray
+MOST = 8192
+"""Coalitions that a surrogate is fitted on at most: its time grows with their cube."""
+_CHECK_SHARE = 4  # one evaluation in so many goes into the check
+
+
+def surrogate_values(
+    game: Playable,
+    *,
+    target_sem: float | None = None,
+    max_evaluations: int | None = None,
+    seed: int = 0,
+    walk: Walk = "auto",
+    progress: Told = None,
+) -> Solution:
+    """Fit a Gaussian process to sampled coalitions and take its Shapley values.
+
+    Three quarters of the evaluations are coalitions of uniform size, each with its complement. The
+    rest are a few antithetic permutations which the first fit has not seen: by how much its
+    values miss theirs is its bias (`surrogate_bias`, the root mean square over players, and
+    `surrogate_bias_sem`, what sampling alone would give). Then they join the fit. What the sum
+    still misses of v(all) - v(none) is spread over the players in proportion to their variance.
+
+    The error over samples is the standard deviation which the process has left, enlarged where the
+    check finds the game further from the fit than the process expects (`calibration`).
+
+    Args:
+        target_sem: stop when that error of every player is at most this; evaluations double from
+            round to round.
+        max_evaluations: at most so many, all and none not counted; 16 per player unless given.
+        seed: of the coalitions; those of a smaller budget come first in a larger one.
+
+    Raises:
+        OptionError: an error that is not positive, or a budget too small for a check.
+    """
+    n = len(game)
+    pair = max(1, 2 * (n - 1))
+    why = "the surrogate, with one antithetic pair of permutations to check it,"
+    check_budget(n, target_sem, max_evaluations, least=2 * pair, why=why)
+    most = max_evaluations
+    if most is None:
+        most = MOST if target_sem is not None else max(128, 16 * n, 2 * pair)
+    most = min(most, MOST)
+    if most < 2 * pair:
+        raise OptionError(
+            f"{n} players are too many for a surrogate of at most {MOST} coalitions; "
+            "use method='permutations'"
+        )
+    budget = most if target_sem is None else min(most, max(128, 4 * n, 2 * pair))
+    sampled = _Sampled(game, seed, walk, progress, most)
+    while True:
+        found = sampled.solve(budget)
+        enough = target_sem is None or bool((found.sampling_sem <= target_sem).all())
+        if enough or budget == most:
+            return found
+        budget = min(most, 2 * budget)
+
+
+class _Sampled:
+    """Coalitions evaluated so far: those of a smaller budget serve a larger one."""
+
+    def __init__(self, game: Playable, seed: int, walk: Walk, progress: Told, most: int) -> None:
+        self.game, self.seed = game, seed
+        self.walk: Walk = walk
+        self.progress, self.most, self.done = progress, most, 0
+        self.v_all, self.v_none = ends(game)
+        n = len(game)
+        self.gates = np.stack([np.ones(n), np.zeros(n)])
+        self.values = np.stack([self.v_all, self.v_none])
+        self.orders: list[Array] = []
+        self.paths = np.zeros((0, max(0, n - 1), len(self.v_all)))
+
+    def solve(self, budget: int) -> Solution:
+        n = len(self.game)
+        per_pair = max(1, 2 * (n - 1))
+        pairs = max(1, budget // _CHECK_SHARE // per_pair)
+        if budget >= 4 * per_pair:
+            pairs = max(2, pairs)  # the bias needs an error of its own
+        self._check(pairs)
+        self._sample((budget - pairs * 2 * (n - 1)) // 2)
+        first = fit(self.gates, self.values)
+        notes = self._bias(first)
+        inside = np.concatenate([removals(n, order, n - 1) for order in self.orders])
+        gates = np.concatenate([self.gates, inside])
+        seen = np.concatenate([self.values, self.paths.reshape(len(inside), -1)])
+        found, sem = fit(gates, seen, like=first).shapley()
+        gap = self.v_all - self.v_none - found.sum(0)
+        notes["efficiency_gap_before"] = float(gap[np.abs(gap).argmax()])
+        share = sem**2 / (sem**2).sum() if sem.any() else np.full(n, 1 / n)
+        found = found + share[:, None] * gap
+        sem = sem * max(1.0, notes["calibration"])
+        return Solution(found, sem, len(gates) - 2, self.v_all, self.v_none, notes)
+
+    def _check(self, pairs: int) -> None:
+        n = len(self.game)
+        new = []
+        for k in range(len(self.orders) // 2, pairs):
+            order = np.random.default_rng([self.seed, 1, k]).permutation(n)
+            new += [order, order[::-1]]
+        if new and n > 1:
+            told = None if self.progress is None else self._told
+            paths = walks(self.game, new, steps=n - 1, walk=self.walk, done=told)
+            self.paths = np.concatenate([self.paths, paths.numpy()])
+            self.done += len(new) * (n - 1)
+        self.orders += new
+
+    def _sample(self, pairs: int) -> None:
+        have = (len(self.gates) - 2) // 2
+        new = [self._coalition(k) for k in range(have, pairs)]
+        if new:
+            gates = np.concatenate([np.stack([z, 1 - z]) for z in new])
+            told = None if self.progress is None else self._told
+            self.values = np.concatenate([self.values, values(self.game, gates, told)])
+            self.gates = np.concatenate([self.gates, gates])
+            self.done += len(gates)
+
+    def _coalition(self, k: int) -> Float[Array, " player"]:
+        rng = np.random.default_rng([self.seed, 2, k])
+        n = len(self.game)
+        gates = np.zeros(n)
+        gates[rng.permutation(n)[: rng.integers(1, max(2, n))]] = 1
+        return gates
+
+    def _told(self, done: int) -> None:
+        assert self.progress is not None
+        self.progress(name_of(self.game), self.done + done, self.most)
+
+    def _bias(self, first: Surrogate) -> dict[str, Any]:
+        """What the fit says of the permutations it has not seen, against what the game says."""
+        n = len(self.game)
+        misses, errors, expected, spread = [], [], [], []
+        ends_of = first.predict(np.stack([np.ones(n), np.zeros(n)]))[0]
+        for order, path in zip(self.orders, self.paths, strict=True):
+            said, sd = first.predict(removals(n, order, n - 1))
+            misses.append(
+                contributions(order, self.v_all - ends_of[0], path - said, self.v_none - ends_of[1])
+            )
+            errors.append((path - said).mean(1))
+            expected.append(sd)
+            spread.append(path.mean(1))
+        each = [np.mean(misses[k : k + 2], 0).mean(1) for k in range(0, len(misses), 2)]
+        bias, sem = np.mean(each, 0), standard_error_of(each)
+        error, truth = np.concatenate(errors), np.concatenate(spread)
+        notes: dict[str, Any] = {
+            "surrogate_bias": float(np.sqrt((bias**2).mean())),
+            "surrogate_bias_sem": float(np.sqrt((sem**2).mean())),
+            "check_pairs": len(each),
+        }
+        notes["calibration"], notes["check_r2"] = 1.0, math.nan
+        if len(error):
+            notes["calibration"] = float(np.sqrt((error**2 / np.concatenate(expected) ** 2).mean()))
+            if truth.std() > 0:
+                notes["check_r2"] = float(1 - (error**2).mean() / truth.var())
+        return notes
