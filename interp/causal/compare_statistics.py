@@ -7,6 +7,7 @@ are NaN where a ranking is constant, since it then orders nobody.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from itertools import combinations_with_replacement
 
 import numpy as np
 from jaxtyping import Float
@@ -24,17 +25,21 @@ def spearman(scores: Float[Array, "method player"]) -> Float[Array, "method meth
 
 def kendall(scores: Float[Array, "method player"]) -> Float[Array, "method method"]:
     """Kendall's tau-b of every pair; tied pairs of players count for neither side."""
-    first, second = np.triu_indices(scores.shape[1], 1)
-    # float32 counts pairs exactly up to 2^24 of them in one product, more are summed in parts
-    total = np.zeros((len(scores), len(scores)))
-    for start in range(0, len(first), _PAIRS):
-        part = slice(start, start + _PAIRS)
-        sign = np.sign(scores[:, first[part]] - scores[:, second[part]]).astype(np.float32)
-        total += sign @ sign.T
-    return _normalised(total)
+    m, n = scores.shape
+    if n <= _ALL_PAIRS:  # signs of all differences at once: one product for all methods
+        sign = np.sign(scores[:, :, None] - scores[:, None]).reshape(m, -1).astype(np.float32)
+        return _normalised((sign @ sign.T).astype(np.float64))
+    from scipy.stats import kendalltau  # sorts: slow to start, but grows as n log n
+
+    found = np.full((m, m), np.nan)
+    varied = np.flatnonzero(np.ptp(scores, axis=1) > 0).tolist()
+    for i, j in combinations_with_replacement(varied, 2):
+        tau, _ = (1.0, 0.0) if i == j else kendalltau(scores[i], scores[j], method="asymptotic")
+        found[i, j] = found[j, i] = tau
+    return found
 
 
-_PAIRS = 2**20
+_ALL_PAIRS = 256  # players; float32 counts their pairs exactly
 
 
 def _cosine(rows: Array) -> Array:

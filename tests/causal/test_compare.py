@@ -68,6 +68,14 @@ def test_correlations_equal_scipy_with_ties():
         assert tau[i, j] == pytest.approx(stats.kendalltau(scores[i], scores[j]).statistic)
     np.testing.assert_allclose(np.diag(rho), 1)
     np.testing.assert_array_equal(tau, tau.T)
+    many = np.stack([rng.normal(size=300), rng.integers(5, size=300), np.ones(300)])
+    large = kendall(many)  # by sorting; the same by the signs of all pairs
+    sign = np.sign(many[:, :, None] - many[:, None]).reshape(3, -1)
+    size = np.sqrt((sign**2).sum(1))
+    want = (sign[0] @ sign[1]) / (size[0] * size[1])
+    assert large[0, 1] == large[1, 0] == pytest.approx(want)
+    assert large[0, 0] == 1
+    assert np.isnan(large[2]).all()
 
 
 def test_known_orders_agree_as_they_should():
@@ -132,13 +140,13 @@ def test_overlap_by_chance_is_hypergeometric():
         assert by_chance(least, k, n) == pytest.approx(share)
     rng = np.random.default_rng(1)
     rho, overlaps = [], []
-    for _ in range(150):
+    for _ in range(60):
         a, b = (table(rng.normal(size=18), name) for name in ("a", "b"))
-        row = compare([a, b], ks=[4]).to_pandas().iloc[0]
+        row = compare([a, b], ks=[4], n_boot=0).to_pandas().iloc[0]
         rho.append(row["spearman"])
         overlaps.append(row["top4"])
-    assert abs(np.mean(rho)) < 3 / np.sqrt(150 * 17)
-    assert np.mean(overlaps) == pytest.approx(4 / 18, abs=0.05)
+    assert abs(np.mean(rho)) < 3 / np.sqrt(60 * 17)
+    assert np.mean(overlaps) == pytest.approx(4 / 18, abs=0.08)
 
 
 def test_prompts_are_drawn_together():
@@ -159,13 +167,13 @@ def test_prompts_are_drawn_together():
 def test_intervals_equal_a_loop_over_scipy():
     rng = np.random.default_rng(3)
     a, b = (rng.normal(size=(18, 8)) for _ in range(2))
-    found = compare({"a": importance(a), "b": importance(b)}, n_boot=4000)
-    draws = rng.integers(8, size=(1500, 8))
+    found = compare({"a": importance(a), "b": importance(b)}, n_boot=2000)
+    draws = rng.integers(8, size=(500, 8))
     for name, measure in (("spearman", stats.spearmanr), ("kendall", stats.kendalltau)):
         # the task is a loss, so both signs turn: the correlation stays
         loop = [measure(a[:, d].mean(1), b[:, d].mean(1)).statistic for d in draws]
         interval = getattr(found, f"{name}_interval")[0, 1]
-        np.testing.assert_allclose(interval, np.quantile(loop, [0.025, 0.975]), atol=0.04)
+        np.testing.assert_allclose(interval, np.quantile(loop, [0.025, 0.975]), atol=0.06)
 
 
 def test_sizes_are_redrawn_as_sizes():
@@ -174,11 +182,11 @@ def test_sizes_are_redrawn_as_sizes():
     mixed *= np.sign(mixed.mean(1, keepdims=True))  # as batch_abs keeps them
     size = importance(mixed, "michel_batch_abs", of="presence", magnitude=True)
     up = np.arange(18.0)
-    found = compare({"size": size, "up": table(up)}, n_boot=4000)
-    draws = rng.integers(8, size=(1500, 8))
+    found = compare({"size": size, "up": table(up)}, n_boot=2000)
+    draws = rng.integers(8, size=(500, 8))
     loop = [stats.spearmanr(np.abs(mixed[:, d].mean(1)), up).statistic for d in draws]
     want = np.quantile(loop, [0.025, 0.975])
-    np.testing.assert_allclose(found.spearman_interval[0, 1], want, atol=0.03)
+    np.testing.assert_allclose(found.spearman_interval[0, 1], want, atol=0.05)
 
 
 def test_without_prompts_there_is_no_interval():
