@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.causal.batches import Batch, make_batches
+from interp.causal.estimate import Estimate
 from interp.causal.ledger import Ledger, identity
 from interp.causal.packing import Pack, first_changes, packed
 from interp.causal.players import Players
@@ -38,25 +39,6 @@ if TYPE_CHECKING:
 
 Progress = Callable[[str, int, int], None]
 """Told what is run, how many coalitions are done and how many there are."""
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """What a run will take, told before it starts."""
-
-    coalitions: int
-    seconds: float
-    n_bytes: int
-    share: float  # of the block runs that full forwards would need
-    notes: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        text = (
-            f"{self.coalitions} coalitions: about {self.seconds:.0f} s, "
-            f"{self.n_bytes / 2**20:.0f} MiB over the weights; "
-            f"{self.share:.0%} of the block runs of full forwards"
-        )
-        return text + "".join(f"; {note}" for note in self.notes)
 
 
 class Game:
@@ -231,6 +213,9 @@ class Game:
             table[:, lowest] = 0
         else:
             table = self._checked(gates)
+        whole = len(table)
+        if self.ledger is not None:
+            table = table[~self.ledger.find(table)[0]]
         seconds, runs, peak = 0.0, 0.0, 0
         for number, packs in enumerate(self._packs(table)):
             clean = self._clean_run(number)
@@ -244,7 +229,9 @@ class Game:
             self._trim(number)
         kept = min(self.cache_bytes, sum(run.n_bytes for run in self._kept.values()))
         share = runs / max(1, len(table) * len(self.batches))
-        return Estimate(len(table), seconds, peak + kept, share, self.notes)
+        done = whole - len(table)
+        notes = (f"{done} more are finished",) if done else ()
+        return Estimate(len(table), seconds, peak + kept, share, notes + self.notes)
 
     # --- what other estimators need -------------------------------------------------------------
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from interp.commands import prune
 from interp.commands.causal import Causal, Found, Tell, causal_options, printed
 from interp.commands.names import split_names
 
@@ -36,10 +37,21 @@ DEFAULT = "ablation,gate_gradient,integrated_gradients,shapley"
     type=click.Choice(["random-init", "none"]),
     help="The same on random weights beside each score.",
 )
+@click.option(
+    "--prune",
+    "pruned",
+    is_flag=True,
+    help="Also a pruning curve for each ranking, with the band of random orders.",
+)
 @click.option("--top", default=5, show_default=True, type=click.IntRange(1), help="Heads to print.")
 @causal_options
 def importance(
-    causal: Causal, sources: tuple[str, ...], methods: tuple[str, ...], null: Any, top: int
+    causal: Causal,
+    sources: tuple[str, ...],
+    methods: tuple[str, ...],
+    null: Any,
+    pruned: bool,
+    top: int,
 ) -> None:
     """Score the heads of each MODEL by several methods, and say how far they agree.
 
@@ -60,6 +72,8 @@ def importance(
             folder = causal.folder(model)
             if folder is not None:
                 compared.save(folder)
+        if pruned:
+            text += prune.curves(causal, model, task, found, tell, game)
         return Found([f.table for f in found.values()], text)
 
     click.get_current_context().exit(causal.run(sources, work))

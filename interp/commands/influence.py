@@ -109,8 +109,9 @@ def influence(
         else:
             import interp
 
-            best = interp.score(model, [metric], null="none", seed=seed).top(top).to_pandas()
-            chosen = [(int(r.layer), int(r.head)) for r in best.itertuples()]
+            assert metric is not None
+            best = interp.score(model, metric, null="none", seed=seed).top(top).to_pandas()
+            chosen = list(zip(best["layer"].tolist(), best["head"].tolist(), strict=True))
             voice.note("masked: " + ", ".join(f"L{x}H{h}" for x, h in chosen))
         found = attention_influence(model, file, chosen, seed=seed, progress=tell, **options)
     if form is not None:
@@ -122,8 +123,9 @@ def influence(
             nl=False,
         )
         return
-    for row in found.top(10).itertuples():
-        shown = row.id if row.id is not None else row.number
-        click.echo(f"{row.relative:+.3f}  z {row.z:+.1f}  {row.n_scored} tokens  text {shown}")
-    if found.settings and options["out"] is not None:
+    for row in found.top(10).to_dict("records"):
+        shown = row["number"] if row["id"] is None else row["id"]
+        z = "" if row["z"] != row["z"] else f"  z {row['z']:+.1f}"
+        click.echo(f"{row['relative']:+.3f}{z}  {row['n_scored']} tokens  text {shown}")
+    if options["out"] is not None:
         voice.note(f"{len(found)} texts in {options['out']}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,6 +11,7 @@ from interp.commands.causal import Causal, Found, Tell, causal_options
 from interp.commands.names import split_names
 
 if TYPE_CHECKING:
+    from interp.causal.importance import Importance
     from interp.causal.pruning_result import PruningCurve
     from interp.causal.task import Task
     from interp.model.model import Model
@@ -70,27 +72,53 @@ def prune(
         import pandas as pd
 
         from interp.causal.methods import importances
-        from interp.causal.pruning import estimate_pruning, pruning_curve
 
         scored = [name for name in asked if name != "greedy"]
         found = importances(model, task, scored, progress=tell, **game) if scored else {}
-        curves = []
-        for name in asked:
-            how: Any = "greedy" if name == "greedy" else "one-shot"
-            options = game | {"how": how, "order": order, "n_random": n_random, "steps": steps}
-            ranking = found.get(name)
-            causal.announce(model)(estimate_pruning(model, task, ranking, **options))
-            curves.append(pruning_curve(model, task, ranking, name=name, progress=tell, **options))
-        folder = causal.folder(model)
-        if folder is not None:
-            _save(folder, curves)
-        frame = pd.concat(
-            [c.to_pandas().assign(model=model.name, ranking=c.name) for c in curves],
-            ignore_index=True,
-        )
-        return Found([f.table for f in found.values()], text(curves, tolerance), frame)
+        rankings = {name: found.get(name) for name in asked}
+        options = game | {"order": order, "n_random": n_random, "steps": steps}
+        made = _curves(causal, model, task, rankings, tell, options)
+        frames = [c.to_pandas().assign(model=model.name, ranking=c.name) for c in made]
+        frame = pd.concat(frames, ignore_index=True)
+        return Found([f.table for f in found.values()], text(made, tolerance), frame)
 
     click.get_current_context().exit(causal.run(sources, work))
+
+
+def curves(
+    causal: Causal,
+    model: Model,
+    task: Task,
+    rankings: Mapping[str, Importance | None],
+    tell: Tell,
+    options: dict[str, Any],
+) -> str:
+    """Make and write a curve for each ranking (None: greedy); what they say."""
+    return text(_curves(causal, model, task, rankings, tell, options), None)
+
+
+def _curves(
+    causal: Causal,
+    model: Model,
+    task: Task,
+    rankings: Mapping[str, Importance | None],
+    tell: Tell,
+    options: dict[str, Any],
+) -> list[PruningCurve]:
+    from interp.causal.pruning import estimate_pruning, pruning_curve
+    from interp.causal.pruning_page import save_curves
+
+    made = []
+    for name, ranking in rankings.items():
+        how: Any = "greedy" if ranking is None else "one-shot"
+        causal.announce(model)(estimate_pruning(model, task, ranking, how=how, **options))
+        made.append(
+            pruning_curve(model, task, ranking, how=how, name=name, progress=tell, **options)
+        )
+    folder = causal.folder(model)
+    if folder is not None:
+        save_curves(made, folder)
+    return made
 
 
 def text(curves: list[PruningCurve], tolerance: float | None) -> str:
@@ -110,12 +138,3 @@ def text(curves: list[PruningCurve], tolerance: float | None) -> str:
             f"  {c.name:<{width}}  {c.n_free(allowed)} go before it worsens by {allowed:.2g}{gap}"
         )
     return "\n".join([*lines, ""])
-
-
-def _save(folder: Any, curves: list[PruningCurve]) -> None:
-    from interp.causal.pruning_page import save_curves
-
-    if len(curves) == 1:
-        curves[0].save(folder)
-    else:
-        save_curves(curves, folder)

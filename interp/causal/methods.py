@@ -1,0 +1,129 @@
+"""Importances by name, as the command line asks for them: `name` or `name:option=value,...`."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import interp.causal as room
+from interp.causal.ablation import Null
+from interp.causal.compare_questions import METHODS
+from interp.errors import OptionError, UnknownName
+
+if TYPE_CHECKING:
+    from interp.causal.game import Progress
+    from interp.causal.importance import Importance
+    from interp.causal.task import Task
+    from interp.model.model import Model
+
+GRADIENT = {
+    "michel_token_abs": "token_abs",
+    "michel_example_abs": "example_abs",
+    "michel_batch_abs": "batch_abs",
+    "gate_gradient": "signed",
+}
+_CALLS = {"ablation": "leave_one_out"}  # a method whose function has another name
+
+
+def importances(
+    model: Model,
+    task: Task,
+    methods: Sequence[str],
+    *,
+    kind: str = "zero",
+    null: Null = "none",
+    seed: int = 0,
+    progress: Progress | None = None,
+    **game: Any,
+) -> dict[str, Importance]:
+    """Scores of all players by several methods, on the same prompts and replacements.
+
+    All gradient scores come from one backward pass.
+
+    Args:
+        methods: names of `interp.causal.compare_questions.METHODS`, with options of the function
+            of that name after a colon, such as `shapley:method=permutations,target_sem=0.01`.
+        null: "random-init" or "none", for the methods that have one.
+        game: options of `interp.causal.Game`.
+
+    Raises:
+        UnknownName: no such method or option.
+        OptionError: a method asked for twice, or one that does not fit the task.
+    """
+    asked = [parse(text) for text in methods]
+    texts = [text for text, _, _ in asked]
+    if len(set(texts)) < len(texts):
+        twice = next(t for t in texts if texts.count(t) > 1)
+        raise OptionError(f"{twice} is asked for twice")
+    plain = {name for _, name, options in asked if name in GRADIENT and not options}
+    shared: dict[str, Importance] = {}
+    if plain:
+        forms = tuple(GRADIENT[name] for name in plain)
+        memory = {k: v for k, v in game.items() if k != "ledger"}
+        shared = room.gradient_scores(
+            model, task, kind=kind, forms=forms, null=null, seed=seed, **memory
+        )
+    found = {}
+    for text, name, options in asked:
+        if name in plain and not options:
+            found[text] = shared[GRADIENT[name]]
+        else:
+            given = {"kind": kind, "null": null, "seed": seed, "progress": progress} | game
+            found[text] = _call(model, task, name, given, options)
+    return found
+
+
+def parse(text: str) -> tuple[str, str, dict[str, Any]]:
+    """Label, name and options of a method as it is written.
+
+    Raises:
+        UnknownName: no such method.
+        OptionError: an option without a value.
+    """
+    name, _, rest = text.partition(":")
+    if name not in METHODS:
+        raise UnknownName("importance", name, METHODS)
+    options: dict[str, Any] = {}
+    for part in filter(None, rest.split(",")):
+        option, equals, value = part.partition("=")
+        if not equals:
+            raise OptionError(f"{text!r}: write options as {name}:option=value")
+        try:
+            options[option] = ast.literal_eval(value)
+        except (ValueError, SyntaxError):
+            options[option] = value
+    return text, name, options
+
+
+def _call(
+    model: Model, task: Task, name: str, given: dict[str, Any], options: dict[str, Any]
+) -> Importance:
+    if name in GRADIENT:
+        function: Callable[..., Any] = room.gradient_scores
+        form = GRADIENT[name]
+        given = {k: v for k, v in given.items() if k not in ("progress", "ledger")}
+        _require(name, function, options)
+        return function(model, task, forms=(form,), **(given | options))[form]
+    function = getattr(room, _CALLS.get(name, name))
+    known = inspect.signature(function).parameters
+    if "progress" not in known:
+        given = {k: v for k, v in given.items() if k not in ("progress", "ledger")}
+    if name == "attribution_patching":
+        given.pop("kind")
+    if "null" not in known and name != "attribution_patching":
+        given.pop("null")
+    _require(name, function, options)
+    return function(model, task, **(given | options))
+
+
+def _require(name: str, function: Callable[..., Any], options: dict[str, Any]) -> None:
+    known = [
+        p.name
+        for p in inspect.signature(function).parameters.values()
+        if p.kind is p.KEYWORD_ONLY and p.name not in ("progress", "announce", "null", "kind")
+    ]
+    for option in options:
+        if option not in known:
+            raise UnknownName(f"option of {name}", option, known or ["(none)"])

@@ -1,0 +1,120 @@
+"""`interp verify`: the causal check beside every score."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from interp.commands.causal import Causal, Found, Tell, causal_options
+from interp.commands.names import split_names
+
+if TYPE_CHECKING:
+    from interp.causal.confirm_result import Confirmation
+    from interp.causal.task import Task
+    from interp.model.model import Model
+
+
+@click.command()
+@click.argument("sources", nargs=-1, required=True, metavar="MODEL...")
+@click.option(
+    "-m",
+    "--metric",
+    "metrics",
+    multiple=True,
+    required=True,
+    metavar="NAME[:OPTION=VALUE,...]",
+    help="The score whose top heads are checked, several with commas between; repeatable.",
+)
+@click.option("--top", default=3, show_default=True, type=click.IntRange(1), help="Heads to check.")
+@click.option(
+    "--by",
+    default="score",
+    show_default=True,
+    type=click.Choice(["score", "lowest", "null"]),
+    help="Which heads come first: the highest, the lowest, or the farthest above the null.",
+)
+@click.option(
+    "--random",
+    "n_random",
+    default=100,
+    show_default=True,
+    type=click.IntRange(1),
+    metavar="N",
+    help="Random sets of as many heads in the same layers; all of them where there are fewer.",
+)
+@causal_options
+def verify(
+    causal: Causal,
+    sources: tuple[str, ...],
+    metrics: tuple[str, ...],
+    top: int,
+    by: str,
+    n_random: int,
+) -> None:
+    """Take the top heads of a score out of each MODEL, beside random heads of the same layers.
+
+    A score says where heads attend; this says whether they do anything. Measured is the task that
+    such heads are said to serve (or --task) and, beside it, the loss on plain text. A ratio of 1
+    and a large p: these heads matter no more than others of their layers.
+    """
+    from interp.catalogue import parse_metric
+
+    asked = [parse_metric(name) for text in metrics for name in split_names(text)]
+    context = click.get_current_context()
+    source = context.get_parameter_source("task")
+    own = source is None or source.name == "DEFAULT"
+    found: list[Confirmation] = []
+
+    def work(model: Model, task: Task, game: dict[str, Any], tell: Tell) -> Found:
+        from interp.causal.confirm import confirm
+
+        confirmed = confirm(
+            model, asked, k=top, task=None if own else task, by=by, n_random=n_random,
+            n=causal.n, longest=causal.longest, progress=tell, announce=causal.announce(model),
+            **game,
+        )  # fmt: skip
+        found.append(confirmed)
+        return Found(text=_text(confirmed), frame=confirmed.to_pandas())
+
+    code = causal.run(sources, work)
+    if causal.out is not None and found and code in (0, 1):
+        _write(causal, causal.out, found)
+    context.exit(code)
+
+
+def _text(confirmed: Confirmation) -> str:
+    """A block for one model: the heads of each score, then what became of each task."""
+    lines = [confirmed.checks[0].model]
+    seen = None
+    for check in confirmed:
+        if check.metric != seen:
+            lines.append(f"  {check.metric}: {', '.join(check.heads)}")
+        seen = check.metric
+        lines.append(f"    {check.purpose:<5}  {check.told()}")
+    return "\n".join([*lines, ""])
+
+
+def _write(causal: Causal, folder: Path, found: list[Confirmation]) -> None:
+    """verify.csv, verify.json and a page of all models."""
+    import json
+
+    import pandas as pd
+
+    from interp.cli import COMMAND
+    from interp.files import write_atomically
+    from interp.report.checks import page
+
+    frame = pd.concat([f.to_pandas() for f in found], ignore_index=True)
+    command = shlex.join(["interp", *click.get_current_context().meta[COMMAND]])
+    documents = [json.loads(f.to_json()) for f in found]
+    contents = {
+        "verify.csv": frame.to_csv(index=False),
+        "verify.json": json.dumps(documents, indent=1, ensure_ascii=False) + "\n",
+        "verify.html": page(frame, [d["provenance"] for d in documents], command),
+    }
+    for name, content in contents.items():
+        write_atomically(folder / name, content.encode())
+    causal.voice.note(f"{folder}: {', '.join(contents)}")
