@@ -13,13 +13,19 @@ import click
 
 from interp import __version__
 from interp.commands.ablate import ablate
+from interp.commands.attribute import attribute
 from interp.commands.check import check
+from interp.commands.faithfulness import faithfulness
+from interp.commands.flow import flow
 from interp.commands.importance import importance
 from interp.commands.influence import influence
+from interp.commands.methods import methods
 from interp.commands.metrics import metrics
 from interp.commands.models import models
 from interp.commands.prune import prune
 from interp.commands.score import score
+from interp.commands.shapley import shapley
+from interp.commands.verify import verify
 from interp.errors import InterpError, OptionError, UnknownName
 
 COMMAND = "interp.command"  # the arguments as given, for the page that says how it was made
@@ -78,5 +84,18 @@ def main() -> None:
     """
 
 
-for command in (score, ablate, importance, prune, influence, check, metrics, models):
+for command in (
+    score,
+    ablate,
+    shapley,
+    importance,
+    prune,
+    influence,
+    verify,
+    check,
+    metrics,
+    models,
+):
+    main.add_command(command)
+for command in (attribute, flow, faithfulness, methods):
     main.add_command(command)

@@ -1,0 +1,187 @@
+"""The causal check beside every detector: are the heads that score high the ones that matter?
+
+    confirm(model, ["induction", "previous_token"], k=3)
+
+takes the top k heads of a score out together and compares what the task loses with what it loses
+without other heads: random sets with as many heads in every layer. A score that says "attends" and
+heads that do nothing give a ratio of 1 and a large p.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from interp.causal.confirm_result import Check, Confirmation
+from interp.causal.confirm_sets import Chosen, chosen, judged, matched
+from interp.causal.game import Game, Progress
+from interp.causal.measures import next_token_task
+from interp.causal.task import Task
+from interp.errors import OptionError
+from interp.outliers.prompts import random_tokens
+from interp.provenance import model_provenance
+from interp.resources import folder
+from interp.scoring import bound, score
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+
+# Which task a kind of head is said to serve: `module:function(model, n=..., seed=...)`. What is not
+# named has no task of its own and is checked on plain loss.
+_REPEATS = "interp.causal.measures:repeats_task"
+OWN_TASK: dict[str, str] = {
+    "induction": _REPEATS,
+    "previous_token": _REPEATS,
+    "duplicate_token": _REPEATS,
+    "copying_score": _REPEATS,
+    "ov_copying": _REPEATS,
+}
+N_RANDOM = 100
+PLAIN_PROMPTS, PLAIN_TOKENS = 16, 64
+
+
+def own_task(model: Model, metric: str, *, seed: int = 0, **sizes: int) -> Task | None:
+    """The task that heads of this kind are said to serve; None where none is declared.
+
+    Args:
+        sizes: how many prompts (`n`) and how long at most (`longest`), where not the task's own.
+    """
+    where = OWN_TASK.get(metric.partition(":")[0])
+    if where is None:
+        return None
+    module, _, function = where.partition(":")
+    return getattr(import_module(module), function)(model, seed=seed, **sizes)
+
+
+def plain_task(
+    model: Model, *, n: int = PLAIN_PROMPTS, longest: int = PLAIN_TOKENS, seed: int = 0
+) -> Task:
+    """Loss on every next token of plain text; of random tokens for a model without a tokenizer."""
+    longest = min(x for x in (longest, model.limit, model.context) if x)
+    if model.tokenizer is not None:
+        lines = (folder("data") / "prompts.txt").read_text(encoding="utf-8").splitlines()
+        task = next_token_task(model, [x for x in lines if x][:n], longest=longest)
+    else:
+        task = next_token_task(model, random_tokens(model, n=n, longest=longest, seed=seed))
+    return replace(task, name="plain_loss")
+
+
+def confirm(
+    model: Model,
+    scores: Any,
+    *,
+    k: int | None = None,
+    task: Task | None = None,
+    plain: Task | None = None,
+    by: str = "score",
+    n_random: int = N_RANDOM,
+    kind: str = "zero",
+    n: int | None = None,
+    longest: int | None = None,
+    seed: int = 0,
+    level: float = 0.95,
+    progress: Progress | None = None,
+    announce: Callable[[Any], None] | None = None,
+    **options: Any,
+) -> Confirmation:
+    """Take the top heads of each score out, beside random sets of the same size and layers.
+
+    Args:
+        scores: a table of head scores (every metric in it), names of metrics (scored here), or a
+            mapping of names to heads, such as `{"my heads": ["L5H1", "L5H5"]}`.
+        k: how many heads of each score go out together; not needed with heads given.
+        task: what is measured; unless given, the task of that kind of head (`OWN_TASK`).
+        plain: what is measured beside it, for damage to everything; loss on plain text
+            unless given.
+        by: "score" takes the highest, "lowest" the lowest, "null" the farthest above the null.
+        n_random: random sets per score. Where fewer exist, all of them: then the p-value is that
+            of the exact permutation test.
+        kind: what stands in for a head that is out; see `interp.causal.replacement`.
+        n, longest: prompts of the default tasks, and tokens of each at most.
+        seed: of default prompts, scores and random sets.
+        level: of the intervals, by bootstrap over prompts and random sets.
+        announce: told the time and memory of each game before it is played.
+        options: of `Game`: stack, heads (who may be chosen), without, ledger, max_tokens, ...
+
+    A set is drawn from all heads of the layers, the top ones included, since only then is the
+    rank of the top set uniform where the score means nothing.
+
+    Raises:
+        OptionError: more heads than there are, no other set of the same shape, a constant task.
+        UnknownName: no such metric or order.
+    """
+    if n_random < 1 or not 0 < level < 1:
+        raise OptionError(f"n_random={n_random}, level={level}; at least 1, and between 0 and 1")
+    if options.get("players", "heads") != "heads":
+        raise OptionError(f"players={options['players']!r}: heads are confirmed one by one")
+    table = _table(model, scores, seed)
+    names = list(table) if isinstance(table, Mapping) else list(table.metrics)
+    tasks: dict[str, tuple[Task, str, list[str]]] = {}
+    sizes = {name: x for name, x in (("n", n), ("longest", longest)) if x is not None}
+    plain = plain or plain_task(model, seed=seed, **sizes)
+    for name in names:
+        own = task or own_task(model, name, seed=seed, **sizes)
+        for each, purpose in ((own, "given" if task else "own"), (plain, "plain")):
+            if each is not None:
+                tasks.setdefault(each.hash, (each, purpose, []))[2].append(name)
+    checks: list[Check] = []
+    about: dict[str, Any] = {}
+    for each, purpose, mine in tasks.values():
+        game = Game(model, each, kind=kind, seed=seed, **options)
+        picked = [chosen(game, table, name, k, by) for name in mine]
+        sets = [matched(game, p, n_random, seed) for p in picked]
+        values = _values(game, [g for p, s in zip(picked, sets, strict=True) for g in (p, *s.sets)],
+                         progress, announce)  # fmt: skip
+        at = 0
+        for p, s in zip(picked, sets, strict=True):
+            rows = values[at : at + 1 + len(s.sets)]
+            at += len(rows)
+            checks.append(judged(game, purpose, p, s, rows, level=level, seed=seed))
+        about[each.name] = game.about()
+    order = {name: at for at, name in enumerate(names)}
+    checks.sort(key=lambda c: order[c.metric])
+    made = model_provenance(model) | {
+        "by": by, "kind": kind, "n_random": n_random, "level": level, "seed": seed,
+        "tasks": about, "made_by": "interp.causal.confirm",
+    }  # fmt: skip
+    return Confirmation(tuple(checks), made)
+
+
+def _table(model: Model, scores: Any, seed: int) -> Any:
+    """A table of this model alone, or heads by name."""
+    from interp.table import HeadTable
+
+    if isinstance(scores, Mapping):
+        if not scores:
+            raise OptionError("no heads are given, so there is nothing to confirm")
+        return scores
+    if not isinstance(scores, HeadTable):
+        given: Iterable[Any] = [scores] if not isinstance(scores, (list, tuple)) else scores
+        return score(model, [bound(m) for m in given], null="auto", seed=seed)
+    if not len(scores):
+        raise OptionError("the table has no rows, so there is nothing to confirm")
+    if len(scores.models) > 1:
+        return scores.where(model=model.name)
+    return scores
+
+
+def _values(
+    game: Game,
+    sets: Sequence[Chosen],
+    progress: Progress | None,
+    announce: Callable[[Any], None] | None,
+) -> Tensor:
+    """The task's value for each set on each prompt; sets that are the same run once."""
+    index: dict[tuple[int, ...], int] = {}
+    where = [index.setdefault(s.players, len(index)) for s in sets]
+    gates = torch.ones(len(index), len(game), dtype=torch.double)
+    for players, row in index.items():
+        gates[row, list(players)] = 0
+    if announce is not None:
+        announce(game.estimate(gates))
+    return game.values(gates, progress=progress)[where]
