@@ -295,3 +295,60 @@ def set_pattern(
         return call.mix(_fitting(new, own, "pattern", site))
 
     return Edit("pattern", parse_heads(heads), replace, positions, stack)
+
+
+def calibrate(
+    heads,
+    *,
+    keep: float = 0.4,
+    over: float = 5.0,
+    threshold: float | None = None,
+    first: int = 1,
+    positions: Positions = None,
+    stack: str | None = None,
+) -> Edit:
+    """Attention calibration (ACT): take attention off sinks that are not the first token.
+
+    A key is a sink of a head where the mean attention from the queries that see it is above
+    `over / keys`, or above `threshold`. Its attention is multiplied by `keep`, and what is freed
+    goes to the keys that are no such sinks, in proportion to what they have; a row that looks at
+    sinks alone stays as it is.
+
+    Args:
+        threshold: of the mean attention, as in the published code, in place of `over`.
+        first: so many tokens at the beginning are never taken for sinks (the published code
+            spares the first sink it finds, wherever that is).
+
+    Reference: Yu et al. 2024, "Unveiling and Harnessing Hidden Attention Sinks" (ICML).
+
+    Raises:
+        OptionError: numbers that make no sense.
+    """
+    if not 0 <= keep <= 1 or over <= 0 or first < 0 or (threshold is not None and threshold < 0):
+        raise OptionError(
+            f"keep={keep}, over={over}, threshold={threshold}, first={first}; keep is in 0 to 1, "
+            "the others are not negative"
+        )
+
+    def replace(call: Call, site: Site, real: Tensor) -> Tensor:
+        pattern, seen = call.pattern(), call.visible()
+        queries = (seen & real[:, None, :, None]).to(pattern.dtype)
+        alpha = (pattern * queries).sum(2) / queries.sum(2).clamp_min(1)
+        same = seen.shape[-1] == real.shape[1]  # the keys are the queries' own tokens
+        keys = real if same else seen.any(2).any(1)
+        order = keys.long().cumsum(1) - 1
+        limit = over / keys.sum(1, keepdim=True) if threshold is None else threshold
+        limit = limit[:, None] if isinstance(limit, Tensor) else limit
+        sink = (alpha > limit) & (keys & (order >= first))[:, None]
+        on = pattern * sink[:, :, None]
+        off = pattern - on
+        rest = off.sum(-1, keepdim=True)
+        given = (1 - keep) * on.sum(-1, keepdim=True)
+        moved = on * keep + off * (1 + given / rest.clamp_min(torch.finfo(rest.dtype).tiny))
+        return call.mix(torch.where(rest > 0, moved, pattern))
+
+    detail = f"keep={keep:g}, " + (
+        f"over={over:g}" if threshold is None else f"threshold={threshold:g}"
+    )
+    detail += f", first={first}"
+    return Edit("calibrate-attention", parse_heads(heads), replace, positions, stack, detail)
