@@ -3,28 +3,38 @@
     python -m interp_kernels.bench                          about ten minutes on two cores
     python -m interp_kernels.bench --lengths 1024 4096 --parts operation --repeats 3
 
-Refuses to run when a quick conformance check fails. Each round runs every method once, so that a
-ratio compares neighbours in time; tables show the median ratio with the lowest and the highest, by
-the clock and by processor time. Peak memory is taken in a process per method. Writes attention.md,
-attention.json and attention.svg.
+Refuses to run when a quick conformance check fails. Each round runs every method once, every other
+round backwards, so that a ratio compares neighbours in time; tables show the median ratio with the
+lowest and the highest, the ratio of the fastest runs, and the ratio by processor time. Peak memory
+is taken in a process per method, the first call's compile time in one with an empty cache. Writes
+attention.md, attention.json and attention.svg, anew after each length.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from interp_kernels.bench_methods import MODELS, OPERATIONS, prepare
+from interp_kernels.bench_methods import CLOSE, MODELS, OPERATIONS, prepare
 from interp_kernels.bench_report import plot, table
 
 PARTS = {"operation": OPERATIONS, "model": MODELS}
-DEFAULT = {"operation": (1024, 4096, 16384, 32768), "model": (1024, 4096, 8192, 16384)}
+DEFAULT = {
+    "operation": (1024, 2048, 4096, 8192, 16384, 32768),
+    "model": (1024, 2048, 4096, 8192, 16384),
+}
+FEW = 3  # rounds of the methods whose ratios are far from 1
+# Quick rounds are repeated more often than asked: up to so many seconds, and so many times.
+ENOUGH, MORE = 20.0, 5
 
 
 def peak_growth(part: str, name: str, n: int) -> float:
@@ -53,45 +63,93 @@ def memory(part: str, name: str, n: int) -> float | None:
     return float(done.stdout.split()[-1]) if done.returncode == 0 else None
 
 
-def measure(part: str, n: int, repeats: int, names: list[str]) -> list[dict[str, Any]]:
-    """Every method at one length; one that cannot run says why instead."""
-    runs, rows = {}, []
-    for name in names:
-        title, longest = PARTS[part][name]
-        if n > longest:
-            continue
-        row: dict[str, Any] = {"part": part, "tokens": n, "method": name, "title": title}
-        rows.append(row)
-        try:
-            run = prepare(part, name, n)
-            run()
-        except Exception as error:  # a peer that does not work here is a line of the table
-            if name in ("plain", "row", "column", "cheap", "chunked"):
-                raise
-            row["failed"] = f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
-            continue
-        runs[name] = run
+def first_call() -> list[float] | None:
+    """Seconds to compile the pass for the first time, then to read it in another process."""
+    code = (
+        "import time, torch; begin = time.perf_counter(); from interp_kernels import cpu_pass; "
+        "cpu_pass.attend(); print(time.perf_counter() - begin)"
+    )
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        for _ in range(2):
+            environment = {**os.environ, "NUMBA_CACHE_DIR": folder}
+            command = [sys.executable, "-c", code]
+            done = subprocess.run(
+                command, env=environment, capture_output=True, text=True, check=False
+            )
+            if done.returncode:
+                return None
+            found.append(float(done.stdout.split()[-1]))
+    return found
+
+
+def rounds(runs: dict[str, Callable[[], object]], repeats: int) -> list[dict[str, list[float]]]:
+    """Seconds of every run of each method, by the clock and by processor time."""
     clock: dict[str, list[float]] = {name: [] for name in runs}
     processor: dict[str, list[float]] = {name: [] for name in runs}
-    for _ in range(repeats):
-        for name, run in runs.items():
+    number, enough = 0, repeats
+    while number < enough:
+        for name, run in list(runs.items())[:: -1 if number % 2 else 1]:
+            if number >= FEW and name not in CLOSE:
+                continue
             begin, used = time.perf_counter(), time.process_time()
             run()
             clock[name].append(time.perf_counter() - begin)
             processor[name].append(time.process_time() - used)
+        number += 1
+        if number == 1:  # what else runs on the machine moves short runs the most
+            one = sum(clock[name][0] for name in clock if name in CLOSE)
+            enough = max(repeats, min(MORE * repeats, int(ENOUGH / one)))
+    return [clock, processor]
+
+
+def measure(part: str, n: int, repeats: int, names: list[str]) -> list[dict[str, Any]]:
+    """Every method at one length; one that cannot run says why instead."""
+    runs, rows = {}, []
+    for name in names:
+        title, longest, why = PARTS[part][name]
+        row: dict[str, Any] = {"part": part, "tokens": n, "method": name, "title": title}
+        rows.append(row)
+        if n > longest:
+            row["left_out"] = why
+            continue
+        try:
+            run = prepare(part, name, n)
+            run()
+        except Exception as error:  # a peer that does not work here is a line of the table
+            if name in (*CLOSE, "chunked"):
+                raise
+            row["failed"] = f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
+            continue
+        runs[name] = run
+    clock, processor = rounds(runs, repeats)
     for row in rows:
         if (name := row["method"]) not in runs:
             continue
         row["seconds"] = statistics.median(clock[name])
-        for key, times in (("clock", clock), ("processor", processor)):
-            ratios = [a / b for a, b in zip(times[name], times["plain"], strict=True)]
-            row[key] = [statistics.median(ratios), min(ratios), max(ratios)]
+        row["rounds"] = len(clock[name])
+        row["fastest"] = min(clock[name]) / min(clock["plain"])
+        for kind, times in (("clock", clock), ("processor", processor)):
+            ratios = [a / b for a, b in zip(times[name], times["plain"], strict=False)]
+            row[kind] = [statistics.median(ratios), min(ratios), max(ratios)]
     del runs
     for row in rows:
-        row["memory"] = None if "failed" in row else memory(part, row["method"], n)
-        shown = row.get("failed") or f"{row['clock'][0]:.2f}x, {row['memory'] or 0:,.0f} MiB"
+        row["memory"] = memory(part, row["method"], n) if "clock" in row else None
+        shown = row.get("failed") or row.get("left_out")
+        shown = shown or f"{row['clock'][0]:.2f}x, {row['memory'] or 0:,.0f} MiB"
         print(f"{part:9} {n:6} {row['title']:42} {shown}", flush=True)
     return rows
+
+
+def key(row: dict[str, Any]) -> tuple[Any, ...]:
+    """What a row is about."""
+    return row["part"], row["tokens"], row["method"]
+
+
+def order(row: dict[str, Any]) -> tuple[int, ...]:
+    """Where a row stands in the tables."""
+    part = row["part"]
+    return list(PARTS).index(part), row["tokens"], list(PARTS[part]).index(row["method"])
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -104,6 +162,10 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--methods", nargs="+", help="the plain forward is always run")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, help="all cores, unless given")
+    parser.add_argument(
+        "--keep", action="store_true", help="replace only what is measured in the files there"
+    )
+    parser.add_argument("--note", default="", help="a sentence about the machine, for the table")
     parser.add_argument("--out", type=Path, default=Path("benchmarks"))
     parser.add_argument("--peak", nargs=3, help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
@@ -119,16 +181,20 @@ def main(arguments: list[str] | None = None) -> None:
         torch.set_num_threads(given.threads)
     if wrong := failures():
         sys.exit("numbers are wrong, so no times are taken:\n  " + "\n  ".join(wrong))
-    rows = []
+    given.out.mkdir(exist_ok=True)
+    compiled, kept = first_call(), given.out / "attention.json"
+    rows = json.loads(kept.read_text()) if given.keep else []
     for part in given.parts:
         known = list(PARTS[part])
         names = [n for n in known if n == "plain" or n in (given.methods or known)]
         for n in given.lengths or DEFAULT[part]:
-            rows += measure(part, n, given.repeats, names)
-    given.out.mkdir(exist_ok=True)
-    (given.out / "attention.json").write_text(json.dumps(rows, indent=1) + "\n")
-    (given.out / "attention.md").write_text(table(rows, given.repeats))
-    (given.out / "attention.svg").write_text(plot(rows))
+            found = measure(part, n, given.repeats, names)
+            rows = [r for r in rows if key(r) not in map(key, found)] + found
+            rows.sort(key=order)
+            (given.out / "attention.json").write_text(json.dumps(rows, indent=1) + "\n")
+            text = table(rows, compiled, given.note)
+            (given.out / "attention.md").write_text(text)
+            (given.out / "attention.svg").write_text(plot(rows))
     print((given.out / "attention.md").read_text())
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import platform
+import statistics
+from collections.abc import Callable
 from typing import Any
 
 Row = dict[str, Any]
@@ -15,24 +17,36 @@ HEADINGS = {
 COLOURS = ("#888888", "#1f6fb4", "#d1495b", "#2a9d5c", "#b07aa1", "#e0a030", "#555555")
 
 
-def table(rows: list[Row], repeats: int) -> str:
-    """Ratios to the plain run of the same length, and growth of the peak memory."""
+def table(rows: list[Row], compiled: list[float] | None, note: str) -> str:
+    """Ratios to the plain run of the same length, seconds, and growth of the peak memory."""
     import torch
 
-    from interp_kernels.bench_methods import D_HEAD, HEADS, VOCABULARY, heads_at, layers_at
+    from interp_kernels.bench_methods import (
+        CLOSE,
+        D_HEAD,
+        HEADS,
+        VOCABULARY,
+        heads_at,
+        layers_at,
+    )
     from interp_kernels.cpu_blas import blas
 
     lengths = sorted({r["tokens"] for r in rows})
     shapes = ", ".join(f"{n}: {heads_at(n)} heads, {layers_at(n)} layers" for n in lengths)
+    counts = [r["rounds"] for r in rows if r["method"] == "plain"]
+    most = "to".join(f" {n} " for n in sorted({min(counts), max(counts)})).strip()
+    peers = [r["rounds"] for r in rows if "rounds" in r and r["method"] not in CLOSE]
+    fewer = f" ({min(peers)} rounds for chunked PyTorch and the peers)" if peers else ""
     out = [
         "# Attention statistics beside a plain forward",
         "",
         f"Random weights of the GPT-2-small shape ({HEADS} heads of {D_HEAD}, vocabulary "
         f"{VOCABULARY}), batch 1, causal, float32, CPU with {torch.get_num_threads()} threads. "
-        f"Size of the operation and of the model by length: {shapes}. Medians of {repeats} "
-        "interleaved rounds with the lowest and highest ratio; *processor* is the same by "
-        f"processor time. torch {torch.__version__}, products by {blas().name}, Python "
-        f"{platform.python_version()}. Made by `python -m interp_kernels.bench`.",
+        f"Size of the operation and of the model by length: {shapes}. Medians of {most} "
+        f"interleaved rounds with the lowest and highest ratio{fewer}; *fastest* is the ratio of "
+        "the fastest runs of all rounds, *processor* the median ratio by processor time. torch "
+        f"{torch.__version__}, products by {blas().name}, Python {platform.python_version()}. "
+        f"Made by `python -m interp_kernels.bench`. {note}".rstrip(),
         "",
         "Row statistics: output, log-sum-exp, entropy, largest weight, distance, the mass on the "
         "first 4 keys, on 4 segments and on 4 diagonals. Column statistics: received attention "
@@ -41,8 +55,16 @@ def table(rows: list[Row], repeats: int) -> str:
     for part, heading in HEADINGS.items():
         some = [r for r in rows if r["part"] == part]
         if some:
-            out += ["", f"## {heading}", "", *_ratios(some), "", *_memory(some)]
-            out += ["", *_growth(some)]
+            out += ["", f"## {heading}", "", *_ratios(some), "", *_seconds(some), ""]
+            out += [*_memory(some), "", *_growth(some)]
+            out += _left_out(some)
+    if compiled is not None:
+        out += [
+            *("", "## First call", ""),
+            f"Compiling the CPU pass for the first time takes {compiled[0]:.1f} s, reading it from "
+            f"numba's cache in another process {compiled[1]:.1f} s (both with the import of "
+            "numba). The cheap tier alone compiles nothing where PyTorch's own kernel serves.",
+        ]
     failed = {f"{r['title']} ({r['tokens']} tokens): {r['failed']}" for r in rows if "failed" in r}
     if failed:
         out += ["", "Did not run here:", "", *(f"- {line}" for line in sorted(failed))]
@@ -55,7 +77,7 @@ def _titles(rows: list[Row]) -> dict[str, str]:
 
 def _grid(rows: list[Row], cell: Any) -> list[str]:
     lengths = sorted({r["tokens"] for r in rows})
-    by = {(r["method"], r["tokens"]): r for r in rows if "failed" not in r}
+    by = {(r["method"], r["tokens"]): r for r in rows if "clock" in r}
     lines = ["| | " + " | ".join(f"N={n}" for n in lengths) + " |", "|---|" + "---|" * len(lengths)]
     for method, title in _titles(rows).items():
         cells = [cell(by[method, n]) if (method, n) in by else "-" for n in lengths]
@@ -66,11 +88,28 @@ def _grid(rows: list[Row], cell: Any) -> list[str]:
 def _ratios(rows: list[Row]) -> list[str]:
     def cell(row: Row) -> str:
         if row["method"] == "plain":
-            return f"{row['seconds']:.3g} s"
+            return "1"
         middle, low, high = row["clock"]
-        return f"**{middle:.2f}** ({low:.2f} to {high:.2f}), processor {row['processor'][0]:.2f}"
+        return (
+            f"**{middle:.2f}** ({low:.2f} to {high:.2f}), fastest {row['fastest']:.2f}, "
+            f"processor {row['processor'][0]:.2f}"
+        )
 
     return ["Time over the plain run:", "", *_grid(rows, cell)]
+
+
+def _seconds(rows: list[Row]) -> list[str]:
+    return ["Seconds:", "", *_grid(rows, lambda row: f"{row['seconds']:.3g}")]
+
+
+def _left_out(rows: list[Row]) -> list[str]:
+    """Which lengths a method was not run at, and why."""
+    out = {}
+    for row in rows:
+        if "left_out" in row:
+            out.setdefault((row["title"], row["left_out"]), []).append(str(row["tokens"]))
+    lines = [f"- {title}, at {', '.join(n)} tokens: {why}" for (title, why), n in out.items()]
+    return ["", "Not run:", "", *lines] if lines else []
 
 
 def _memory(rows: list[Row]) -> list[str]:
@@ -88,7 +127,7 @@ def _memory(rows: list[Row]) -> list[str]:
 
 
 def _growth(rows: list[Row]) -> list[str]:
-    """How time and memory grow with the length, as a power of it, per head and layer."""
+    """How time and memory grow with the length: the fitted power of it, per head or layer."""
     from interp_kernels.bench_methods import heads_at, layers_at
 
     out = []
@@ -96,21 +135,26 @@ def _growth(rows: list[Row]) -> list[str]:
         some = [
             r for r in rows if r["method"] == method and r.get("seconds") and r["tokens"] > 1000
         ]
-        if method not in ("plain", "row", "column", "cheap") or len(some) < 2:
+        if len(some) < 2:
             continue
-        first, last = some[0], some[-1]
-        size = heads_at if first["part"] == "operation" else layers_at
-        steps = math.log(last["tokens"] / first["tokens"])
-
-        def power(key: str, a: Row = first, b: Row = last, size: Any = size, s: float = steps):
-            ratio = (b[key] / size(b["tokens"])) / (a[key] / size(a["tokens"]))
-            return math.log(ratio) / s
-
-        text = f"time grows as N^{power('seconds'):.2f} per {size.__name__[:-4].rstrip('s')}"
-        if first["part"] == "operation" and first["memory"] and last["memory"]:
-            text += f", memory as N^{power('memory'):.2f}"
-        out.append(f"- {title}: from {first['tokens']} to {last['tokens']} tokens {text}")
+        operation = some[0]["part"] == "operation"
+        size = heads_at if operation else layers_at
+        words = f"time grows as N^{power(some, 'seconds', size):.2f} per "
+        words += "head" if operation else "layer"
+        # In a model much of the memory is no layer's own: compared where there are as many.
+        alike = some if operation else [r for r in some if size(r["tokens"]) == size(4096)]
+        if len(alike) > 1 and all(r["memory"] for r in alike):
+            words += f", memory as N^{power(alike, 'memory', size):.2f}"
+        lengths = f"{some[0]['tokens']} to {some[-1]['tokens']}"
+        out.append(f"- {title}: from {lengths} tokens {words}")
     return out
+
+
+def power(rows: list[Row], key: str, size: Callable[[int], int]) -> float:
+    """The exponent of N in a least-squares fit of logarithms, of a number per head or layer."""
+    x = [math.log(r["tokens"]) for r in rows]
+    y = [math.log(r[key] / size(r["tokens"])) for r in rows]
+    return statistics.linear_regression(x, y).slope
 
 
 def plot(rows: list[Row]) -> str:

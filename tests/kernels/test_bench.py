@@ -7,7 +7,7 @@ import json
 import pytest
 import torch
 
-from interp_kernels import bench, bench_check, bench_methods
+from interp_kernels import bench, bench_check, bench_methods, bench_report
 
 
 def test_right_numbers_pass_and_wrong_ones_are_named(monkeypatch):
@@ -36,9 +36,11 @@ def test_it_refuses_to_time_wrong_numbers(monkeypatch, tmp_path):
 def test_a_short_run_writes_table_figures_and_plot(monkeypatch, tmp_path, part, capsys):
     monkeypatch.setattr(bench, "memory", lambda part, name, n: 2.0 if name == "plain" else 3.0)
     monkeypatch.setattr(bench_check, "failures", lambda: [])
+    monkeypatch.setattr(bench, "first_call", lambda: [6.04, 0.3])
     monkeypatch.setitem(bench_methods.LAYERS, 32, 1)
     monkeypatch.setitem(bench_methods.LAYERS, 64, 1)
     asked = ["--lengths", "32", "64", "--methods", "row", "--repeats", "2", "--parts", part]
+    asked += ["--note", "It was a busy day."]
     bench.main([*asked, "--out", str(tmp_path)])
     torch.set_grad_enabled(True)
     rows = json.loads((tmp_path / "attention.json").read_text())
@@ -49,8 +51,11 @@ def test_a_short_run_writes_table_figures_and_plot(monkeypatch, tmp_path, part, 
         low, high = row["clock"][1:]
         assert low <= row["clock"][0] <= high
     assert rows[0]["clock"] == [1, 1, 1]
+    assert rows[1]["fastest"] > 0
     text = (tmp_path / "attention.md").read_text()
     assert "| cpu: row statistics | 3 (1.50x) | 3 (1.50x) |" in text
+    assert "bench`. It was a busy day.\n" in text
+    assert "first time takes 6.0 s, reading it from numba's cache in another process 0.3 s" in text
     assert (tmp_path / "attention.svg").read_text().count("<circle") == 4
     assert text in capsys.readouterr().out
 
@@ -68,6 +73,52 @@ def test_a_peer_that_cannot_run_is_a_line_of_the_table(monkeypatch):
     torch.set_grad_enabled(True)
     assert rows[1]["failed"] == "RuntimeError: no compiler"
     assert "clock" not in rows[1]
+
+
+def test_a_method_is_left_out_beyond_its_length_with_the_reason(monkeypatch):
+    monkeypatch.setattr(bench, "memory", lambda part, name, n: None)
+    short = bench_methods.Method("peer", 16, "too slow")
+    monkeypatch.setitem(bench.PARTS["operation"], "chunked", short)
+    rows = [*bench.measure("operation", 16, 1, ["plain", "chunked"])]
+    rows += bench.measure("operation", 32, 1, ["plain", "chunked"])
+    torch.set_grad_enabled(True)
+    assert [r["method"] for r in rows if "clock" in r] == ["plain", "chunked", "plain"]
+    text = bench_report.table(rows, None, "")
+    assert "\nNot run:\n\n- peer, at 32 tokens: too slow\n" in text
+    assert "First call" not in text
+
+
+def test_slow_peers_run_in_the_first_rounds_only_and_every_other_round_is_backwards(monkeypatch):
+    ran = []
+    monkeypatch.setattr(bench, "memory", lambda part, name, n: None)
+    monkeypatch.setattr(bench, "FEW", 2)
+    monkeypatch.setattr(bench, "MORE", 1)
+    monkeypatch.setattr(bench, "prepare", lambda part, name, n: lambda: ran.append(name))
+    bench.measure("operation", 32, 3, ["plain", "row", "chunked"])
+    three = ["plain", "row", "chunked"]
+    assert ran == [*three, *three, *reversed(three), "plain", "row"]  # once to warm up
+
+
+def test_exponents_are_those_of_a_power():
+    """Time of 3 N^2 per head and memory of 5 N, whatever the number of heads at a length."""
+    rows = [
+        {
+            **{"part": "operation", "method": "plain", "title": "peer", "tokens": n},
+            **{"seconds": 3e-9 * n**2 * bench_methods.heads_at(n)},
+            **{"memory": 5e-3 * n * bench_methods.heads_at(n)},
+        }
+        for n in (1024, 4096, 32768)
+    ]
+    [line] = bench_report._growth(rows)
+    assert line == (
+        "- peer: from 1024 to 32768 tokens time grows as N^2.00 per head, memory as N^1.00"
+    )
+
+
+@pytest.mark.slow
+def test_the_first_call_compiles_and_the_second_reads():
+    first, second = bench.first_call()
+    assert 0 < second < first
 
 
 def test_models_with_statistics_give_the_same_logits(monkeypatch):

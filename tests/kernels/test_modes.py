@@ -20,12 +20,15 @@ from interp_kernels import (
     LogSumExp,
     Mass,
     Output,
+    PairMass,
     Received,
     ResultNorm,
     Rows,
+    Tile,
     TooLittleMemory,
     attention_statistics,
     backends,
+    cheap,
     chunked,
     estimate_memory,
     reference,
@@ -94,6 +97,21 @@ def test_looking_up_equals_forming_the_pattern(calls, conforms, mask, activation
 def test_key_sets_of_any_size(calls, conforms, count, beside):
     call = calls.make(sizes=(80, 80), start=(0, 30))
     conforms(call, [KeySetMass("set", tuple(range(count))), *beside])
+
+
+@pytest.mark.parametrize("at_once", [1, 64, 1000])
+def test_looking_up_a_few_at_a_time(calls, conforms, mask, monkeypatch, at_once):
+    """Also at distances that no query, some or all have, forwards ones included."""
+    monkeypatch.setattr(cheap, "CHUNK", at_once)
+    monkeypatch.setattr(cheap, "CACHED", at_once)
+    call = calls.make(sizes=(13, 15), **calls.masks(mask, sizes=(13, 15)))
+    pairs = torch.cartesian_prod(torch.arange(2), torch.arange(15), torch.arange(0, 15, 4))
+    asked = [
+        *(Diagonal((-15, -2, 0, 1, 1, 12, 14, 40)), Diagonal((), name="none")),
+        *(KeySetMass("set", (0, 1, 5, 14)), PairMass("pairs", pairs), Rows((0, 12))),
+        Tile((3, 4, 5, 6), (0, 2)),
+    ]
+    conforms(call, asked)
 
 
 def test_cheap_reductions_form_no_pattern(calls, monkeypatch):
