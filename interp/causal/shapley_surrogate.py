@@ -24,6 +24,7 @@ from interp.errors import OptionError
 Array = np.ndarray
 MOST = 8192
 """Coalitions that a surrogate is fitted on at most: its time grows with their cube."""
+_TRIES = 8
 _CHECK_SHARE = 4  # one evaluation in so many goes into the check
 
 
@@ -91,6 +92,7 @@ class _Sampled:
         self.gates = np.stack([np.ones(n), np.zeros(n)])
         self.values = np.stack([self.v_all, self.v_none])
         self.orders: list[Array] = []
+        self.drawn: set[bytes] = set()
         self.paths = np.zeros((0, max(0, n - 1), len(self.v_all)))
 
     def solve(self, budget: int) -> Solution:
@@ -141,7 +143,12 @@ class _Sampled:
         rng = np.random.default_rng([self.seed, 2, k])
         n = len(self.game)
         gates = np.zeros(n)
-        gates[rng.permutation(n)[: rng.integers(1, max(2, n))]] = 1
+        for _ in range(_TRIES):  # small sizes have few coalitions, and one is not worth two runs
+            gates = np.zeros(n)
+            gates[rng.permutation(n)[: rng.integers(1, max(2, n))]] = 1
+            if gates.tobytes() not in self.drawn:
+                break
+        self.drawn |= {gates.tobytes(), (1 - gates).tobytes()}
         return gates
 
     def _told(self, done: int) -> None:
