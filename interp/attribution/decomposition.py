@@ -125,7 +125,8 @@ def _layer(example: Example, site: Site, cache: ActivationCache) -> Layer:
     if bias is not None:
         rest = rest + precise(bias.detach())
     name = f"{site.name} ({site.module})"
-    out, stream = site.streams["attn_out"], precise(cache["attn_out", *where][0])
+    out, dtype = site.streams["attn_out"], cache.logits.dtype
+    stream = precise(cache["attn_out", *where][0])
     if out.module != site.projection:
         role = _norm(example, out.module, stream)
         if role is None:
@@ -133,9 +134,10 @@ def _layer(example: Example, site: Site, cache: ActivationCache) -> Layer:
                 f"{name}: {out.module} stands between the output projection and the residual "
                 "stream and is no normalisation"
             )
-        attention, rest = through(role, attention, rest, stream / out.scale)
+        attention, rest = through(role, attention, rest, (stream / out.scale).to(dtype))
     attention, rest = attention * out.scale, rest * out.scale
-    close(attention.sum(1) + rest, stream, f"{name}: parts do not add up to what attention writes")
+    wrong = f"{name}: parts do not add up to"
+    close(attention.sum(1) + rest, stream.to(dtype), f"{wrong} what attention writes")
     pre = precise(cache["resid_pre", *where][0])
     parts = attention.clone()
     parts[torch.arange(len(pre)), torch.arange(len(pre))] += pre
@@ -146,8 +148,8 @@ def _layer(example: Example, site: Site, cache: ActivationCache) -> Layer:
         whole = precise(cache["resid_mid", *where][0])
         role = _norm(example, mid.module, whole) if mid.side == "out" else None
         if role is not None:
-            parts, rest = through(role, parts, rest, whole)
-    error = close(parts.sum(1) + rest, whole, f"{name}: parts do not add up to the stream after it")
+            parts, rest = through(role, parts, rest, whole.to(dtype))
+    error = close(parts.sum(1) + rest, whole.to(dtype), f"{wrong} the stream after it")
     return Layer(site, pre, attention, parts, rest, whole, error)
 
 
@@ -174,12 +176,13 @@ def _with_mlp(example: Example, layer: Layer, cache: ActivationCache) -> Layer:
     if ("mlp_out", site.stack, site.layer) not in cache.values:
         raise UnreadableAttention(f"{name} has no mlp_out: {unavailable(site, 'mlp_out')}")
     mlp = precise(cache["mlp_out", *where][0])
-    post = precise(cache["resid_post", *where][0])
+    true = cache["resid_post", *where][0]
+    post = precise(true)
     parts, rest = layer.parts, layer.rest + mlp
     role = _norm_of_sum(example, site, layer.whole + mlp, post)
     if role is not None:
-        parts, rest = through(role, parts, rest, post)
-    error = close(parts.sum(1) + rest, post, f"{name}: parts and MLP do not add up to its output")
+        parts, rest = through(role, parts, rest, true)
+    error = close(parts.sum(1) + rest, true, f"{name}: parts and MLP do not add up to its output")
     return Layer(site, layer.pre, layer.attention, parts, rest, post, max(error, layer.error))
 
 

@@ -186,12 +186,13 @@ def test_integrated_gradients_find_the_copied_token(induction: interp.Model) -> 
     assert found.top(2)[0][0] == at or found.top(2)[1][0] == at
 
 
-def test_only_methods_that_follow_queries_credit_what_induction_looks_for(
-    induction: interp.Model,
-) -> None:
-    """Frozen patterns give the earlier copy nothing: it decides where to look, not what to say."""
+def test_a_saturated_softmax_hides_what_decides_where_to_look(induction: interp.Model) -> None:
+    """Only a softened softmax credits the current token and its earlier copy."""
     ids, at = repeated(induction.d_vocab, 1)
     example = Example(induction, ids, token_logit(induction, ids[at]))
-    frozen, free = (abs(method(n).of(example).scores) for n in ("decompx", "attn_lrp"))
-    assert frozen[-1] < 0.02 * frozen[at]
-    assert free[-1] > 2 * frozen[-1]
+    for name in ("decompx", "attn_lrp", "gradient_x_input"):
+        scores = method(name).of(example).scores
+        assert abs(scores[[at - 1, -1]]).max() < 0.02 * scores[at]
+    softened = method("gim").of(example, temperature=8.0).scores
+    assert softened[[at - 1, -1]].min() > 0.2 * softened[at]
+    assert set(softened.argsort()[-3:]) == {at - 1, at, len(ids) - 1}
