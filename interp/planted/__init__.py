@@ -1,14 +1,16 @@
 """Small models whose mechanism is known because it was built in, to test methods against.
 
 Every planted model is an ordinary `transformers.LlamaForCausalLM` in evaluation mode: it loads,
-saves and runs like any other, with grouped-query heads and rotary positions. What differs is that
-each planted head has a stated role, so that a method can be told right from wrong.
+saves and runs like any other, with grouped-query heads and rotary positions. (Selective induction
+needs learned positions: it is a `GPT2LMHeadModel`.) What differs is that each planted head has a
+stated role, so that a method can be told right from wrong.
 
 Names and one-line summaries are read from `PLANTED` without importing torch.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from interp.errors import UnknownName
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
         sink,
         zoo,
     )
+    from interp.planted.selective import selective_induction
 
 PLANTED: dict[str, str] = {
     "induction": "a previous-token head feeding an induction head that copies",
@@ -36,7 +39,8 @@ PLANTED: dict[str, str] = {
     "sink": "induction, and a head that rests on the first token and writes nothing",
     "positional": "heads that look at a fixed offset, whatever the tokens",
     "noise": "random heads only: what every detector must score near chance",
-    "zoo": "every planted mechanism in one model, among random heads",
+    "selective_induction": "the lag of interleaved Markov chains, found out and copied from",
+    "zoo": "every planted mechanism but selective induction in one model, among random heads",
 }
 
 __all__ = [
@@ -50,6 +54,7 @@ __all__ = [
     "induction",
     "noise",
     "positional",
+    "selective_induction",
     "sink",
     "zoo",
 ]
@@ -63,17 +68,18 @@ def build(name: str, **sizes: Any) -> Planted:
     """
     if name not in PLANTED:
         raise UnknownName("planted model", name, PLANTED)
-    from interp.planted import builders
+    return _builder(name)(**sizes)
 
-    return getattr(builders, name)(**sizes)
+
+def _builder(name: str) -> Any:
+    home = "selective" if name == "selective_induction" else "builders"
+    return getattr(import_module(f"interp.planted.{home}"), name)
 
 
 def __getattr__(name: str) -> Any:
     # Builders are looked up on first use, so that listing the names does not import torch.
     if name in PLANTED:
-        from interp.planted import builders
-
-        return getattr(builders, name)
+        return _builder(name)
     if name == "Planted":
         from interp.planted.assemble import Planted
 

@@ -6,6 +6,7 @@ import doctest
 import importlib
 import math
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -47,6 +48,8 @@ def off_default(value: object) -> object:
             return value + 1
         case float():
             return value / 2 + 0.25
+        case "ids":  # a task: needles of ids, or a file of them
+            return str(Path(__file__).parents[1] / "special" / "needles_of_ids.jsonl")
     raise AssertionError(f"say here how {value!r} is taken off its default")
 
 

@@ -16,7 +16,8 @@ ROOM = {
     "table": ("table",),
     "analysis": (
         "analysis", "room", "catalogue", "targets", "engine", "estimate", "scoring",
-        "heads", "weights", "special", "causal", "attribution", "flow", "lens", "outliers",
+        "heads", "weights", "special", "needle", "causal", "attribution", "flow", "lens",
+        "outliers",
     ),
     "show": ("plot", "report", "store"),
     "commands": ("cli", "commands"),

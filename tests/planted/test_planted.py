@@ -110,6 +110,8 @@ def test_positional_heads_hold_over_the_whole_context():
 
 
 def _fitting(name: str, sizes: dict) -> dict:
+    if name == "selective_induction":  # a GPT-2, which groups no heads
+        sizes = {k: v for k, v in sizes.items() if k != "kv_heads"}
     if name == "zoo" and sizes.get("heads", 8) < 8:
         sizes = sizes | {"heads": 8}
     if name == "positional" and sizes.get("kv_heads") == 4:

@@ -1,0 +1,171 @@
+"""Needles of text in a haystack of text."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from interp.errors import PromptError
+from interp.needle.instance import Instance, check_depths, check_room, place, room
+from interp.prompts import bos_id
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+
+QUESTION = "\n\nQuestion: {question}\nAnswer:"
+NOTHING = "N/A"  # asked for by a question about nothing
+DECODED = 50  # tokens a model may write as its answer
+ENDS = (".", "!", "?", "\n")
+
+Ids = Sequence[int]
+
+
+@dataclass(frozen=True)
+class Needle:
+    """A sentence to hide, a question about it, and the literal part of it that answers.
+
+    Texts, or all three as token ids.
+    """
+
+    needle: str | Ids
+    question: str | Ids
+    answer: str | Ids
+
+
+def text_instances(
+    model: Model,
+    needles: Sequence[Needle],
+    haystack: str | Path | Ids,
+    *,
+    lengths: Iterable[int] = (512, 1024),
+    depths: Iterable[float] = (0.0, 0.5, 1.0),
+    beyond: bool = False,
+) -> list[Instance]:
+    """Every needle in the haystack, cut to every length, at every depth.
+
+    The needle is tokenised by itself and put in after the last sentence end before its depth, so
+    its position is known and need not be searched for; the answer is the part of it that the model
+    is to copy, letter by letter.
+
+    Args:
+        haystack: a text, a `.txt` file, a folder of them (in order of name), or token ids.
+        lengths: tokens of the prompt, question included; cut to what the model has positions for.
+
+    Raises:
+        PromptError: an answer that does not stand in its needle, a haystack shorter than a length
+            asks for or than the needle, or text for a model without a tokenizer.
+        OptionError: depths outside 0 to 1.
+    """
+    if not needles:
+        raise PromptError("no needles to hide: give at least one")
+    depths, lengths = check_depths(depths), [int(x) for x in lengths]
+    hay, bos = haystack_ids(model, haystack), bos_id(model)
+    ends = _sentence_ends(model, hay)
+    texts = [_tokens(model, n, i) for i, n in enumerate(needles, 1)]
+    nothing = _nothing(model, needles[0])
+    found = []
+    for which, (body, question, span) in enumerate(texts):
+        limit = model.limit if beyond else room(model, span[1] - span[0])
+        elsewhere = texts[(which + 1) % len(texts)][1] if len(texts) > 1 else nothing * 2
+        for asked in dict.fromkeys(x if limit is None else min(x, limit) for x in lengths):
+            n = check_room(asked, len(body), len(question), model)
+            if n > len(hay):
+                raise PromptError(
+                    f"a prompt of {asked} tokens takes a haystack of {n}; this one has {len(hay)}: "
+                    "give a longer text or a smaller length"
+                )
+            for depth in depths:
+                at = _before(ends, round(depth * n))
+                found.append(
+                    place(
+                        hay[:n],
+                        body,
+                        span,
+                        at,
+                        bos=bos,
+                        question=question,
+                        null=nothing,
+                        other=elsewhere,
+                        needle=which,
+                        depth=depth,
+                        steps=DECODED,
+                    )
+                )
+    return found
+
+
+def haystack_ids(model: Model, haystack: str | Path | Ids) -> tuple[int, ...]:
+    """The tokens of a haystack: a text, a `.txt` file, a folder of them, or ids as they are.
+
+    Raises:
+        PromptError: nothing to read, or text for a model without a tokenizer.
+    """
+    if not isinstance(haystack, (str, Path)):
+        return tuple(int(t) for t in haystack)
+    text = haystack
+    if isinstance(haystack, Path):
+        files = sorted(haystack.glob("*.txt")) if haystack.is_dir() else [haystack]
+        try:
+            text = "\n\n".join(f.read_text(encoding="utf-8") for f in files)
+        except (OSError, UnicodeDecodeError) as error:
+            raise PromptError(f"haystack {haystack} cannot be read: {error}") from error
+    if not str(text).strip():
+        raise PromptError(f"haystack {str(haystack)[:60]!r} holds no text")
+    return _encoded(model, str(text))
+
+
+def _encoded(model: Model, text: str) -> tuple[int, ...]:
+    if model.tokenizer is None:
+        raise PromptError(f"{model.name} has no tokenizer: give needle and haystack as token ids")
+    return tuple(model.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
+
+
+def _tokens(
+    model: Model, needle: Needle, number: int
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, int]]:
+    """Ids of needle and question, and where the answer stands in the needle."""
+    if not isinstance(needle.needle, str):
+        body, answer = tuple(needle.needle), tuple(needle.answer)
+        starts = [i for i in range(len(body)) if body[i : i + len(answer)] == answer]
+        if not starts or not answer:
+            raise PromptError(f"needle {number}: its answer does not stand in it, id by id")
+        return body, tuple(needle.question), (starts[0], starts[0] + len(answer))  # type: ignore[arg-type]
+    body = _encoded(model, " " + needle.needle.strip())
+    question = _encoded(model, QUESTION.format(question=str(needle.question).strip()))
+    # where each token ends in the text that the tokens spell
+    ends = [len(model.tokenizer.decode(body[: i + 1])) for i in range(len(body))]
+    spelt = model.tokenizer.decode(body)
+    answer = str(needle.answer).strip()
+    at = spelt.find(answer)
+    if at < 0 or not answer:
+        raise PromptError(
+            f"needle {number}: its answer {answer!r} does not stand in it letter by letter (mind "
+            "capitals); only copying is scored"
+        )
+    first = next(i for i, end in enumerate(ends) if end > at)
+    last = next(i for i, end in enumerate(ends) if end >= at + len(answer))
+    return body, question, (first, last + 1)
+
+
+def _nothing(model: Model, needle: Needle) -> tuple[int, ...]:
+    """A question about nothing, in the form of the others."""
+    if isinstance(needle.question, str):
+        return _encoded(model, QUESTION.format(question=NOTHING))
+    return tuple(needle.question[:1])
+
+
+def _sentence_ends(model: Model, ids: Ids) -> list[int]:
+    """Positions after which a sentence has ended; every position where there is no text."""
+    if model.tokenizer is None:
+        return list(range(len(ids) + 1))
+    ending = {
+        t: model.tokenizer.decode([t]).rstrip(" \"')").endswith(ENDS) for t in dict.fromkeys(ids)
+    }
+    return [0, *(i + 1 for i, t in enumerate(ids) if ending[t])]
+
+
+def _before(ends: Sequence[int], at: int) -> int:
+    return ends[bisect_right(ends, at) - 1]

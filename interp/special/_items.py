@@ -1,0 +1,72 @@
+"""Attention from a question to items, by the place where an item stands."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.analysis import Lab
+from interp.errors import OptionError, PromptError
+from interp.model.calls import Call
+from interp.model.inputs import takes
+from interp.model.sites import Site
+from interp.prompts import Prompts, bos_id, ordinary_ids
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+
+
+def by_slot(
+    model: Model, lab: Lab, *, items: int, size: int, orders: int, question: int
+) -> dict[Site, Float[Tensor, "order head place"]]:
+    """The share of the question's mass on items that falls on each place, per order of the items.
+
+    Raises:
+        OptionError: fewer than three items, or a number below 1.
+        PromptError: more tokens than the model has positions for.
+    """
+    if items < 3 or min(size, orders, question) < 1:
+        raise OptionError(
+            f"items={items}, size={size}, orders={orders}, question={question}: at least 3 items, "
+            "and 1 of each other"
+        )
+    rng, bos, ids = np.random.default_rng(lab.seed), bos_id(model), ordinary_ids(model)
+    first = () if bos is None else (bos,)
+    ends = [x for x in (model.limit, model.context) if x is not None]
+    length = len(first) + items * size + question
+    if ends and length > min(ends):
+        raise PromptError(
+            f"{items} items of {size} tokens and a question of {question} take {length} positions; "
+            f"{model.name} has {min(ends)}: take smaller items"
+        )
+    number = items * size + question
+    drawn = rng.choice(ids, number, replace=number > len(ids))
+    blocks, asked = drawn[: items * size].reshape(items, size), drawn[items * size :].tolist()
+    few: dict[str, Any] = {"logits_to_keep": 1} if "logits_to_keep" in takes(model.module) else {}
+    rows = torch.arange(length - question, length)
+    found: dict[Site, list[Tensor]] = {}
+
+    def visit(site: Site, call: Call, real: Tensor) -> None:
+        model.require_finite(call, site)
+        pattern = call.pattern(rows.to(call.z.device))[0].double().mean(1)  # head, key
+        mass = pattern[:, len(first) : length - question].unflatten(-1, (items, size)).sum(-1)
+        # a head that rests wholly elsewhere prefers no place
+        total = mass.sum(-1, keepdim=True)
+        shares = torch.where(total > 0, mass / total, 1 / items)
+        found.setdefault(site, []).append(shares.cpu())
+
+    order = rng.permutation(items)
+    for done in range(orders):
+        # rotations of one random order: every item stands at every place once per `items` prompts
+        if done % items == 0:
+            order = rng.permutation(items)
+        body = blocks[np.roll(order, done % items)].reshape(-1).tolist()
+        prompts = Prompts(((*first, *body, *asked),), "items")
+        with torch.no_grad(), model.visited(visit):
+            model.run(model.inputs(prompts) | few)
+        lab.tell("item_position", done + 1, orders)
+    return {site: torch.stack(x) for site, x in found.items()}

@@ -1,0 +1,60 @@
+"""Query-focused retrieval heads."""
+
+from interp.analysis import experiment
+
+
+@experiment(
+    unit="attention mass",
+    low=-1.0,
+    high=1.0,
+    requires=("tokens", "causal"),
+    chance="0",
+)
+def qr_retrieval(
+    model,
+    lab,
+    *,
+    task: str = "ids",
+    needles: int = 4,
+    shortest: int = 24,
+    longest: int = 48,
+    lengths: int = 2,
+    depths: int = 3,
+    answer: int = 4,
+    calibrated: bool = True,
+):
+    """Attends from the question to the needle, more than a question about nothing does.
+
+    Per head the attention of the question's tokens (their mean) on every key of the context, less
+    that of a question about nothing; keys more than two standard deviations below the mean are
+    left out; the sum over the needle is averaged over instances. Nothing is generated, so models
+    that cannot answer are scored too. Chance is 0: attention that does not depend on the question
+    cancels. The null is the same with a question about something that is not there.
+
+    Options:
+        task: `ids`, a key and its values among random tokens; or a JSONL file of needles (see
+            `interp.needle.task_file`).
+        needles: different needles (of a file: the first so many).
+        shortest, longest, lengths: so many lengths of prompt from shortest to longest, in tokens.
+        depths: places of the needle, from first to last.
+        answer: tokens of the needle after its key, in the task `ids`.
+        calibrated: take off the attention of the question about nothing.
+
+    Reference: Zhang et al. 2025, "Query-Focused Retrieval Heads Improve Long-Context Reasoning
+    and Re-ranking".
+    """
+    from interp.analysis import Trials
+    from interp.needle import question_mass
+    from interp.special._needles import instances_of
+
+    instances = instances_of(
+        model, lab.seed, task, needles, (shortest, longest, lengths), depths, answer
+    )
+    found = question_mass(
+        model,
+        instances,
+        calibrated=calibrated,
+        tell=lambda done, total: lab.tell("qr_retrieval", done, total),
+    )
+    notes = {"instances": f"{len(instances)}: {len({x.needle for x in instances})} needles"}
+    return Trials(found.asked, found.other, "a question about what is not there", notes)
