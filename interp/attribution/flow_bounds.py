@@ -9,11 +9,11 @@ Array = np.ndarray
 SATURATED_FROM = 0.5
 """Share of saturated pairs from which a flow is said to tell little beyond its first layer."""
 
-_SECONDS = {  # per pair, layer and position squared; measured on MiniLM, see benchmarks/flow.md
-    "numba": 1e-8,
-    "scipy": 8e-8,
-    "ortools": 1e-7,
-    "networkx": 2e-5,
+_SECONDS = {  # per pair and layer: a factor, and the power of the length; see benchmarks/flow.md
+    "numba": (1e-7, 1.5),
+    "scipy": (5e-8, 2.0),
+    "ortools": (5e-8, 2.0),
+    "networkx": (9e-6, 2.0),
 }
 
 
@@ -62,7 +62,11 @@ def saturated(flow: Float[Array, "output source"], bound: Float[Array, "output s
 
 
 def estimate_seconds(n: int, layers: int, outputs: int, backend: str = "numba") -> float:
-    """About how long all pairs of some outputs take on one core; closed forms take no time."""
+    """How long all pairs of some outputs take on one core, to within a factor of a few.
+
+    Closed forms take no time.
+    """
     if layers <= 2 and backend == "numba":
         return 0.0
-    return outputs * n * layers * n**2 * _SECONDS[backend] + 1e-5
+    factor, power = _SECONDS[backend]
+    return outputs * n * layers * factor * n**power
