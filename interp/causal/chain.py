@@ -97,12 +97,17 @@ def chains(game: Game) -> bool:
     """
     if not game.reuse.blocks:
         return False
-    first = _first_sites(game)
-    depth = sum(game.reuse.depth(site) for site in first) / len(first)
+    depth = chain_depth(game)
     tokens = max(batch.tokens for batch in game.batches)
     copies = max(1, game.max_tokens // tokens) if game.reuse.fold else 1
     fixed = 50 + 1.7e6 / game.model.d_model**2 if game.model.device.type == "cpu" else 2000
     return (fixed + tokens) * depth < fixed / copies + tokens
+
+
+def chain_depth(game: Game) -> float:
+    """The share of the blocks that run, on average over a chain of all players."""
+    first = _first_sites(game)
+    return sum(game.reuse.depth(site) for site in first) / len(first)
 
 
 def _first_sites(game: Game) -> list[Site]:

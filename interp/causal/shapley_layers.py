@@ -55,8 +55,8 @@ def layer_values(game: Game, *, progress: Told = None) -> Solution:
         found[players] = own.per_prompt
         gaps.append(own.efficiency_gap)
         done += own.evaluations
-        if told is not None:
-            told(what, 0, 0)
+        if progress is not None:
+            progress(what, done, total)
     v_all, v_none = ends(game)
     # of each layer's own sum against what the task loses without the layer's players
     notes = {"efficiency_gap": max(gaps, key=abs)}

@@ -23,7 +23,7 @@ import torch
 from jaxtyping import Float
 
 from interp.causal.ablation import NULLS, Null, random_game
-from interp.causal.chain import Walk
+from interp.causal.chain import Walk, chain_depth, chains
 from interp.causal.game import Estimate, Game, Progress
 from interp.causal.importance import Importance, make_importance
 from interp.causal.shapley_exact import exact_values
@@ -193,16 +193,15 @@ def estimate_shapley(
 ) -> Estimate:
     """Evaluations, seconds and bytes of `shapley` before it runs; upper bounds with a target.
 
-    A chain of coalitions costs what taking out each player alone costs, since what lies below the
-    player that leaves is put back in both; coalitions outside chains start at the lowest layer.
-    Batches that are shared make it faster than said.
+    In a chain only what lies above the player that leaves runs; other coalitions start at the
+    lowest layer. Batches that are shared make it faster than said.
     """
     n = len(game)
     method = chosen(method, n, max_evaluations)
-    alone = game.estimate(1 - torch.eye(n, dtype=torch.double))
-    full = game.estimate(1)
+    lowest = game.estimate(torch.full((1, n), 0.5))  # a mixture, so that no ledger holds it
+    chained = 0
     if method == "exact":
-        count, chained = 2**n - 2, 0
+        count = 2**n - 2
     elif method == "permutations":
         pairs = DEFAULT_PAIRS
         if max_evaluations is not None:
@@ -211,10 +210,11 @@ def estimate_shapley(
     else:
         count = min(MOST, max(128, 16 * n) if max_evaluations is None else max_evaluations)
         chained = count // 4
-    seconds = chained * alone.seconds / n + (count - chained) * full.seconds
-    share = (chained * alone.share + (count - chained) * full.share) / max(1, count)
-    n_bytes = max(alone.n_bytes, full.n_bytes)
-    return Estimate(count, seconds, n_bytes, share, (f"method {method}", *game.notes))
+    depth = chain_depth(game) if chains(game) else lowest.share
+    runs = chained * depth + (count - chained) * lowest.share
+    seconds = runs * lowest.seconds / lowest.share
+    notes = (f"method {method}", *game.notes)
+    return Estimate(count, seconds, 2 * lowest.n_bytes, runs / max(1, count), notes)
 
 
 def as_importance(

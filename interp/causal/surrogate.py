@@ -67,7 +67,7 @@ def fit(
 ) -> Surrogate:
     """The process given these values; with the kernel of another, or one of its own.
 
-    The first rows should be all and none, which anchor the sum of the Shapley values.
+    The first two rows are all and none, which anchor the sum of the Shapley values.
     """
     centre, mean = values.mean(0), values.mean(1)
     spread = float(mean.std())
@@ -77,7 +77,8 @@ def fit(
     else:
         rho, amplitude, noise = like.rho, like.amplitude, like.noise
     covariance = kernel(gates, gates, rho, amplitude)
-    covariance[np.diag_indices_from(covariance)] += noise
+    # the sum of the values rests on the two ends, so they are met as they are
+    covariance[np.diag_indices_from(covariance)] += [_LEAST_NOISE] * 2 + [noise] * (len(gates) - 2)
     factor = cho_factor(covariance, lower=True)
     weight = cho_solve(factor, values - centre)
     return Surrogate(gates, rho, amplitude, noise, centre, scale, weight, factor)

@@ -1,0 +1,234 @@
+"""Shapley values of heads where the mechanism is known, and what the public calls say."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+import zoo
+
+from interp.causal import (
+    Game,
+    banzhaf,
+    custom,
+    estimate_shapley,
+    interactions,
+    leave_one_out,
+    repeats_task,
+    shapley,
+    shapley_of,
+    shapley_per_layer,
+    truncated_shapley,
+)
+from interp.errors import NonFiniteError, OptionError, UnknownName
+from interp.head import Head
+from interp.model.probe import probe
+from interp.planted import build
+from interp.prompts import Prompts
+
+
+@cache
+def planted(name: str):
+    """A planted model and its task: `[BOS] r r`, the loss on the second copy."""
+    p = build(name, layers=3 if name == "backup" else 2)
+    model = probe(p.model, f"planted:{name}")
+    return p, model, repeats_task(model, n=3, longest=8)
+
+
+@cache
+def tiny():
+    model = probe(zoo.FAMILIES["gpt2"].build("sdpa"), "gpt2")
+    return model, repeats_task(model, n=3, longest=4)
+
+
+@cache
+def backup_heads():
+    """The working heads of the backup model and six others, so that all coalitions take seconds."""
+    p = planted("backup")[0]
+    working = heads_of(p, "previous_token", "induction", "backup")
+    every = [str(Head(layer, head)) for layer in range(3) for head in range(4)]
+    others = [label for label in every if label not in working][:6]
+    return [label for label in every if label in working or label in others]
+
+
+@cache
+def exact_backup():
+    return shapley(*planted("backup")[1:], method="exact", heads=backup_heads())
+
+
+def heads_of(p, *roles):
+    return {str(Head(*h)) for role in roles for h in p.roles[role]}
+
+
+def scores(found):
+    return dict(zip(found.players.labels, found.score, strict=True))
+
+
+def test_the_working_heads_come_first_and_the_bystander_has_nothing():
+    p, model, task = planted("bystander")
+    found = shapley(model, task, method="exact")
+    working = heads_of(p, "previous_token", "induction")
+    assert {label for label, _ in found.top(2)} == working
+    each = scores(found)
+    for label in set(each) - working:
+        assert abs(each[label]) < 0.02 < abs(found.top(2)[1][1]) / 25, label
+    # neither does anything without the other, so they share
+    assert each[found.top(2)[0][0]] == pytest.approx(each[found.top(2)[1][0]], rel=0.02)
+    assert abs(found.notes["efficiency_gap"]) < 1e-9
+    assert found.score.sum() == pytest.approx(found.notes["v_all_minus_v_none"], abs=1e-9)
+    assert found.notes["v_all_minus_v_none"] < -1  # a loss: heads lower it
+    assert found.of == "presence"
+    assert "efficiency_gap=" in repr(found)
+
+
+def test_the_backup_head_is_found_and_leaving_one_out_does_not_find_it():
+    p, model, task = planted("backup")
+    (main,), (backup,), (previous,) = (
+        heads_of(p, role) for role in ("induction", "backup", "previous_token")
+    )
+    heads = backup_heads()
+    alone = scores(leave_one_out(model, task, null="none", heads=heads))
+    assert abs(alone[main]) < 1e-3 > abs(alone[backup])
+    exact = exact_backup()
+    assert {label for label, _ in exact.top(3)} == {main, backup, previous}
+    assert min(abs(scores(exact)[label]) for label in (main, backup)) > 0.2
+    pairs = interactions(
+        model, task, among=[main, backup, previous], max_evaluations=160, heads=heads
+    )
+    frame = pairs.to_pandas().set_index(["first", "second"])
+    helps = dict(zip(frame.index, pairs.helps(), strict=True))
+    assert helps[main, backup] < -0.2  # they stand in for each other
+    assert helps[main, previous] > 0.2  # they need each other
+    assert set(frame["unit"]) == {"nats/token"}
+    assert pairs.top(1)[0][2] == frame["score"].loc[pairs.top(1)[0][:2]]
+
+
+@pytest.mark.parametrize("method", ["permutations", "surrogate"])
+def test_sampled_values_equal_exact_ones_within_their_errors(method):
+    _, model, task = planted("backup")
+    exact = exact_backup()
+    found = shapley(model, task, method=method, max_evaluations=160, seed=1, heads=backup_heads())
+    assert abs(found.notes["efficiency_gap"]) < 1e-9
+    assert found.evaluations <= 160
+    miss = np.abs(found.score - exact.score)
+    assert (miss <= 4 * found.sampling_sem + 0.01).all()
+    assert np.sqrt((miss**2).mean()) < 3 * np.sqrt((found.sampling_sem**2).mean())
+    assert {label for label, _ in found.top(3)} == {label for label, _ in exact.top(3)}
+    table = found.table.to_pandas()
+    np.testing.assert_allclose(table["sem"] ** 2, found.sem**2 + found.sampling_sem**2)
+    assert set(table["metric"]) == {
+        f"shapley:evaluations={found.evaluations},kind=zero,method={method},task=second_copy_loss"
+    }
+    (made,) = found.table.provenance.values()
+    assert made["made_by"] == "interp.causal.shapley"
+    assert made["seed"] == 1
+    assert any(note.startswith("sampling_sem=") for note in made["notes"])
+    assert found.notes["sampling_sem"] == found.sampling_sem.max()
+
+
+def test_the_layers_alone_are_games_of_their_own():
+    model, task = tiny()
+    told = []
+    found = shapley_per_layer(
+        model, task, heads=["L0H0", "L0H1", "L2H3", "L2H4"], progress=lambda *x: told.append(x)
+    )
+    game = Game(model, task, heads=["L0H0", "L0H1", "L2H3", "L2H4"])
+    gates = torch.ones(6, 4)
+    for row, out in enumerate([[0], [1], [0, 1], [2], [3], [2, 3]]):
+        gates[row, out] = 0
+    v, clean = game.values(gates), game.clean
+    for first, rows in ((0, v[:3]), (2, v[3:])):
+        a, b, both = rows
+        want = ((clean - a) + (b - both)) / 2
+        np.testing.assert_allclose(found.per_prompt[first], want, atol=1e-5)
+        pair = found.per_prompt[first] + found.per_prompt[first + 1]
+        np.testing.assert_allclose(pair, clean - both, atol=1e-5)
+    assert abs(found.notes["efficiency_gap"]) < 1e-9
+    assert told[-1][1:] == (4, 4)
+    with pytest.raises(OptionError, match="players inside layers"):
+        shapley_per_layer(model, task, players={"a": ["L0H0", "L1H0"], "b": ["L2H0"]})
+
+
+def test_auto_takes_what_the_budget_allows():
+    model, task = tiny()
+    game = Game(model, task, heads=["L0H0", "L0H1", "L2H3", "L2H4"])
+    exact = shapley_of(game)
+    assert exact.metric.startswith("shapley:kind=zero,method=exact,")
+    few = shapley_of(game, max_evaluations=12)
+    assert "method=surrogate" in few.metric
+    told = []
+    shapley_of(game, method="permutations", max_evaluations=12, progress=lambda *x: told.append(x))
+    assert told[-1] == ("second_copy_loss, zero", 12, 12)
+    same = banzhaf(model, task, heads=["L0H0", "L0H1"])
+    np.testing.assert_allclose(
+        same.per_prompt, shapley(model, task, heads=["L0H0", "L0H1"]).per_prompt, atol=1e-6
+    )
+    cut = truncated_shapley(model, task, heads=["L0H0", "L0H1"], max_evaluations=4)
+    assert "not the Shapley value" in cut.notes["bias"]
+    assert cut.metric.startswith("truncated_shapley:")
+
+
+def test_the_null_plays_the_same_game_on_random_weights():
+    _, model, task = planted("bystander")
+    found = shapley(
+        model, task, method="permutations", max_evaluations=14, null="random-init", check=False
+    )
+    table = found.table.to_pandas()
+    assert table["null"].notna().all()
+    assert table["null"].abs().max() < 0.2 < table["score"].abs().max()
+    with pytest.raises(UnknownName, match="unknown null"):
+        shapley(model, task, null="shuffled")
+
+
+def test_estimates_count_the_work():
+    model, task = tiny()
+    game = Game(model, task)
+    permutations = estimate_shapley(game, method="permutations", max_evaluations=70)
+    assert permutations.coalitions == 68
+    assert permutations.share == 1  # short prompts share batches, which start at the bottom
+    alone = Game(model, task, fold=False)
+    chained = estimate_shapley(alone, method="permutations", max_evaluations=70)
+    assert chained.share == pytest.approx(2 / 3)  # (3 + 2 + 1) / 3 blocks of 3
+    half = estimate_shapley(alone, method="permutations", max_evaluations=35)
+    assert half.seconds == pytest.approx(chained.seconds / 2)
+    assert estimate_shapley(game, method="exact").coalitions == 2**18 - 2 if len(game) < 17 else 1
+    some = estimate_shapley(game, method="surrogate", max_evaluations=200)
+    assert some.coalitions == 200
+    assert permutations.n_bytes > 0
+    assert "method surrogate" in str(some)
+
+
+def test_bad_input_is_one_line_each():
+    model, task = tiny()
+    for options, message in (
+        ({"method": "exact"}, r"2\^18 coalitions of 18 players, at most 16"),
+        ({"target_sem": 0}, "target_sem=0"),
+        ({"method": "permutations", "max_evaluations": 33}, "at least 34"),
+        ({"method": "exact", "heads": ["L0H0", "L0H1"], "max_evaluations": 1}, "at least 2"),
+        ({"players": {}}, "nothing to take out"),
+        ({"heads": []}, "without heads"),
+    ):
+        with pytest.raises(OptionError, match=message) as error:
+            shapley(model, task, **options)
+        assert "\n" not in str(error.value)
+    with pytest.raises(UnknownName, match="unknown method of shapley 'kernel'"):
+        shapley(model, task, method="kernel")
+    with pytest.raises(UnknownName, match="unknown player 'L9H9'"):
+        interactions(model, task, among=["L0H0", "L9H9"])
+    with pytest.raises(OptionError, match="at least two players"):
+        interactions(model, task, among=["L0H0"])
+    with pytest.raises(OptionError, match="among= with the labels"):
+        interactions(model, task)
+    prompts = Prompts(((5, 6, 7),))
+    constant = custom(
+        model, prompts, lambda x, i: 1.0 + 0 * x.sum(), name="one", unit="1", higher_is_better=True
+    )
+    with pytest.raises(OptionError, match="task one is constant"):
+        shapley(model, constant)
+    wrong = custom(
+        model, prompts, lambda x, i: x.sum() / 0.0, name="broken", unit="1", higher_is_better=True
+    )
+    with pytest.raises(NonFiniteError, match="broken is"):
+        shapley(model, wrong)
