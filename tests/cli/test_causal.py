@@ -110,6 +110,35 @@ def test_pruning_curves(run, model, task, tmp_path):
     assert (tmp_path / "planted-bystander" / "pruning.html").is_file()
 
 
+def test_shapley_values_add_up_and_find_the_backup(run, tmp_path):
+    backup = "planted:backup"
+    shown = run(
+        "shapley", backup, "-n", 2, "--longest", 6, "--heads", "L0H3,L1H0,L1H1,L2H0",
+        "--interactions", 2, "--out", tmp_path,
+    )  # fmt: skip
+    assert shown.exit_code == 0
+    frame = HeadTable.from_csv(tmp_path / "shapley.csv").to_pandas()
+    value = {f"L{r['layer']}H{r['head']}": r["score"] for r in frame.to_dict("records")}
+    game = Game(
+        interp.load(backup), repeats_task(interp.load(backup), n=2, longest=6),
+        heads=[(0, 3), (1, 0), (1, 1), (2, 0)],
+    )  # fmt: skip
+    whole = game.values([[1] * 4, [0] * 4]).mean(1)
+    assert sum(value.values()) == pytest.approx(float(whole[0] - whole[1]), abs=1e-6)
+    assert value["L1H0"] == pytest.approx(value["L2H0"], rel=0.05)
+    assert abs(value["L1H1"]) < abs(value["L2H0"]) / 100
+    assert "L1H0 x L2H0" in shown.stdout or "L0H3 x L" in shown.stdout
+    assert "efficiency gap" in shown.stdout
+    assert (tmp_path / "planted-backup" / "interactions.csv").is_file()
+
+
+def test_other_values_by_their_names(run):
+    args = ("--heads", "L0H3,L1H0,L1H2", "-n", 2, "--longest", 6, "--csv", "--quiet")
+    for value, name in (("per-layer", "shapley_per_layer"), ("banzhaf", "banzhaf")):
+        shown = run("shapley", MODEL, "--value", value, *args)
+        assert f'"{name}:' in shown.stdout
+
+
 def test_texts_by_how_much_they_need_the_heads(run, tmp_path):
     texts = tmp_path / "texts.jsonl"
     rows = [
@@ -184,6 +213,9 @@ def test_a_damaged_task_file_is_one_line(errors, tmp_path, lines, told):
         (("importance", MODEL, "-m", "ablatoin"), "ablation"),
         (("importance", MODEL, "-m", "integrated_gradients:step=3"), "steps"),
         (("importance", MODEL, "-m", "ablation,ablation"), "asked for twice"),
+        (("shapley", MODEL, "--value", "per-layer", "--sem", "0.1"), "exact"),
+        (("shapley", MODEL, "--value", "banzhaf", "--method", "exact"), "--method"),
+        (("shapley", "bundled:induction", "--evaluations", "3"), "3"),
         (("prune", MODEL, "--by", "magic"), "magic"),
         (("influence", MODEL, "nothing.txt"), "--heads"),
         (("influence", MODEL, "nothing.txt", "--heads", "L0H1"), "does not exist"),
