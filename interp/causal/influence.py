@@ -225,7 +225,9 @@ def _row(
 
 def _masked(model: Model, heads: Any, stack: str | None) -> tuple[Players, list[int]]:
     """All heads as players, and the numbers of those to mask."""
-    if not isinstance(heads, str) and not len(heads := list(heads)):
+    if not isinstance(heads, (str, tuple)):  # one head is a tuple
+        heads = list(heads)
+    if not heads:
         raise OptionError("no head is named, so nothing would be masked; name at least one")
     everyone = Players.of(model, "heads", stack=stack)
     chosen = Players.of(model, {"masked": heads}, stack=stack)

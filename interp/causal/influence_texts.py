@@ -148,7 +148,8 @@ def cut(model: Model, text: Text, limit: int | None, long: Long, bos: int | None
             raise PromptError(f"{model.name} has no tokenizer, so it takes token ids, not text")
         if any("\ud800" <= letter <= "\udfff" for letter in text.content):
             return Cut((), 0, reason="no valid Unicode")
-        ids = tuple(model.tokenizer(text.content)["input_ids"])
+        # not verbose: it warns of long texts, which are cut below
+        ids = tuple(model.tokenizer(text.content, verbose=False)["input_ids"])
     else:
         ids = text.content
     wrong = [t for t in ids if not 0 <= t < model.d_vocab]

@@ -115,7 +115,8 @@ def test_rankings_go_by_what_helps_whatever_the_sign_of_the_score():
     harm = importance(constant(up))  # a loss that rises without the head
     part = importance(constant(-up), "integrated_gradients", of="presence")
     size = importance(constant(up), "michel_token_abs", of="presence", magnitude=True)
-    found = compare({"a": harm, "b": part, "c": size, "d": harm.table, "e": size.table})
+    tables = {"d": harm.table, "e": size.table, "f": part.table}
+    found = compare({"a": harm, "b": part, "c": size} | tables)
     np.testing.assert_allclose(found.spearman, 1)
     assert found.players[0] == "L0H0"
     few = compare([harm, table(up[::-1])])
@@ -158,6 +159,9 @@ def test_prompts_are_drawn_together():
     np.testing.assert_allclose(found.kendall_interval[0, 1], 1)
     low, high = found.spearman_interval[0, 2]
     assert low < 0.9 < high <= 1
+    part = importance(-noisy, "integrated_gradients", of="presence")  # the other sign
+    turned = compare({"a": importance(noisy), "b": part}, n_boot=100)
+    np.testing.assert_allclose(turned.spearman_interval[0, 1], 1)
     on_others = importance(noisy, own_game=game(seed=1))
     apart = compare({"a": importance(noisy), "b": on_others}, allow_tasks=True)
     assert apart.spearman[0, 1] == pytest.approx(1)

@@ -18,6 +18,7 @@ from interp.causal import TextScores, attention_influence, influence
 from interp.causal.influence_scores import COLUMNS
 from interp.causal.verify import reuse_of
 from interp.errors import OptionError, PromptError, StoreError, UnknownName
+from interp.head import Head
 from interp.model.probe import probe
 from interp.planted import build
 from interp.prompts import repeats
@@ -107,6 +108,8 @@ def test_random_sets_have_as_many_other_heads_in_each_layer():
     for chosen in sets:
         assert [h[:2] for h in chosen] == ["L0", "L1", "L1"]
         assert not set(chosen) & set(HEADS)
+    one = attention_influence(tiny(), [[5, 6]], Head(1, 2), n_random=0)
+    assert one.settings["heads"] == ["L1H2"]
     most = [f"L0H{h}" for h in range(4)]  # two others are too few for four: of all six then
     crowded = attention_influence(tiny(), [[5, 6]], most, n_random=50).settings["random_sets"]
     assert len(crowded) == math.comb(6, 4) - 1
