@@ -127,8 +127,11 @@ def confirm(
     for name in names:
         own = task or own_task(model, name, seed=seed, **sizes)
         for each, purpose in ((own, "given" if task else "own"), (plain, "plain")):
-            if each is not None:
-                tasks.setdefault(each.hash, (each, purpose, []))[2].append(name)
+            if each is None:
+                continue
+            mine = tasks.setdefault(each.hash, (each, purpose, []))[2]
+            if name not in mine:
+                mine.append(name)
     checks: list[Check] = []
     about: dict[str, Any] = {}
     for each, purpose, mine in tasks.values():

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 # (about 15 bytes); beyond the second limit the numbers are in the table's file only.
 CELLS_AS_ELEMENTS = 30_000
 CELLS_WITH_NUMBERS = 500_000
+CATALOGUE = 3  # metrics of a model from which on the page says which heads are special
 
 _READING = (
     "Rows are layers, 0 on top; columns are heads, counted from 0. ± is the standard error over"
@@ -68,6 +69,7 @@ def render(
     that has none is coloured by its own scores, and the page says so. `beside` names files in the
     same folder that the page links to. The same table gives the same bytes. Raises OptionError.
     """
+    from interp.report.catalogue import section
     from interp.report.panel import panel
     from interp.report.words import provenance, top_heads
 
@@ -106,6 +108,8 @@ def render(
         best = top_heads(table.where(model=str(model)), scales, top)
         out.append(f'<section id="m{at}"><h2>{escape(str(model))}</h2>')
         out.append(provenance({k[1]: v for k, v in made.items() if k[0] == model}))
+        if rows["metric"].nunique() >= CATALOGUE:
+            out.append(f"<h3>Which heads are special</h3>{section(table.where(model=str(model)))}")
         out.append(f'<h3>Top heads</h3><div class="tops">{best}</div>')
         out.append('<h3>Every head</h3><div class="panels">')
         shapes = rows.groupby("stack")[["layer", "head"]].max() + 1

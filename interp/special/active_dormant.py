@@ -10,7 +10,7 @@ from interp.analysis import Trials, experiment
     requires=("tokens",),
     chance="0 for attention that is the same on both",
 )
-def active_dormant(model, lab, *, n: int = 16, longest: int = 64, period: int = 8):
+def active_dormant(model, lab, *, n: int = 16, longest: int = 48, period: int = 8):
     """Parks its attention where there is nothing to find, and takes it up where there is.
 
     The mean attention on the head's strongest sink (see `sink`) on random tokens, less that on

@@ -9,7 +9,7 @@ from interp.analysis import Trials, experiment
     requires=("tokens",),
     chance="1 for channels of one size",
 )
-def massive_k(model, lab, *, n: int = 16, longest: int = 64):
+def massive_k(model, lab, *, n: int = 16, longest: int = 48):
     """How far the largest channel of a head's keys stands out: its norm over the mean one's.
 
     A channel's norm is taken over the tokens of a prompt, of the keys that enter the scores (after

@@ -9,7 +9,7 @@ from interp.analysis import Trials, experiment
     requires=("tokens",),
     chance="0: even attention gets values of the usual size",
 )
-def no_op_value(model, lab, *, n: int = 16, longest: int = 64):
+def no_op_value(model, lab, *, n: int = 16, longest: int = 48):
     """Attends to tokens with small values, and so moves nothing: how far they fall short.
 
     1 - (attention times value norm, summed over keys) / (mean value norm of the keys in sight),

@@ -9,7 +9,7 @@ from interp.analysis import Trials, experiment
     requires=("tokens",),
     chance="value of random weights",
 )
-def no_op_written(model, lab, *, n: int = 16, longest: int = 64):
+def no_op_written(model, lab, *, n: int = 16, longest: int = 48):
     """How much a head writes: the norm of its result over that of the stream it is added to.
 
     A no-op head has a score near 0, so look at the lowest (`--by lowest`). It is the size that

@@ -4,7 +4,7 @@ from interp.analysis import Trials, experiment
 
 
 @experiment(unit="size of an entry", low=0.0, requires=("tokens",))
-def outliers_inf_norm(model, lab, *, n: int = 16, longest: int = 64):
+def outliers_inf_norm(model, lab, *, n: int = 16, longest: int = 48):
     """The largest entry a head writes, in size: the infinity norm of its result over a prompt.
 
     Read it beside `outliers_kurtosis`: a head may write one large entry or large ones everywhere.

@@ -1,0 +1,207 @@
+"""When the heads of the bundled model formed: scores over moments of its training.
+
+    python benchmarks/emergence.py [--keep FOLDER] [--from FOLDER]
+
+trains bundled:induction again from its recipe (see interp/bundled/emergence.py) and scores every
+head at each of the moments with the metrics below, n prompts each, beside the loss on the second
+copy of random tokens. Every checkpoint is compared with the record of the bundled training, which
+was measured without the toolkit, and the last one's weights with the bundled weights: where they
+agree, the run was the same one, and the checkpoints are those of the bundled model. So none is
+committed. With --keep they are written (0.7 MB each), with --from read instead of trained.
+Writes benchmarks/emergence.json and .svg.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+from collections.abc import Iterator
+from hashlib import sha256
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+
+import interp
+from interp import bundled
+from interp.bundled.emergence import STEPS, checkpoints
+from interp.bundled.train import RECIPES
+from interp.causal import repeats_task
+
+HERE = Path(__file__).parent
+METRICS = ("previous_token", "induction", "retrieval", "sink")
+# Okabe and Ito's colours, and dashes, so that a grey print can be read.
+LOOKS = {
+    "previous_token": ("#0072B2", ""),
+    "induction": ("#D55E00", "6 3"),
+    "retrieval": ("#009E73", "2 2"),
+    "sink": ("#CC79A7", "8 3 2 3"),
+}
+WIDTH, HEIGHT, LEFT, TOP = 640, 320, 48, 40
+
+
+def moments(
+    seed: int, source: Path | None, keep: Path | None
+) -> Iterator[tuple[int, Any, str | None]]:
+    """Step, model, and the hash of its weights file where there is one."""
+    if source is not None:
+        for step in STEPS:
+            folder = source / f"step-{step}"
+            if not folder.is_dir():
+                raise SystemExit(f"{folder} does not exist; train without --from")
+            module = transformers.LlamaForCausalLM.from_pretrained(folder).eval()
+            yield step, module, weights_of(folder)
+        return
+    for step, module in checkpoints(RECIPES["induction"], seed):
+        if keep is not None:
+            module.save_pretrained(keep / f"step-{step}")
+        yield step, module, None if keep is None else weights_of(keep / f"step-{step}")
+
+
+def weights_of(folder: Path) -> str:
+    """sha256 of a checkpoint's file of weights."""
+    return sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+
+
+def look(step: int, module: Any) -> dict[str, Any]:
+    """All scores of one moment, `[layer][head]`, with their errors, and the loss on copies."""
+    model = interp.load(module, name=f"step {step}")
+    table = interp.score(model, METRICS, null="none")
+    task = repeats_task(model)
+    loss = 0.0
+    with torch.no_grad():
+        for i, ids in enumerate(task.prompts.ids):
+            logits = model.run(interp.Prompts((ids,)))[0]
+            loss += float(task.values(logits[list(task.positions[i])], [i]))
+    found: dict[str, Any] = {"step": step, "second_copy_loss": round(loss / len(task), 4)}
+    for metric in METRICS:
+        for column in ("score", "sem"):
+            values = np.round(table.matrix(metric, column=column), 4)
+            found.setdefault(metric, {})[column] = values.tolist()
+    return found
+
+
+def agreement(looks: list[dict[str, Any]], record: dict[str, Any]) -> float:
+    """Largest difference of mean induction scores from the record, over heads and shared moments.
+
+    The record's prompts are others, so this is small, not zero; another run differs by tenths.
+    """
+    told = {row["step"]: np.array(row["induction"]) for row in record["emergence"]}
+    gaps = [
+        np.abs(np.array(x["induction"]["score"]) - told[x["step"]]).max()
+        for x in looks
+        if x["step"] in told
+    ]
+    return float(max(gaps))
+
+
+def drawing(looks: list[dict[str, Any]]) -> str:
+    """Best head of each metric against the step, with one standard error; the loss below."""
+    steps = [x["step"] for x in looks]
+    last = max(steps)
+
+    def x_of(step: float) -> float:
+        return round(LEFT + (WIDTH - LEFT - 12) * step / last, 1)
+
+    def panel(y0: float, high: float, lines: list[str], title: str, unit: str) -> list[str]:
+        out = [f'<text x="{LEFT}" y="{y0 - 10}" font-weight="bold">{escape(title)}</text>']
+        for share in (0, 0.5, 1):
+            y = y0 + HEIGHT * (1 - share)
+            out.append(f'<line x1="{LEFT}" x2="{WIDTH - 12}" y1="{y}" y2="{y}" stroke="#ddd"/>')
+            out.append(
+                f'<text x="{LEFT - 6}" y="{y + 4}" text-anchor="end">{share * high:g}</text>'
+            )
+        for step in range(0, last + 1, 500):
+            y = y0 + HEIGHT + 16
+            out.append(f'<text x="{x_of(step)}" y="{y}" text-anchor="middle">{step}</text>')
+        out.append(f'<text x="{WIDTH - 12}" y="{y0 + HEIGHT + 32}" text-anchor="end">{unit}</text>')
+        return out + lines
+
+    curves, legend = [], []
+    for at, metric in enumerate(METRICS):
+        colour, dash = LOOKS[metric]
+        score = [np.array(x[metric]["score"]) for x in looks]
+        best = [np.unravel_index(s.argmax(), s.shape) for s in score]
+        value = [float(s[b]) for s, b in zip(score, best, strict=True)]
+        error = [float(np.array(x[metric]["sem"])[b]) for x, b in zip(looks, best, strict=True)]
+        points = " ".join(
+            f"{x_of(s)},{TOP + HEIGHT * (1 - v):.1f}" for s, v in zip(steps, value, strict=True)
+        )
+        style = f'stroke="{colour}" stroke-width="2"'
+        dashes = f' stroke-dasharray="{dash}"' if dash else ""
+        curves.append(f'<polyline points="{points}" fill="none" {style}{dashes}/>')
+        for s, v, e, b in zip(steps, value, error, best, strict=True):
+            x, low, high = x_of(s), TOP + HEIGHT * (1 - v + e), TOP + HEIGHT * (1 - v - e)
+            told = f"{metric}, step {s}: L{b[0]}H{b[1]} {v:.3f} ± {e:.2g}"
+            curves.append(
+                f'<path d="M{x} {low:.1f}V{high:.1f}" {style}><title>{told}</title></path>'
+                f'<circle cx="{x}" cy="{TOP + HEIGHT * (1 - v):.1f}" r="3" fill="{colour}">'
+                f"<title>{told}</title></circle>"
+            )
+        x = LEFT + 150 * at
+        legend.append(
+            f'<line x1="{x}" x2="{x + 26}" y1="12" y2="12" {style}{dashes}/>'
+            f'<text x="{x + 31}" y="16">{metric.replace("_", " ")}</text>'
+        )
+    below = TOP + HEIGHT + 76
+    most = 6
+    loss = " ".join(
+        f"{x_of(x['step'])},{below + HEIGHT * (1 - min(x['second_copy_loss'], most) / most):.1f}"
+        for x in looks
+    )
+    lower = [f'<polyline points="{loss}" fill="none" stroke="#000" stroke-width="2"/>']
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}"'
+            f' height="{below + HEIGHT + 44}" font-family="sans-serif" font-size="11">'
+            '<rect width="100%" height="100%" fill="#fff"/>',
+            *panel(TOP, 1, curves, "", "training step"),
+            *legend,
+            *panel(below, most, lower, "Loss on the second copy (nats per token)", "training step"),
+            "</svg>\n",
+        ]
+    )
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description="Scores over the training of bundled:induction.")
+    parser.add_argument("--keep", type=Path, help="write the checkpoints here")
+    parser.add_argument("--from", dest="source", type=Path, help="checkpoints written with --keep")
+    chosen = parser.parse_args()
+    record = json.loads((bundled.path("induction") / "training.json").read_text())
+    looks, hashes = [], {}
+    for step, module, weights in moments(record["seed"], chosen.source, chosen.keep):
+        looks.append(look(step, module))
+        if weights is not None:
+            hashes[str(step)] = weights
+        if step == record["recipe"]["steps"]:
+            last = {k: v.cpu() for k, v in module.state_dict().items()}
+        best = {m: float(np.max(looks[-1][m]["score"])) for m in METRICS}
+        print(step, looks[-1]["second_copy_loss"], best, flush=True)
+    kept = transformers.LlamaForCausalLM.from_pretrained(bundled.path("induction")).state_dict()
+    found = {
+        "model": "bundled:induction",
+        "seed": record["seed"],
+        "metrics": list(METRICS),
+        "same_weights_at_the_end": all(torch.equal(kept[k], last[k]) for k in kept),
+        "largest_difference_from_the_record": round(agreement(looks, record), 4),
+        "sha256_of_checkpoints": hashes,
+        "versions": {
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+            "python": platform.python_version(),
+            "machine": f"{platform.system()} {platform.machine()}",
+        },
+        "moments": looks,
+    }
+    (HERE / "emergence.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    (HERE / "emergence.svg").write_text(drawing(looks), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

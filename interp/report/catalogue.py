@@ -1,0 +1,194 @@
+"""Which heads of a model are special, by every metric of a table at once, and how sure that is.
+
+A head stands out in a metric if two things hold: its score is farther from the null than chance
+allows over all heads and metrics of the model, and it is far from the model's other heads. The
+first alone is not enough: trained weights differ from a null almost everywhere, and with many
+prompts any difference is significant. The second alone is not either: of any heads some are first.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from interp.columns import estimate, number
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from interp.table import HeadTable
+
+LEVEL = 0.05  # chance that any head at all is called special where the null holds everywhere
+APART = 4.0  # from the other heads, in their robust standard deviations
+_HEADS, _METRICS = 24, 4  # shown on a page: heads, and metrics of each
+_TO_SPREAD = 1.4826  # of a Gaussian: standard deviation over median absolute deviation
+
+
+@dataclass(frozen=True)
+class Special:
+    """One head in one metric.
+
+    Args:
+        distance: score - null over the standard error of that difference (where scores are exact,
+            over the spread of the null among heads); `limit` is what it must exceed.
+        apart: score - median of the model's heads, over their robust standard deviation.
+        exact: the score has no sampling error.
+    """
+
+    stack: str
+    layer: int
+    head: int
+    metric: str
+    score: float
+    sem: float
+    null: float
+    null_sem: float
+    n: int
+    distance: float
+    limit: float
+    apart: float
+    exact: bool
+
+    @property
+    def label(self) -> str:
+        """Such as L5H1."""
+        return f"L{self.layer}H{self.head}"
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """The special heads of one model, and how many chances there were to find one."""
+
+    special: tuple[Special, ...]
+    tests: int
+    heads: int
+    without_null: tuple[str, ...]  # metrics that have none, so nothing can stand out in them
+
+    def by_head(self) -> list[tuple[tuple[str, int, int], list[Special]]]:
+        """Each head with what it stands out in, the farthest apart first."""
+        found: dict[tuple[str, int, int], list[Special]] = {}
+        for x in sorted(self.special, key=lambda x: -abs(x.apart)):
+            found.setdefault((x.stack, x.layer, x.head), []).append(x)
+        return list(found.items())
+
+
+def catalogue_of(table: HeadTable) -> Catalogue:
+    """What stands out in a table of one model.
+
+    Distances follow a t distribution with n - 1 degrees of freedom, and the limit is that of
+    Bonferroni: `LEVEL` over all heads times metrics.
+    """
+    from scipy.stats import t as student
+
+    frame = table.to_pandas()
+    frame = frame[frame["n"] > 0]
+    with_null = [m for m, rows in frame.groupby("metric", sort=False) if rows["null"].notna().any()]
+    frame_with = frame[frame["metric"].isin(with_null) & frame["null"].notna()]
+    tests = len(frame_with)
+    special: list[Special] = []
+    for (metric, stack), rows in frame_with.groupby(["metric", "stack"], sort=False):
+        exact = bool(rows["sem"].isna().all())
+        distance = _distances(rows, exact)
+        score = rows["score"].to_numpy()
+        apart = _apart(score)
+        freedom = len(rows) - 1 if exact else np.maximum(rows["n"].to_numpy() - 1, 1)
+        limit = np.broadcast_to(student.isf(LEVEL / 2 / tests, np.maximum(freedom, 1)), len(rows))
+        stands = (np.abs(distance) > limit) & (np.abs(apart) > APART)
+        for at in np.flatnonzero(stands):
+            row = rows.iloc[int(at)]
+            special.append(
+                Special(
+                    str(stack), int(row["layer"]), int(row["head"]), str(metric),
+                    float(row["score"]), float(row["sem"]), float(row["null"]),
+                    float(row["null_sem"]), int(row["n"]), float(distance[at]), float(limit[at]),
+                    float(apart[at]), exact,
+                )
+            )  # fmt: skip
+    heads = len(frame.drop_duplicates(["stack", "layer", "head"]))
+    missing = tuple(m for m in table.metrics if m not in with_null)
+    return Catalogue(tuple(special), tests, heads, missing)
+
+
+def section(table: HeadTable) -> str:
+    """The catalogue of one model as HTML, all names escaped; no script is needed to read it."""
+    found = catalogue_of(table)
+    several = len(table.stacks) > 1
+    if not found.tests:
+        return "<p>No metric here has a null, so no head can be told from chance.</p>"
+    heads = found.by_head()
+    out = [
+        f"<p>{len(heads)} of {found.heads} heads stand out in at least one of"
+        f" {len(table.metrics) - len(found.without_null)} metrics: farther from the null than"
+        f" chance allows over all {found.tests:,} heads and metrics (in all, one false head in"
+        f" {1 / LEVEL:.0f} models where nothing is to be found: Bonferroni), and more than"
+        f" {APART:g} robust standard deviations from the model's other heads. It says where a head"
+        " attends or what its weights look like, not what it does: that is asked by"
+        " <code>interp verify</code>.</p>"
+    ]
+    if found.without_null:
+        names = ", ".join(map(escape, found.without_null))
+        out.append(f"<p>Without a null, so not judged: {names}.</p>")
+    if heads:
+        out.append(
+            '<div class="scroll" tabindex="0"><table class="made"><thead><tr><th scope="col">head'
+            '</th><th scope="col">stands out in</th><th scope="col">score</th><th scope="col">null'
+            '</th><th scope="col">from the null</th><th scope="col">needed</th>'
+            '<th scope="col">from other heads</th><th scope="col">n</th></tr></thead><tbody>'
+        )
+        out += [_lines(head, several, found) for head, found in heads[:_HEADS]]
+        out.append("</tbody></table></div>")
+    if len(heads) > _HEADS:
+        out.append(f"<p>{len(heads) - _HEADS} more heads stand out less; see the table's file.</p>")
+    return "\n".join(out)
+
+
+def _lines(head: tuple[str, int, int], several: bool, found: list[Special]) -> str:
+    stack, layer, number_ = head
+    name = f"L{layer}H{number_}" + (f" {escape(stack)}" if several else "")
+    cells = "".join(
+        ("<tr>" if at else "") + f"<td>{escape(x.metric)}</td><td>{estimate(x.score, x.sem)}</td>"
+        f"<td>{estimate(x.null, x.null_sem)}</td><td>{_size(x.distance)}"
+        f" {'null spreads' if x.exact else 'std. errors'}</td><td>{x.limit:.1f}</td>"
+        f"<td>{_size(x.apart)}</td><td>{'exact' if x.exact else x.n}</td></tr>"
+        for at, x in enumerate(shown)
+    )
+    if more > 0:
+        cells += f'<tr><td colspan="7">and in {more} more</td></tr>'
+    span = len(shown) + (more > 0)
+    return f'<tr><th scope="rowgroup" rowspan="{span}">{name}</th>{cells}'
+
+
+def _size(x: float) -> str:
+    """With a sign; what is beyond all measure as such."""
+    return f"{x:+.1f}" if abs(x) < 1e4 else (">" if x > 0 else "<-") + number(1e4)
+
+
+def _distances(rows: pd.DataFrame, exact: bool) -> np.ndarray:
+    """From the null, in standard errors; infinite where both are known exactly and differ."""
+    gap = (rows["score"] - rows["null"]).to_numpy()
+    if exact:
+        null = rows["null"].to_numpy()
+        error = np.full(len(rows), null.std(ddof=1) if len(rows) > 1 else math.nan)
+    else:
+        error = np.sqrt(
+            rows["sem"].fillna(0.0).to_numpy() ** 2 + rows["null_sem"].fillna(0.0).to_numpy() ** 2
+        )
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(gap == 0, 0.0, gap / error)
+
+
+def _apart(score: np.ndarray) -> np.ndarray:
+    """From the median of all heads, in robust standard deviations.
+
+    Where more than half of the heads have one score, the mean absolute deviation takes the place of
+    the median one; where all have, nothing is apart.
+    """
+    off = score - np.median(score)
+    spread = _TO_SPREAD * np.median(np.abs(off))
+    if spread <= 1e-9 * np.abs(score).max(initial=0.0):
+        spread = math.sqrt(math.pi / 2) * np.abs(off).mean()
+    return np.zeros_like(off) if spread == 0 else off / spread

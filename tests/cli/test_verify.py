@@ -1,0 +1,92 @@
+"""`interp verify`: top heads against random heads of their layers, printed, written, continued."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+
+from interp import planted
+from interp.causal.game import Game
+
+QUICK = ("-n", "3", "--longest", "8")
+
+
+@pytest.fixture(scope="module")
+def built() -> planted.Planted:
+    return planted.build("bystander", vocab=24, context=64)
+
+
+@pytest.fixture(scope="module")
+def folder(built, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models") / "by<stander"
+    built.model.save_pretrained(folder)
+    return folder
+
+
+def test_several_metrics_in_one_command(run, folder, built, tmp_path, monkeypatch) -> None:
+    out = tmp_path / "out"
+    args = ("verify", folder, "-m", "previous_token,entropy", "--top", "1", *QUICK, "-o", out)
+    result = run(*args)
+    assert result.exit_code == 0, result.stderr
+    layer, head = built.roles["previous_token"][0]
+    assert f"previous_token: L{layer}H{head}" in result.stdout
+    assert result.stdout.count("plain_loss") == 2
+    assert result.stdout.count("second_copy_loss") == 1  # entropy has no task of its own
+    rows = list(csv.DictReader(io.StringIO((out / "verify.csv").read_text())))
+    assert [(r["metric"], r["purpose"]) for r in rows] == [
+        ("previous_token", "own"), ("previous_token", "plain"), ("entropy", "plain"),
+    ]  # fmt: skip
+    assert float(rows[0]["ratio"]) > 100
+    assert float(rows[0]["ratio_low"]) > 50
+    [document] = json.loads((out / "verify.json").read_text())
+    assert len(document["checks"]) == 3
+    assert document["provenance"]["tasks"]["second_copy_loss"]["n_prompts"] == 3
+    page = (out / "verify.html").read_text()
+    assert "<script" not in page
+    assert "by<stander" not in page
+    assert "by&lt;stander" in page
+    assert "interp verify" in page
+
+    ran = []
+    whole = Game._run
+    monkeypatch.setattr(Game, "_run", lambda g, t, *a: ran.append(len(t)) or whole(g, t, *a))
+    again = run(*args)
+    assert again.stdout == result.stdout
+    assert set(ran) <= {0, 1}  # only the test that a task is not constant runs again
+
+
+def test_machine_output_and_a_given_task(run, folder, built) -> None:
+    result = run("verify", folder, "-m", "induction", "--top", "2", "--task", "repeats", *QUICK,
+                 "--csv", "-q")  # fmt: skip
+    rows = list(csv.DictReader(io.StringIO(result.stdout)))
+    assert [r["purpose"] for r in rows] == ["given", "plain"]
+    assert rows[0]["k"] == "2"
+    result = run("verify", folder, "-m", "entropy", "--top", "1", "--by", "lowest", *QUICK,
+                 "--json", "-q")  # fmt: skip
+    [row] = json.loads(result.stdout)
+    assert row["purpose"] == "plain"
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "line"),
+    [
+        (("-m", "inducton"), 2, "unknown metric 'inducton'; did you mean induction"),
+        (("-m", "entropy", "--top", "9"), 1, "entropy: top 9 of 8 heads with a score; lower k"),
+        (("-m", "entropy", "--top", "8"), 1, "the 8 top heads are all heads of their layers"),
+        (("-m", "entropy", "--players", "layers"), 1, "players='layers'"),
+        (("-m", "entropy", "--task", "nothing"), 1, "task 'nothing': it is 'repeats' or a"),
+    ],
+)  # fmt: skip
+def test_one_line_for_bad_input(errors, folder, args, code, line) -> None:
+    got, told = errors("verify", folder, *args, *QUICK, "-q")
+    assert got == code
+    assert line in told[0]
+
+
+def test_a_metric_is_needed(run, folder) -> None:
+    result = run("verify", folder)
+    assert result.exit_code == 2
+    assert "Missing option '-m'" in result.stderr

@@ -1,0 +1,107 @@
+"""The page's catalogue: planted heads are on it, others and null models are not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import interp
+from interp import planted
+from interp.report import render
+from interp.report.catalogue import _apart, catalogue_of, section
+from interp.table import HeadTable
+
+
+def table_of(metrics: dict[str, dict], model: str = "m") -> HeadTable:
+    records = [
+        {"model": model, "layer": layer, "metric": name, "unit": "u",
+         **{k: v[layer] if np.ndim(v) == 2 else v for k, v in columns.items()}}
+        for name, columns in metrics.items()
+        for layer in range(2)
+    ]  # fmt: skip
+    return HeadTable.from_records(records, {(model, name): {} for name in metrics})
+
+
+def test_planted_heads_stand_out_and_random_ones_do_not() -> None:
+    built = planted.zoo(vocab=32, context=64)
+    model = interp.load(built.model, name="zoo")
+    metrics = ["induction", "previous_token", "duplicate_token", "first_token"]
+    found = catalogue_of(interp.score(model, metrics, interp.prompts.repeats(model, n=8)))
+    special = {(x.metric, (x.layer, x.head)) for x in found.special}
+    for metric in ("induction", "duplicate_token"):
+        assert {(metric, tuple(h)) for h in built.attends[metric]} <= special
+    assert {h for m, h in special if m == "previous_token"} >= set(built.roles["previous_token"])
+    # A random head may attend to a place a little more than others do, but none is listed.
+    assert not [x for x in special if x[1] in map(tuple, built.roles["noise"])]
+    assert found.tests == 4 * found.heads
+
+
+def test_of_a_null_almost_nothing_is_special() -> None:
+    """Scores and nulls from one distribution: one table in twenty has a false head, or fewer."""
+    rng = np.random.default_rng(0)
+    false = 0
+    for _ in range(40):
+        prompts, null = rng.normal(size=(2, 2, 16, 10))
+        columns = {
+            "score": prompts.mean(-1), "sem": prompts.std(-1, ddof=1) / 10**0.5, "n": 10,
+            "null": null.mean(-1), "null_sem": null.std(-1, ddof=1) / 10**0.5,
+        }  # fmt: skip
+        false += bool(catalogue_of(table_of({"a": columns, "b": columns | {}})).special)
+    assert false <= 5
+
+
+def test_both_conditions_are_needed() -> None:
+    score, null = np.full((2, 8), 0.5), np.full((2, 8), 0.1)
+    score += np.linspace(0, 0.01, 16).reshape(2, 8)
+    sure = {"sem": 0.001, "null_sem": 0.001, "n": 16, "null": null}
+    everywhere = catalogue_of(table_of({"a": {"score": score} | sure}))
+    assert everywhere.special == ()  # all heads differ from the null, none from the others
+    score[1, 3] = 0.9
+    [one] = catalogue_of(table_of({"a": {"score": score} | sure})).special
+    assert (one.label, one.metric) == ("L1H3", "a")
+    assert one.distance == pytest.approx(0.8 / (0.001 * 2**0.5))
+    unsure = sure | {"sem": 0.3}
+    assert catalogue_of(table_of({"a": {"score": score} | unsure})).special == ()
+
+
+def test_more_metrics_ask_for_more() -> None:
+    columns = {"score": np.full((2, 4), 0.5), "sem": 0.1, "n": 8, "null": 0.1, "null_sem": 0.1}
+    columns["score"][0, 0] = 9.0
+    limits = [
+        catalogue_of(table_of({f"m{i}": columns for i in range(n)})).special[0].limit
+        for n in (1, 4, 16)
+    ]
+    assert limits == sorted(limits)
+    assert limits[0] > 2
+
+
+def test_exact_scores_are_measured_by_the_spread_of_the_null() -> None:
+    rng = np.random.default_rng(1)
+    score = rng.normal(size=(2, 8)) * 0.1
+    score[0, 2] = 5.0
+    columns = {"score": score, "n": 1, "null": rng.normal(size=(2, 8)) * 0.1}
+    [one] = catalogue_of(table_of({"w": columns})).special
+    assert one.exact
+    assert one.label == "L0H2"
+    assert "exact" in section(table_of({"w": columns}))
+
+
+def test_what_cannot_be_judged_is_said() -> None:
+    columns = {"score": np.zeros((2, 4)), "n": 4, "sem": 0.1}
+    table = table_of({"a<b>": columns})
+    assert "No metric here has a null" in section(table)
+    both = {"c": columns | {"null": 0.0, "null_sem": 0.1}, "a<b>": columns}
+    assert "Without a null, so not judged: a&lt;b&gt;." in section(table_of(both))
+    assert (_apart(np.full(5, 0.3)) == 0).all()
+
+
+def test_it_is_on_the_page_of_several_metrics_escaped() -> None:
+    score = np.full((2, 4), 0.5)
+    score[1, 1] = 9.0
+    columns = {"score": score, "sem": 0.01, "n": 8, "null": 0.1, "null_sem": 0.01}
+    page = render(table_of({"a": columns, "<i>b": columns, "c": columns}, model="<b>m"))
+    assert "Which heads are special" in page
+    assert "L1H1" in page
+    assert "<i>" not in page
+    assert "<b>" not in page
+    assert "Which heads are special" not in render(table_of({"a": columns, "b": columns}))

@@ -1,0 +1,228 @@
+"""The causal check where the answer is built in: working heads, bystanders, random weights."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+import zoo
+
+import interp
+from interp import planted
+from interp.causal import Game, Task, custom, logit_difference, repeats_task
+from interp.causal.confirm import OWN_TASK, confirm, own_task, plain_task
+from interp.causal.confirm_sets import Chosen, matched
+from interp.errors import OptionError, UnknownName
+from interp.scoring import random_init
+
+SMALL = {"n": 4, "longest": 12}
+
+
+@pytest.fixture(scope="module")
+def built() -> planted.Planted:
+    return planted.build("bystander", vocab=24, context=64)
+
+
+@pytest.fixture(scope="module")
+def model(built) -> interp.Model:
+    return interp.load(built.model, name="bystander")
+
+
+@pytest.fixture(scope="module")
+def task(model) -> Task:
+    return repeats_task(model, n=4, longest=8)
+
+
+def test_planted_heads_matter_and_the_bystander_does_not(model, built, task) -> None:
+    found = confirm(model, {r: built.roles[r] for r in ("induction", "bystander")}, task=task)
+    working, idle = found.of("induction", "given"), found.of("bystander", "given")
+    assert working.ratio > 100
+    assert working.ratio_low > 100
+    assert working.rank == 1
+    assert working.p == pytest.approx(1 / 4)  # one of four heads of its layer: the exact test
+    assert idle.ratio == pytest.approx(1, abs=0.02)
+    assert idle.times_clean == pytest.approx(1, abs=0.01)
+    assert abs(idle.damage) < 1e-3
+    assert idle.rank > 1
+
+
+def test_a_detector_names_both_and_the_check_tells_what_each_is_worth(model, built) -> None:
+    """Two heads look alike to the detector; alone, only one of them is worth anything."""
+    table = interp.score(model, ["induction"], null="none")
+    found = confirm(model, table, k=2, **SMALL)
+    assert [c.purpose for c in found] == ["own", "plain"]
+    heads = {str(interp.Head(*h)) for r in ("induction", "bystander") for h in built.roles[r]}
+    assert set(found.of("induction", "own").heads) == heads
+    assert found.of("induction", "own").ratio > 2
+    assert found.of("induction", "plain").ratio == pytest.approx(1, abs=0.05)
+
+
+def test_the_numbers_are_those_of_plain_forwards(model, built, task) -> None:
+    """Clean, without the top, and without every other set, run the slow way."""
+    layer, head = built.roles["induction"][0]
+    check = confirm(model, {"x": [(layer, head)]}, task=task).of("x", "given")
+
+    def value(heads):
+        with torch.no_grad(), model.edited(*([interp.zero(heads)] if heads else [])):
+            logits = [model.run(interp.Prompts((ids,)))[0] for ids in task.prompts.ids]
+        rows = [x[list(at)] for x, at in zip(logits, task.positions, strict=True)]
+        return np.array([float(task.values(r, [i])) for i, r in enumerate(rows)])
+
+    others = [value([(layer, h)]).mean() for h in range(4) if h != head]
+    assert check.clean == pytest.approx(value([]).mean(), rel=1e-5)
+    assert check.out == pytest.approx(value([(layer, head)]).mean(), rel=1e-5)
+    assert check.random == pytest.approx(np.median(others), rel=1e-5)
+    assert check.ratio == pytest.approx(check.out / check.random, rel=1e-12)
+    assert check.difference == pytest.approx(check.out - check.random, rel=1e-12)
+    assert check.ratio_low < check.ratio < check.ratio_high
+
+
+def test_the_score_of_a_random_model_is_worth_nothing_in_the_long_run() -> None:
+    """Over many metrics and seeds the p-values of a random model are those of chance."""
+    base = interp.load(zoo.FAMILIES["llama"].model("sdpa"), name="llama")
+    p = []
+    for seed in range(4):
+        model = random_init(base, seed)
+        task = repeats_task(model, n=3, longest=6, seed=seed)
+        names = ["induction", "previous_token", "entropy", "largest_weight"]
+        table = interp.score(model, names, null="none", seed=seed)
+        found = confirm(model, table, k=2, task=task, plain=task, seed=seed)
+        p += [c.p for c in found]
+    assert len(p) == 16  # the plain task is the given one: each score is checked once
+    assert np.mean(p) > 0.3
+    assert np.mean(np.array(p) < 0.1) < 0.35
+
+
+def test_a_rank_among_all_sets_is_uniform_where_heads_are_alike(model, task) -> None:
+    """Every head taken as "top" in turn: the ranks of one layer are 1 to 4, each once."""
+    groups = {f"h{h}": [(1, h)] for h in range(4)}
+    found = confirm(model, groups, task=task)
+    assert sorted(c.rank for c in found if c.purpose == "given") == [1, 2, 3, 4]
+
+
+def test_sets_keep_the_layers_are_never_the_top_and_are_all_where_few(model, task) -> None:
+    game = Game(model, task)
+    top = Chosen("x", (1, 4, 6))  # one head of layer 0, two of layer 1
+    every = matched(game, top, 1000, 0)
+    assert every.possible == len(every.sets) == math.comb(4, 1) * math.comb(4, 2) - 1
+    assert every.all_of_them
+    assert len({s.players for s in every.sets}) == every.possible
+    want = {
+        tuple(sorted((a, *b))) for a in range(4) for b in itertools.combinations(range(4, 8), 2)
+    }
+    assert {s.players for s in every.sets} == want - {top.players}
+    few = matched(game, top, 5, 0)
+    assert len(few.sets) == 5
+    assert not few.all_of_them
+    assert {s.players for s in few.sets} <= want - {top.players}
+    assert few.sets != matched(game, top, 5, 1).sets
+
+
+def test_a_task_where_more_is_better_is_turned(model, built, task) -> None:
+    prompts = [list(ids) for ids in task.prompts.ids]
+    answers = [ids[-1] for ids in prompts]
+    wrong = [1 + ids[-1] % 20 for ids in prompts]
+    better = logit_difference(model, [p[:-1] for p in prompts], answers, wrong)
+    found = confirm(model, {"induction": built.roles["induction"]}, task=better)
+    check = found.of("induction", "given")
+    assert check.out < check.clean
+    assert check.damage == pytest.approx(check.clean - check.out, abs=1e-9)
+    assert check.rank == 1
+    assert check.difference < 0
+
+
+def test_no_ratio_of_numbers_around_zero(model, built) -> None:
+    prompts = [[0, 3, 4, 5, 3], [0, 6, 7, 8, 6]]
+    signed = custom(
+        model, prompts, lambda logits, i: logits[0, 3] - logits[0, 4], name="signed",
+        unit="logits", higher_is_better=True,
+    )  # fmt: skip
+    check = confirm(model, {"h": built.roles["induction"]}, task=signed).of("h", "given")
+    if check.out < 0 or check.random <= 0:
+        assert math.isnan(check.ratio)
+    assert not math.isnan(check.difference)
+
+
+def test_orders(model, task) -> None:
+    table = interp.score(model, ["entropy"])
+    frame = table.to_pandas()
+    named = [str(interp.Head(r.layer, r.head)) for r in frame.itertuples()]
+    highest, lowest = named[frame["score"].idxmax()], named[frame["score"].idxmin()]
+    over = named[(frame["score"] - frame["null"]).idxmax()]
+    for by, want in (("score", highest), ("lowest", lowest), ("null", over)):
+        assert confirm(model, table, k=1, by=by, task=task).checks[0].heads == (want,)
+
+
+def test_tasks_are_declared_and_sized(model) -> None:
+    assert set(OWN_TASK) <= set(interp.catalogue.catalogue())
+    assert own_task(model, "entropy") is None
+    own = own_task(model, "induction:x=1", n=3, longest=5)
+    assert own is not None
+    assert (own.name, len(own)) == ("second_copy_loss", 3)
+    plain = plain_task(model, n=3, longest=9)
+    assert (plain.name, len(plain)) == ("plain_loss", 3)
+    assert {len(ids) for ids in plain.prompts.ids} == {9}
+    text = plain_task(interp.load("bundled:induction"), n=2, longest=20)
+    assert text.prompts.design == "text"
+
+
+def test_interrupted_it_goes_on(model, built, task, tmp_path, monkeypatch) -> None:
+    ran = []
+    whole = Game._run
+    monkeypatch.setattr(Game, "_run", lambda g, t, *a: ran.append(len(t)) or whole(g, t, *a))
+    first = confirm(model, {"i": built.roles["induction"]}, task=task, ledger=tmp_path)
+    before, _ = sum(ran), ran.clear()
+    again = confirm(model, {"i": built.roles["induction"]}, task=task, ledger=tmp_path)
+    assert again.checks == first.checks
+    assert sum(ran) < before / 2  # all that runs again is the test that the task is not constant
+
+
+def test_what_it_hands_back(model, built, task) -> None:
+    found = confirm(model, {"i": built.roles["induction"]}, task=task)
+    frame = found.to_pandas()
+    assert list(frame["purpose"]) == ["given", "plain"]
+    assert "second_copy_loss" in repr(found)
+    assert '"made_by": "interp.causal.confirm"' in found.to_json()
+    with pytest.raises(KeyError, match="was not checked"):
+        found.of("i", "own")
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ({"k": 9}, "entropy: top 9 of 8 heads with a score; lower k"),
+        ({"k": 0}, "k is how many heads go out together, at least 1, not 0"),
+        ({"k": None}, "k is how many heads go out together"),
+        ({"k": 8}, "the 8 top heads are all heads of their layers"),
+        ({"n_random": 0}, "n_random=0"),
+        ({"players": "layers"}, "players='layers'"),
+        ({"heads": ["L0H1"], "k": 2}, "top 2 of 1 heads"),
+    ],
+)
+def test_bad_input(model, task, change, line) -> None:
+    table = interp.score(model, ["entropy"], null="none")
+    with pytest.raises(OptionError, match=line):
+        confirm(model, table, **({"k": 1, "task": task} | change))
+
+
+def test_bad_names(model, task) -> None:
+    with pytest.raises(UnknownName, match="did you mean entropy"):
+        confirm(model, ["entrpy"], k=1, task=task)
+    with pytest.raises(UnknownName, match="unknown order"):
+        confirm(model, interp.score(model, ["entropy"], null="none"), k=1, by="size", task=task)
+    with pytest.raises(OptionError, match="no head L7H0"):
+        confirm(model, {"x": ["L7H0"]}, task=task)
+    with pytest.raises(OptionError, match="no heads are given"):
+        confirm(model, {}, task=task)
+
+
+def test_a_constant_task_is_refused(model) -> None:
+    constant = custom(
+        model, [[0, 3, 4]], lambda logits, i: torch.ones(()), name="one", unit="",
+        higher_is_better=True,
+    )  # fmt: skip
+    with pytest.raises(OptionError, match="task one is constant"):
+        confirm(model, {"x": ["L0H0"]}, task=constant)
