@@ -13,7 +13,7 @@ from interp.engine import ENGINES
 from interp.prompts import Prompts
 from interp_kernels import estimate_memory
 from interp_kernels.problem import AttentionShape
-from interp_kernels.reductions import Entropy, Reduction
+from interp_kernels.reductions import Entropy, Reduction, Targets
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -78,7 +78,7 @@ def estimate(
         batch, site.n_heads, site.n_kv_heads, length, length, site.d_head, site.d_v, itemsize
     )
     asked: list[Reduction] = [
-        r for b in bounds if b.analysis.kind == "statistic" for r in b.reductions()
+        r for b in bounds for r in b.reductions() if not isinstance(r, Targets)
     ]
     statistics = estimate_memory(shape, asked or [Entropy()], ENGINES[chosen])
     widths = [m.out_features for m in model.module.modules() if isinstance(m, nn.Linear)]
