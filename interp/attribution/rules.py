@@ -170,7 +170,8 @@ def _visitor(run: Ruled):
     def visit(site: Site, call: Call, real: Tensor) -> None:
         ends = [call.v]
         if rules.softmax == "freeze":
-            pattern = call.pattern().detach()
+            with torch.no_grad():
+                pattern = call.pattern()
         else:
             scores = call.scores()
             ends += [x for x in (call.q, call.k) if x is not None]

@@ -18,6 +18,8 @@ def integrated_gradients(
     The total is the target's value less its value on the baseline; the scores reach it as the
     number of steps grows, and the residual says how far they are. Every token is replaced, the
     special ones too; positions stay. Gradients are the model's own at the midpoints of the steps.
+    From "zero" in a model with RMS norms and no positions the way starts where the model jumps, and
+    the residual stays large: take "mean" there.
 
     Args:
         baseline: "pad" or "mask" (the tokenizer's token), "zero", or "mean" (of the vocabulary).

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from threading import Thread
+
 import pytest
 import torch
 import zoo
@@ -15,7 +17,8 @@ from weights.perturbed import perturb
 import interp
 from interp.attribution import Example, Target
 from interp.attribution.gradients import gradient
-from interp.attribution.rules import Rules
+from interp.attribution.roles import find_roles
+from interp.attribution.rules import Rules, ruled
 from interp.catalogue import method
 from interp.errors import OptionError, UnreadableAttention
 
@@ -197,6 +200,25 @@ def test_nothing_is_left_changed(breaks: bool) -> None:
     assert torch.allclose(g, 2 * s * x + x * x * s * (1 - s), atol=1e-5)
 
 
+def test_other_threads_keep_their_own_gradients() -> None:
+    example = of("llama")
+    module = example.model.module
+
+    def plain() -> torch.Tensor:
+        x = module.model.embed_tokens(example.inputs["input_ids"]).detach().requires_grad_()
+        (g,) = torch.autograd.grad(module(inputs_embeds=x).logits[0, -1, 3], x)
+        return g
+
+    before, found = plain(), []
+    rules = Rules("freeze", norm="freeze", activation="identity", split=True)
+    with ruled(example.model, rules, find_roles(example.model, example.inputs)):
+        thread = Thread(target=lambda: found.append(plain()))
+        thread.start()
+        thread.join()
+        assert not torch.allclose(plain(), before, rtol=1e-2)  # in this one they hold
+    assert torch.equal(found[0], before)
+
+
 @pytest.mark.parametrize(
     ("block", "name", "rule"),
     [
@@ -233,3 +255,10 @@ def test_bad_rules_are_named(bad: dict) -> None:
 def test_embeddings_that_are_no_tokens_are_refused() -> None:
     with pytest.raises(UnreadableAttention, match="embeds its tokens as"):
         scores("decompx", of("xlnet"))
+
+
+@pytest.mark.parametrize("name", ["llama", "bert"])
+@pytest.mark.parametrize("rule", ["decompx", "attn_lrp", "gim"])
+def test_half_precision_gives_the_same_to_its_rounding(name: str, rule: str) -> None:
+    full, half = (scores(rule, of(name, dtype=d)) for d in (torch.float32, torch.bfloat16))
+    assert abs(full - half).max() < 0.05 * abs(full).max()
