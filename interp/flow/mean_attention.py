@@ -13,8 +13,8 @@ from interp.attribution.mixing import stored_layers, target_rows
 def mean_attention(example: Example, *, stack: str = "") -> Scores:
     """Mean over layers and heads of the attention from the row that the target reads.
 
-    No layer knows of the ones below it here; on trained encoders this still ranks tokens better
-    than rollout does.
+    No layer knows of the ones below it here: what a lower layer moved is credited to the position
+    it was moved to, not to the token that it came from.
 
     Args:
         stack: where a model has several.
