@@ -173,7 +173,8 @@ def printed(importances: Sequence[Importance], top: int) -> str:
             null = "" if math.isnan(row["null"]) else estimate(row["null"], row["null_sem"])
             label = found.players.labels[player]
             score = estimate(row["score"], row["sem"])
-            about = (name, row["unit"]) if at == 0 else ("", "")
+            means = "either way" if found.magnitude else _MEANS[found.of]
+            about = (name, f"{row['unit']}, {means}") if at == 0 else ("", "")
             rows.append((about[0], label, score, null, str(row["n"]), about[1]))
         notes += [f"{name}: {k.replace('_', ' ')} {_short(v)}" for k, v in found.notes.items()]
     width = [max(len(row[at]) for row in rows) for at in range(5)]
@@ -185,8 +186,13 @@ def printed(importances: Sequence[Importance], top: int) -> str:
     return "\n".join([model, *(f"  {line}" for line in [*lines, *notes]), ""])
 
 
+_MEANS = {"removal": "when it is out", "presence": "contributed"}
+
+
 def _short(x: object) -> str:
-    return f"{x:.4g}" if isinstance(x, float) else str(x)
+    if not isinstance(x, float):
+        return str(x)
+    return "below 1e-9" if abs(x) < 1e-9 else f"{x:.4g}"  # what is left is rounding
 
 
 def causal_options(function: Callable) -> Callable:

@@ -1,4 +1,7 @@
-"""The README shows commands that are run, code that works, and metrics that exist."""
+"""The README shows commands that are run, code that works, and metrics that exist.
+
+`python tests/cli/test_readme.py` writes its tables anew.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from interp import catalogue
+from interp.causal.compare_questions import METHODS
 from interp.cli import main
 from interp.commands.metrics import span
 
@@ -26,15 +30,46 @@ def metrics_table() -> str:
     return "\n".join(lines)
 
 
-def test_the_table_of_metrics_is_up_to_date() -> None:
-    shown = README.partition("<!-- metrics -->\n")[2].partition("\n<!-- /metrics -->")[0]
-    assert shown == metrics_table(), f"put this into README.md:\n\n{metrics_table()}\n"
+def questions_table() -> str:
+    """The table of importances as the README must show it."""
+    lines = ["| importance | the question it answers | call |", "|---|---|---|"]
+    for name, method in METHODS.items():
+        lines.append(f"| `{name}` | {method.asks} | `{method.call}` |")
+    return "\n".join(lines)
 
 
-def test_the_python_example_runs() -> None:
-    [example, *_] = [text for kind, text in BLOCKS if kind == "python" and "interp.load" in text]
+def methods_table() -> str:
+    """The table of attribution methods as the README must show it."""
+    lines = ["| method | what | options | needs | unit |", "|---|---|---|---|---|"]
+    for e in catalogue.methods().values():
+        options = ", ".join(f"`{name}={default}`" for name, (default, _) in e.options.items())
+        needs = catalogue.method(e.name).needs
+        lines.append(f"| `{e.name}` | {e.summary} | {options} | {needs} | {e.unit} |")
+    return "\n".join(lines)
+
+
+TABLES = {"metrics": metrics_table, "questions": questions_table, "methods": methods_table}
+
+
+def with_tables(readme: str) -> str:
+    for name, table in TABLES.items():
+        before, begin, rest = readme.partition(f"<!-- {name} -->\n")
+        _, end, after = rest.partition(f"<!-- /{name} -->")
+        readme = before + begin + table() + "\n" + end + after
+    return readme
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_the_tables_are_up_to_date(name: str) -> None:
+    shown = README.partition(f"<!-- {name} -->\n")[2].partition(f"\n<!-- /{name} -->")[0]
+    assert shown == TABLES[name](), "write them with: python tests/cli/test_readme.py"
+
+
+def test_the_python_examples_run() -> None:
+    examples = [text for kind, text in BLOCKS if kind == "python" and "@detector" not in text]
     names: dict = {}
-    exec(compile(example, "README.md", "exec"), names)
+    for example in examples:
+        exec(compile(example, "README.md", "exec"), names)
     score = names["table"].top(1, "induction").to_pandas().iloc[0]
     assert score["score"] > 0.5
     assert names["edited"].provenance[score["model"], "induction"]["edits"] != []
@@ -91,3 +126,7 @@ def test_the_runs_shown_come_out_again(run, block) -> None:
         [re.sub(r" ± \S+", "", " ".join(x.split())) for x in lines] for lines in (shown, printed)
     ]
     assert numbers[0] == numbers[1]
+
+
+if __name__ == "__main__":
+    (ROOT / "README.md").write_text(with_tables(README), encoding="utf-8")
