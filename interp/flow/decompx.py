@@ -12,10 +12,10 @@ def decompx(example: Example) -> Scores:
 
     Every vector of the model is a sum of one part per token. Attention patterns, the scales of
     norms, the factors f(x)/x of activations and the routing weights of experts are held at what
-    they are, so the parts pass through the model by linear maps. Two sides of a gated MLP share their product in halves.
-    Biases and positions are no token's part (the variant without bias): the scores add up to the
-    value but for their share, which is the residual. The parts are not carried through the model:
-    one backward pass gives the same numbers.
+    they are, so the parts pass through the model by linear maps. Two sides of a gated MLP share
+    their product in halves. Biases and positions are no token's part (the variant without bias):
+    the scores add up to the value but for their share, which is the residual. The parts are not
+    carried through the model: one backward pass gives the same numbers.
 
     Reference: Modarressi et al. 2023, "DecompX: Explaining Transformers Decisions by Propagating
     Token Decomposition".
