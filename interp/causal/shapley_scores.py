@@ -213,8 +213,11 @@ def estimate_shapley(
     depth = chain_depth(game) if chains(game) else lowest.share
     runs = chained * depth + (count - chained) * lowest.share
     seconds = runs * lowest.seconds / lowest.share
+    n_bytes = 2 * lowest.n_bytes  # the clean run, and that of the coalition before
+    if method == "surrogate":
+        n_bytes += 3 * 8 * count**2
     notes = (f"method {method}", *game.notes)
-    return Estimate(count, seconds, 2 * lowest.n_bytes, runs / max(1, count), notes)
+    return Estimate(count, seconds, n_bytes, runs / max(1, count), notes)
 
 
 def as_importance(

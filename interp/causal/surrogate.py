@@ -26,7 +26,7 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import minimize
 
 Array = np.ndarray
-_FIT = 300  # coalitions that the kernel is fitted on; all are used afterwards
+_FIT = 600  # coalitions that the kernel is fitted on; all are used afterwards
 _NODES = 128  # enough for the smooth integrands of more than 256 players
 _LEAST_NOISE = 1e-6  # of the variance of the values
 

@@ -326,6 +326,11 @@ def test_interactions_equal_their_definition_and_sampled_ones_fit(index):
         z.append((some.mean(1) - np.mean(want, 1)) / sem)
     assert 0.7 < np.sqrt(np.mean(np.square(z))) < 1.4
     assert abs(np.mean(z)) < 0.4
+    # needs two chosen players, a third one and one of the background: the mean of p² is 1/3
+    game = Played(4, lambda z: z.prod(1))
+    some, sem, _ = sampled_interactions(game, [0, 1, 2], index=index, max_evaluations=16 * 300)
+    assert some[0, 0] == pytest.approx(1 / 3 if index == "shapley" else 1 / 4, abs=4 * sem[0])
+    assert sem[0] < 0.02
     game, _, q = quadratic(6)
     for found in (
         exact_interactions(game, range(6), index=index)[0],
