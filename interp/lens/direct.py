@@ -1,0 +1,204 @@
+"""Direct logit attribution: a logit as the sum of what every part adds to the stream."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.attribution.target import show, token_id
+from interp.errors import OptionError, UnreadableAttention
+from interp.lens.finish import (
+    Finish,
+    finish,
+    frozen_scale,
+    model_layers,
+    one_input,
+    predicting_stack,
+    row_of,
+    texts,
+)
+from interp.model.norms import read_norm
+from interp.provenance import model_provenance
+from interp.table import HeadTable
+
+if TYPE_CHECKING:
+    from interp.capture import ActivationCache
+    from interp.model.model import Model
+    from interp.model.sites import Site
+
+_RESIDUAL = 1e-4  # of the sum of absolute parts: float32 in a stream of many layers
+
+
+@dataclass(frozen=True, eq=False)
+class DirectLogits:
+    """Parts of one logit, or of a difference of two, at one position.
+
+    Args:
+        value: what the parts sum to: the model's own number, before a soft cap if it has one.
+        heads: one row per head of the stack that writes logits.
+        mlps: by layer.
+        embedding: of the first stream, positions included.
+        bias: of attentions, norms and the unembedding.
+        residual: value less the sum of all parts.
+    """
+
+    target: str
+    position: int
+    token: str
+    value: float
+    heads: HeadTable
+    mlps: Mapping[int, float]
+    embedding: float
+    bias: float
+    residual: float
+    notes: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def parts(self) -> dict[str, float]:
+        """Every part by name, the largest first."""
+        frame = self.heads.to_pandas()
+        several = len(self.heads.stacks) > 1
+        named = {
+            f"{r['stack'] + ' ' if several else ''}L{r['layer']}H{r['head']}": float(r["score"])
+            for r in frame.to_dict("records")
+        }
+        named |= {f"MLP {layer}": x for layer, x in self.mlps.items()}
+        named |= {"embedding": self.embedding, "biases": self.bias}
+        return dict(sorted(named.items(), key=lambda item: -abs(item[1])))
+
+    def __str__(self) -> str:
+        best = "\n".join(f"  {name:<10} {x:+.4g}" for name, x in list(self.parts.items())[:10])
+        return (
+            f"{self.target} = {self.value:.6g} at {self.token!r} (position {self.position})\n"
+            f"{best}\n  residual {self.residual:.2g}"
+        )
+
+
+def direct_logit_attribution(
+    model: Model,
+    prompt: Any,
+    target: str | int | None = None,
+    *,
+    contrast: str | int | None = None,
+    position: int = -1,
+) -> DirectLogits:
+    """Split a logit into what each head, each MLP, the embedding and the biases add to it directly.
+
+    The scale of the final norm is held at what it is on this input; its gain, centring and bias
+    are folded exactly, so that the parts sum to the logit to rounding, which is checked. What a
+    part does through later layers is not in it: a head that others read may show nothing here.
+
+    Args:
+        target: a token, the model's own first choice unless given.
+        contrast: a second token whose logit is subtracted.
+        position: where the logit is read.
+
+    Reference: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits".
+
+    Raises:
+        UnreadableAttention: a stream that is no plain sum of attentions and MLPs (post-norm
+            models), or a nonlinear layer before the unembedding.
+        PromptError, OptionError: no such token or position.
+    """
+    inputs, stack = one_input(model, prompt), predicting_stack(model)
+    stacks = [s for s in model.stacks if s in (stack, "cross")]
+    names = ("resid_pre", "resid_post", "result", "mlp_out")
+    own = model.capture(inputs, names, stack=stack)
+    others = {s: model.capture(inputs, ("result",), stack=s) for s in stacks if s != stack}
+    layers = model_layers(model, stack)
+    end = finish(model, own, stack)
+    row = row_of(position, own.logits.shape[1])
+    first = int(own.logits[0, row].argmax()) if target is None else token_id(model, target)
+    second = None if contrast is None else token_id(model, contrast)
+    if first == second:
+        raise OptionError(f"the contrast is the target itself, {show(model, first)}")
+    towards = torch.zeros(own.logits.shape[-1], dtype=torch.double, device=own.logits.device)
+    towards[first] += 1
+    if second is not None:
+        towards[second] -= 1
+    direction, bias = end.back(towards, own["resid_post", layers[-1], stack][0, row])
+    records, unit = [], "logit" if end.cap is None else "logit before the cap"
+    name = f"logit of {show(model, first)}"
+    name += "" if second is None else f" minus {show(model, second)}"
+    metric = "direct_logit"
+    for site in model.sites:
+        if site.stack not in stacks:
+            continue
+        cache = own if site.stack == stack else others[site.stack]
+        heads, constant = _of_heads(model, cache, site, row, direction)
+        bias += constant
+        records.append(
+            {
+                "model": model.name, "stack": site.stack, "layer": site.layer, "metric": metric,
+                "score": heads.cpu().numpy(), "n_kv_heads": site.n_kv_heads, "unit": unit,
+            }
+        )  # fmt: skip
+    mlps = {x: float(own["mlp_out", x, stack][0, row].double() @ direction) for x in layers}
+    embedding = float(own["resid_pre", layers[0], stack][0, row].double() @ direction)
+    value = _value(end, own.logits[0, row], towards, own["resid_post", layers[-1], stack][0, row])
+    scores = [float(x) for r in records for x in r["score"]]
+    parts = [*scores, *mlps.values(), embedding, bias]
+    residual = value - sum(parts)
+    size = sum(map(abs, parts)) + 1e-6
+    if abs(residual) > _RESIDUAL * size:
+        raise UnreadableAttention(
+            f"{model.name}: the parts sum to {sum(parts):.6g}, but the {name} is {value:.6g}: "
+            "something besides attentions and MLPs writes to the stream, or a norm stands in it "
+            "(post-norm)"
+        )
+    ids = inputs.get("decoder_input_ids", inputs["input_ids"])[0].tolist()
+    about = model_provenance(model) | {
+        "target": name, "position": row, "ids": ids, "residual": residual, "null": "none",
+        "prompts": {"design": "one prompt", "n": 1}, "seed": None,
+        "made_by": "interp.lens.direct_logit_attribution",
+    }  # fmt: skip
+    notes = {} if end.cap is None else {"soft cap": end.cap}
+    return DirectLogits(
+        name,
+        row,
+        texts(model, [ids[row]])[0],
+        value,
+        HeadTable.from_records(records, {(model.name, metric): about}),
+        mlps,
+        embedding,
+        bias,
+        residual,
+        notes,
+    )
+
+
+def _of_heads(
+    model: Model, cache: ActivationCache, site: Site, row: int, direction: Tensor
+) -> tuple[Float[Tensor, " head"], float]:
+    """What each head of one attention adds to the logit, and what belongs to no head."""
+    weights = model.weights_of(site)
+    writing = weights.layout.o
+    if isinstance(writing, str):
+        raise UnreadableAttention(writing)
+    result = cache["result", site.layer, site.stack][0, row].double()
+    d, constant = direction * writing.scale, 0.0
+    if writing.after is not None:
+        module = model.module.get_submodule(writing.after)
+        whole = (result.sum(0) + weights.b_O.double()).to(model.dtype)
+        norm = read_norm(module, whole.shape)
+        if norm is not None:
+            with torch.no_grad():
+                scale = frozen_scale(norm, whole, module(whole[None, None])[0, 0])
+            constant = float(norm.bias.double() @ d)
+            d = norm.fold(d) * scale
+        else:
+            with torch.no_grad():
+                d = d * module(torch.ones_like(whole)[None, None])[0, 0].double()
+    return result @ d, constant + float(weights.b_O.double() @ d)
+
+
+def _value(end: Finish, logits: Tensor, towards: Tensor, stream: Tensor) -> float:
+    if end.cap is None:
+        return float(logits.double() @ towards)
+    with torch.no_grad():
+        return float(Finish(end.model, end.leaving, end.factor, None)(stream).double() @ towards)

@@ -1,0 +1,117 @@
+"""The logit lens: what the model would say if the layers above were left out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+
+from interp.attribution.target import token_id
+from interp.errors import OptionError
+from interp.lens.finish import finish, model_layers, one_input, predicting_stack, texts
+from interp.provenance import model_provenance
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from interp.model.model import Model
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class LogitLens:
+    """Logits of the stream at every depth and position; depth 0 is the embedding.
+
+    Args:
+        top, top_logits: the k largest at each depth and position.
+        target_logit, target_rank: of the target token, where there is one; rank 0 is the first.
+        residual: largest difference of the deepest logits to the model's own.
+    """
+
+    tokens: tuple[str, ...]
+    depths: tuple[str, ...]
+    top: Int[Array, "depth pos k"] = field(repr=False)
+    top_tokens: tuple[tuple[tuple[str, ...], ...], ...] = field(repr=False)
+    top_logits: Float[Array, "depth pos k"] = field(repr=False)
+    target: str | None
+    target_logit: Float[Array, "depth pos"] | None = field(repr=False)
+    target_rank: Int[Array, "depth pos"] | None = field(repr=False)
+    residual: float
+    provenance: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """One row per depth and position."""
+        import pandas as pd
+
+        rows = []
+        for d, depth in enumerate(self.depths):
+            for p, token in enumerate(self.tokens):
+                row = {"depth": depth, "position": p, "token": token}
+                row |= {"top": self.top_tokens[d][p][0], "logit": self.top_logits[d, p, 0]}
+                if self.target_logit is not None and self.target_rank is not None:
+                    row |= {
+                        "target_logit": self.target_logit[d, p],
+                        "target_rank": self.target_rank[d, p],
+                    }
+                rows.append(row)
+        return pd.DataFrame(rows)
+
+
+def logit_lens(
+    model: Model, prompt: Any, *, k: int = 5, target: str | int | None = None
+) -> LogitLens:
+    """The final norm and the unembedding applied to the stream after every layer.
+
+    The deepest logits are the model's own, which is checked. Early layers need not speak the
+    unembedding's language; what a lens shows there is what is decodable, not what is used.
+
+    Args:
+        prompt: one text, or token ids.
+        k: tokens to keep at each depth and position.
+        target: a token whose logit and rank are followed.
+
+    Reference: nostalgebraist 2020, "interpreting GPT: the logit lens".
+
+    Raises:
+        UnreadableAttention: no unembedding, or a nonlinear layer before it.
+        PromptError: no such target token.
+        OptionError: several prompts, or k outside the vocabulary.
+    """
+    if not 1 <= k <= model.d_vocab:
+        raise OptionError(f"k={k}; it lies between 1 and {model.d_vocab}")
+    inputs, stack = one_input(model, prompt), predicting_stack(model)
+    cache = model.capture(inputs, ("resid_pre", "resid_post"), stack=stack)
+    layers = model_layers(model, stack)
+    end = finish(model, cache, stack)
+    streams = [cache["resid_pre", layers[0], stack]]
+    streams += [cache["resid_post", layer, stack] for layer in layers]
+    wanted = None if target is None else token_id(model, target)
+    tops, values, logits, ranks = [], [], [], []
+    with torch.no_grad():
+        for stream in streams:  # one at a time: a vocabulary per position is large
+            found = end(stream)[0].double()
+            best = found.topk(k, dim=-1)
+            tops.append(best.indices.cpu())
+            values.append(best.values.cpu())
+            if wanted is not None:
+                mine = found[:, wanted]
+                logits.append(mine.cpu())
+                ranks.append((found > mine[:, None]).sum(-1).cpu())
+    top = torch.stack(tops).numpy()
+    ids = inputs.get("decoder_input_ids", inputs["input_ids"])[0].tolist()
+    return LogitLens(
+        texts(model, ids),
+        ("embedding", *(f"layer {layer}" for layer in layers)),
+        top,
+        tuple(tuple(texts(model, row.tolist()) for row in depth) for depth in top),
+        torch.stack(values).numpy(),
+        None if wanted is None else texts(model, [wanted])[0],
+        torch.stack(logits).numpy() if logits else None,
+        torch.stack(ranks).numpy() if ranks else None,
+        float((found - cache.logits[0].double()).abs().max()),
+        model_provenance(model) | {"ids": ids, "made_by": "interp.lens.logit_lens"},
+    )
