@@ -207,6 +207,9 @@ def _decoded(
         before.append(call.pattern(last)[0, :, 0].argmax(-1).cpu() + dropped)
 
     inputs = model.inputs(Prompts((instance.prompt,)))
+    if "attention_mask" in takes(model.module):
+        # else generate takes every id that equals the padding for padding, a BOS of id 0 as well
+        inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
     pad = getattr(model.config, "pad_token_id", None)
     with torch.no_grad(), inference(model.module), model.visited(visit):
         ids = model.module.generate(  # type: ignore[operator]

@@ -1,0 +1,49 @@
+"""Long haystacks: the needle is found at any depth, in memory that grows with the length."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+# In a process of its own: its highest memory is nobody else's.
+RUN = """
+import json, resource
+import interp
+from interp import needle, planted
+
+built = planted.induction(layers=2, heads=2, kv_heads=1, vocab=8, context=16384)
+model = interp.load(built.model, name="long")
+found = {}
+for length in (1024, 4096, 16000):
+    instances = needle.ids_instances(
+        model, needles=1, lengths=(length,), depths=(0.3,), answer=2
+    )
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    result = needle.copy_paste(model, instances)
+    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    (head,) = built.roles["induction"]
+    scores = result.score()
+    found[length] = {
+        "kib": after - before,
+        "right": result.right.tolist(),
+        "mine": scores.pop(head),
+        "others": max(scores.values()),
+    }
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.slow
+def test_sixteen_thousand_tokens_stream() -> None:
+    done = subprocess.run([sys.executable, "-c", RUN], capture_output=True, text=True, check=True)
+    found = {int(k): v for k, v in json.loads(done.stdout).items()}
+    for length, at in found.items():
+        assert set(at["right"]) == {1.0}, length
+        assert at["mine"] == 1.0
+        assert at["others"] == 0.0
+    # one head's pattern of 16,000 tokens alone would take a million KiB
+    assert found[16000]["kib"] < 500_000
+    assert found[16000]["kib"] < 8 * max(found[4096]["kib"], 10_000)
