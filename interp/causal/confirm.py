@@ -10,8 +10,6 @@ heads that do nothing give a ratio of 1 and a large p.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,56 +17,17 @@ from torch import Tensor
 
 from interp.causal.confirm_result import Check, Confirmation
 from interp.causal.confirm_sets import Chosen, chosen, judged, matched
+from interp.causal.confirm_tasks import own_task, plain_task
 from interp.causal.game import Game, Progress
-from interp.causal.measures import next_token_task
 from interp.causal.task import Task
 from interp.errors import OptionError
-from interp.outliers.prompts import random_tokens
 from interp.provenance import model_provenance
-from interp.resources import folder
 from interp.scoring import bound, score
 
 if TYPE_CHECKING:
     from interp.model.model import Model
 
-# Which task a kind of head is said to serve: `module:function(model, n=..., seed=...)`. What is not
-# named has no task of its own and is checked on plain loss.
-_REPEATS = "interp.causal.measures:repeats_task"
-OWN_TASK: dict[str, str] = {
-    "induction": _REPEATS,
-    "previous_token": _REPEATS,
-    "duplicate_token": _REPEATS,
-    "copying_score": _REPEATS,
-    "ov_copying": _REPEATS,
-}
 N_RANDOM = 100
-PLAIN_PROMPTS, PLAIN_TOKENS = 16, 64
-
-
-def own_task(model: Model, metric: str, *, seed: int = 0, **sizes: int) -> Task | None:
-    """The task that heads of this kind are said to serve; None where none is declared.
-
-    Args:
-        sizes: how many prompts (`n`) and how long at most (`longest`), where not the task's own.
-    """
-    where = OWN_TASK.get(metric.partition(":")[0])
-    if where is None:
-        return None
-    module, _, function = where.partition(":")
-    return getattr(import_module(module), function)(model, seed=seed, **sizes)
-
-
-def plain_task(
-    model: Model, *, n: int = PLAIN_PROMPTS, longest: int = PLAIN_TOKENS, seed: int = 0
-) -> Task:
-    """Loss on every next token of plain text; of random tokens for a model without a tokenizer."""
-    longest = min(x for x in (longest, model.limit, model.context) if x)
-    if model.tokenizer is not None:
-        lines = (folder("data") / "prompts.txt").read_text(encoding="utf-8").splitlines()
-        task = next_token_task(model, [x for x in lines if x][:n], longest=longest)
-    else:
-        task = next_token_task(model, random_tokens(model, n=n, longest=longest, seed=seed))
-    return replace(task, name="plain_loss")
 
 
 def confirm(
@@ -95,7 +54,8 @@ def confirm(
         scores: a table of head scores (every metric in it), names of metrics (scored here), or a
             mapping of names to heads, such as `{"my heads": ["L5H1", "L5H5"]}`.
         k: how many heads of each score go out together; not needed with heads given.
-        task: what is measured; unless given, the task of that kind of head (`OWN_TASK`).
+        task: what is measured; unless given, the task of that kind of head (`OWN_TASK` in
+            confirm_tasks.py).
         plain: what is measured beside it, for damage to everything; loss on plain text
             unless given.
         by: "score" takes the highest, "lowest" the lowest, "null" the farthest above the null.

@@ -117,15 +117,21 @@ def seen_by(call: Call) -> Tensor:
     return call.visible().sum(2)
 
 
+def sees(call: Call) -> Tensor:
+    """How many keys each query may attend to, `[batch, 1 or head, query]`."""
+    if _plainly_causal(call):
+        return torch.arange(1, call.z.shape[2] + 1, device=call.z.device)[None, None]
+    return call.visible().sum(-1)
+
+
 def visible_mean(
     call: Call, x: Float[Tensor, "batch head key_pos"]
 ) -> Float[Tensor, "batch head query_pos"]:
     """The mean of a number of each key over the keys that a query may attend to."""
     if _plainly_causal(call):
-        return x.cumsum(-1) / torch.arange(1, x.shape[-1] + 1, device=x.device)
-    seen = call.visible().to(x.dtype)
-    total = (seen @ x[..., None])[..., 0]
-    return total / seen.sum(-1).clamp_min(1)
+        return x.cumsum(-1) / sees(call)
+    total = (call.visible().to(x.dtype) @ x[..., None])[..., 0]
+    return total / sees(call).clamp_min(1)
 
 
 def _plainly_causal(call: Call) -> bool:

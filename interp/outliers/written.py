@@ -10,7 +10,14 @@ from torch import Tensor
 
 from interp.model.calls import Call, spread
 from interp.model.sites import Site
-from interp.outliers.passes import PerPrompt, captured, each_call, statistic, visible_mean
+from interp.outliers.passes import (
+    PerPrompt,
+    captured,
+    each_call,
+    sees,
+    statistic,
+    visible_mean,
+)
 from interp_kernels.reductions import RightProduct
 
 if TYPE_CHECKING:
@@ -29,10 +36,7 @@ def value_shortfall(model: Model, prompts: Any, *, engine: str = "auto") -> PerP
         size = spread(call.v.float().norm(dim=-1), call.n_heads)
         got = statistic(call, RightProduct(size[..., None]), engine)[..., 0].double()
         usual = visible_mean(call, size.double())
-        rows = visible_mean(call, torch.ones_like(usual[..., :1, :]).expand_as(size.double()))
-        several = (usual > 0) & (rows > 0)
-        if call.v.shape[2] == call.z.shape[2]:
-            several[..., 0] &= bool(call.z.shape[2] == 1) | (not site.causal)
+        several = (sees(call) > 1) & (usual > 0)
         short = torch.where(several, 1 - got / usual.clamp_min(1e-30), torch.nan)
         return (short.nanmean(-1),)
 

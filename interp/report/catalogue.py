@@ -149,6 +149,7 @@ def section(table: HeadTable) -> str:
 def _lines(head: tuple[str, int, int], several: bool, found: list[Special]) -> str:
     stack, layer, number_ = head
     name = f"L{layer}H{number_}" + (f" {escape(stack)}" if several else "")
+    shown, more = found[:_METRICS], len(found) - _METRICS
     cells = "".join(
         ("<tr>" if at else "") + f"<td>{escape(x.metric)}</td><td>{estimate(x.score, x.sem)}</td>"
         f"<td>{estimate(x.null, x.null_sem)}</td><td>{_size(x.distance)}"

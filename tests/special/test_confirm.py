@@ -13,8 +13,9 @@ import zoo
 import interp
 from interp import planted
 from interp.causal import Game, Task, custom, logit_difference, repeats_task
-from interp.causal.confirm import OWN_TASK, confirm, own_task, plain_task
+from interp.causal.confirm import confirm
 from interp.causal.confirm_sets import Chosen, matched
+from interp.causal.confirm_tasks import OWN_TASK, needle_task, own_task, plain_task
 from interp.errors import OptionError, UnknownName
 from interp.scoring import random_init
 
@@ -167,6 +168,19 @@ def test_tasks_are_declared_and_sized(model) -> None:
     assert {len(ids) for ids in plain.prompts.ids} == {9}
     text = plain_task(interp.load("bundled:induction"), n=2, longest=20)
     assert text.prompts.design == "text"
+
+
+def test_the_needle_task_reads_the_values_after_the_key(model) -> None:
+    task = needle_task(model, n=3, longest=20)
+    assert len(task) == 3
+    for ids, at in zip(task.prompts.ids, task.positions, strict=True):
+        assert len(ids) == 24  # the prompt, and the four values of the answer
+        assert at == (19, 20, 21, 22)  # logits one before what they predict
+        key, values = ids[19], ids[20:]
+        where = ids.index(key)
+        assert ids[where + 1 : where + 5] == values
+    assert len({ids.index(ids[19]) for ids in task.prompts.ids}) == 3  # at different depths
+    assert len({ids[19] for ids in task.prompts.ids}) == 3  # different needles
 
 
 def test_interrupted_it_goes_on(model, built, task, tmp_path, monkeypatch) -> None:
