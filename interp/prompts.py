@@ -59,7 +59,9 @@ class Prompts:
         if all(isinstance(p, str) for p in prompts):
             if model.tokenizer is None:
                 raise PromptError(f"{model.name} has no tokenizer, so it takes token ids, not text")
-            return cls(tuple(tuple(model.tokenizer(p)["input_ids"]) for p in prompts), "text")
+            # `check` says what is too long for the model; the tokenizer need not warn of it
+            ids = (model.tokenizer(p, verbose=False)["input_ids"] for p in prompts)
+            return cls(tuple(map(tuple, ids)), "text")
         if all(isinstance(p, (int, np.integer)) for p in prompts):
             prompts = [prompts]
         try:

@@ -20,7 +20,7 @@ ROOM = {
         "outliers",
     ),
     "show": ("plot", "report", "store"),
-    "commands": ("cli", "commands"),
+    "commands": ("cli", "commands", "__main__"),
 }  # fmt: skip
 MAY = {
     "base": {"base"},

@@ -1,0 +1,5 @@
+"""`python -m interp` is the command `interp`."""
+
+from interp.cli import main
+
+main(prog_name="interp")
