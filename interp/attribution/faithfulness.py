@@ -118,7 +118,8 @@ def faithfulness(
     how_set = Settings(**settings)
     texts = read_texts(texts)
     chosen = choose(methods)
-    first = Example(model, texts[0], resolve(model, texts, targets, 0))
+    wanted = resolve(model, texts, targets)
+    first = Example(model, texts[0], wanted[0])
     how = how_set.how or default_removal(first)
     if baselines:
         labels = {c.label for c in chosen}
@@ -126,7 +127,7 @@ def faithfulness(
         chosen += [c for c in choose(extra) if c.label not in labels]
     examples = []
     for i, text in enumerate(texts):
-        example = first if i == 0 else Example(model, text, resolve(model, texts, targets, i))
+        example = first if i == 0 else Example(model, text, wanted[i])
         _require_tokens(example, i, how_set.special)
         examples.append(example)
     about = model_provenance(model) | asdict(how_set) | {"how": how, "made_by": "faithfulness"}
@@ -172,23 +173,20 @@ def read_texts(given: str | Path | Sequence[str]) -> list[str]:
 
 
 def resolve(
-    model: Model, texts: Sequence[str], targets: str | Sequence[str | Target | None] | None, at: int
-) -> str | Target | None:
-    """The target of one text.
+    model: Model, texts: Sequence[str], targets: str | Sequence[str | Target | None] | None
+) -> list[str | Target | None]:
+    """The target of each text.
 
     Raises:
         OptionError: as many targets as texts are needed, or nearest of a single text.
     """
     if targets == "nearest":
-        return similarity(model, texts[nearest(model, texts)[at]])
+        return [similarity(model, texts[other]) for other in nearest(model, texts)]
     if targets is None or isinstance(targets, str):
-        return targets
+        return [targets] * len(texts)
     if len(targets) != len(texts):
         raise OptionError(f"{len(targets)} targets for {len(texts)} texts; give one each")
-    return targets[at]
-
-
-_nearest: dict[tuple[str, tuple[str, ...]], list[int]] = {}
+    return list(targets)
 
 
 def nearest(model: Model, texts: Sequence[str]) -> list[int]:
@@ -201,16 +199,11 @@ def nearest(model: Model, texts: Sequence[str]) -> list[int]:
 
     if len(texts) < 2:
         raise OptionError("target nearest needs at least two texts")
-    key = model.content_hash, tuple(texts)
-    if key not in _nearest:
-        similarity(model, texts[0])  # raises where there are no states
-        with torch.no_grad():
-            pooled = [model.run(t).double().mean((0, 1)) for t in texts]
-        unit = torch.stack([p / p.norm() for p in pooled])
-        cosine = (unit @ unit.T).fill_diagonal_(-2)
-        _nearest.clear()
-        _nearest[key] = cosine.argmax(1).tolist()
-    return _nearest[key]
+    similarity(model, texts[0])  # raises where there are no states
+    with torch.no_grad():
+        pooled = [model.run(t).double().mean((0, 1)) for t in texts]
+    unit = torch.stack([p / p.norm() for p in pooled])
+    return (unit @ unit.T).fill_diagonal_(-2).argmax(1).tolist()
 
 
 def _counted(example: Example, special: bool) -> Int[Array, " token"]:

@@ -1,0 +1,305 @@
+"""The harness: measures by hand, tests against exact counts, a planted cause, resumption."""
+
+from __future__ import annotations
+
+import json
+from itertools import product
+
+import numpy as np
+import pytest
+import zoo
+from scipy import stats
+
+import interp
+from interp.attribution import Example
+from interp.attribution.deceived import warning
+from interp.attribution.faithfulness import counts, faithfulness, nearest, read_texts, spearman
+from interp.attribution.faithfulness_result import MEASURES
+from interp.attribution.named import choose
+from interp.attribution.paired import differences, flipped, holm
+from interp.attribution.removal import one_by_one, values_scaled, values_without
+from interp.attribution.soft import matched
+from interp.bundled.deceive_text import sentences
+from interp.catalogue import method
+from interp.errors import OptionError, PromptError, StoreError, UnknownName
+from interp.model.load import load
+
+SAID = sentences(40_000, 6)
+TEXTS = [s.text for s in SAID]
+TARGETS = [f"token:{s.right}|{s.wrong}" for s in SAID]
+
+
+@pytest.fixture(scope="module")
+def model():
+    return interp.load("bundled:deceive")
+
+
+@pytest.fixture(scope="module")
+def found(model):
+    methods = ["raw_attention", "attn_lrp"]
+    return faithfulness(model, TEXTS, methods, TARGETS, draws=4)
+
+
+# --- the pieces ---------------------------------------------------------------------------------
+
+
+def test_spearman_with_ties_is_that_of_scipy() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        a, b = rng.integers(0, 4, 9).astype(float), rng.random(9).round(1)
+        assert spearman(a, b) == pytest.approx(stats.spearmanr(a, b).statistic, abs=1e-12)
+    assert spearman(np.ones(5), np.arange(5.0)) is None
+
+
+def test_fractions_are_rounded_up_and_at_least_one() -> None:
+    assert counts((0.01, 0.1, 0.2, 0.5), 10) == [1, 1, 2, 5]
+    assert counts((0.3, 0.5), 7) == [3, 4]
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+def test_retention_is_matched_whatever_the_scores(share: float) -> None:
+    rng = np.random.default_rng(1)
+    for size in (rng.random(12), rng.random(12) ** 8, np.eye(12)[0], np.zeros(12), np.ones(12)):
+        p = matched(size, share)
+        assert p.mean() == pytest.approx(share, abs=1e-12)
+        assert p.min() >= 0
+        assert p.max() <= 1
+        assert (np.diff(p[np.argsort(size)]) > -1e-12).all()
+
+
+def test_the_permutation_test_counts_every_sign() -> None:
+    x = np.array([0.4, -0.1, 0.3, 0.25, 0.05])
+    every = [
+        abs(sum(s * v for s, v in zip(signs, x, strict=True)))
+        for signs in product([1, -1], repeat=5)
+    ]
+    want = np.mean([v >= abs(x.sum()) - 1e-12 for v in every])
+    assert flipped(x, 0, 0) == pytest.approx(want)
+    assert flipped(np.zeros(5), 0, 0) == 1
+    many = np.random.default_rng(0).normal(0.2, 1, 40)
+    exact = stats.permutation_test(
+        (many,), np.mean, permutation_type="samples", n_resamples=4000,
+        rng=np.random.default_rng(1),
+    )  # fmt: skip
+    assert flipped(many, 4000, 0) == pytest.approx(exact.pvalue, abs=0.04)
+
+
+def test_holm_is_the_step_down_correction() -> None:
+    np.testing.assert_allclose(holm(np.array([0.01, 0.04, 0.03])), [0.03, 0.06, 0.06])
+    np.testing.assert_allclose(holm(np.array([0.5, 0.6])), [1.0, 1.0])
+
+
+def test_no_difference_between_equals_is_called_one_more_often_than_allowed() -> None:
+    rng, called = np.random.default_rng(2), 0
+    for _ in range(60):
+        values = {k: rng.normal(size=12) for k in "abcd"}
+        called += any(d.p_holm < 0.05 for d in differences(values))
+    assert called <= 8
+
+
+def test_a_text_without_a_value_is_left_out_of_its_pairs_only() -> None:
+    a, b = np.arange(6.0), np.arange(6.0) + 1
+    a[0] = np.nan
+    [one, *_] = differences({"a": a, "b": b, "c": b})
+    assert one.n == 5
+    assert one.difference == -1
+
+
+# --- removal ------------------------------------------------------------------------------------
+
+
+def test_every_way_of_removal_is_what_it_says(model) -> None:
+    text = TEXTS[0]
+    example = Example(model, text, TARGETS[0])
+    gone = one_by_one([2], len(example))
+    ids = list(example.ids)
+    left = Example(model, [ids[:2] + ids[3:]], TARGETS[0]).value
+    assert values_without(example, gone, "delete")[0] == pytest.approx(left, abs=1e-5)
+    other = Example(model, [[*ids[:2], 9, *ids[3:]]], TARGETS[0]).value
+    assert values_without(example, gone, "9")[0] == pytest.approx(other, abs=1e-5)
+    whole = values_scaled(example, np.ones((3, len(example), model.d_model), bool), 2)
+    np.testing.assert_allclose(whole, example.value, atol=1e-5)
+    same = Example(model, [[7, 7, 7, 7]], TARGETS[0])  # the mean of equal embeddings is each
+    np.testing.assert_allclose(
+        values_without(same, one_by_one(range(4), 4), "mean"), same.value, atol=1e-5
+    )
+
+
+def test_batches_change_nothing(model) -> None:
+    example = Example(model, TEXTS[1], TARGETS[1])
+    gone = one_by_one(range(len(example)), len(example))
+    for how in ("delete", "mean"):
+        one, all_at_once = (values_without(example, gone, how, size) for size in (1, 64))
+        np.testing.assert_allclose(one, all_at_once, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("how", "line"),
+    [
+        ("mask", "has no mask token"),
+        ("remove", "known: delete, mask, mean"),
+        ("999", "token id 999"),
+    ],
+)
+def test_a_removal_that_is_not_there_is_one_line(model, how: str, line: str) -> None:
+    with pytest.raises(OptionError, match=line):
+        method("occlusion").of(Example(model, TEXTS[0], TARGETS[0]), how=how)
+
+
+def test_nothing_is_left_of_one_token(model) -> None:
+    with pytest.raises(PromptError, match="nothing is left of an input of 1"):
+        method("occlusion").of(Example(model, [[7]], "she"))
+
+
+def test_deleting_before_a_position_counted_from_the_front_is_refused(model) -> None:
+    example = Example(model, TEXTS[0], "she", position=3)
+    with pytest.raises(OptionError, match="position 3 of the target would be another"):
+        method("occlusion").of(example)
+    assert len(method("occlusion").of(example, how="mean").scores) == len(example)
+
+
+def test_random_scores_are_those_of_their_seed(model) -> None:
+    example = Example(model, TEXTS[0], TARGETS[0])
+    one, two, other = (method("random_scores").of(example, seed=s).scores for s in (0, 0, 1))
+    assert (one == two).all()
+    assert (one != other).any()
+
+
+# --- the whole ----------------------------------------------------------------------------------
+
+
+def test_the_reference_agrees_with_itself_and_random_scores_with_nothing(found) -> None:
+    means = {k: (mean, sem) for k, mean, sem, _ in found.summary("spearman")}
+    assert means["occlusion:how=mean"][0] == pytest.approx(1)
+    assert abs(means["random_scores"][0]) < 4 * means["random_scores"][1]
+    assert means["attn_lrp"][0] > means["raw_attention"][0]
+    for measure in MEASURES:
+        order = [k for k, _, _, n in found.summary(measure) if n]
+        if measure in ("aopc", "sufficiency", "soft_comprehensiveness", "soft_sufficiency"):
+            assert order.index("attn_lrp") < order.index("raw_attention"), measure
+
+
+def test_measures_by_hand(model, found) -> None:
+    at = 2
+    example = Example(model, TEXTS[at], TARGETS[at])
+    row = next(r for r in found.rows if r["method"] == "attn_lrp" and r["text"] == at)
+    scores = method("attn_lrp").of(example).scores
+    order = [int(i) for i in np.argsort(-np.abs(scores), kind="stable") if not example.special[i]]
+    n = len(order)
+    assert row["tokens"] == n == len(example) - 1
+
+    def fall(tokens: list[int]) -> float:
+        gone = np.zeros((1, len(example)), bool)
+        gone[0, tokens] = True
+        return example.value - float(values_without(example, gone, "mean")[0])
+
+    aopc = np.mean([fall(order[: int(np.ceil(q * n))]) for q in (0.1, 0.2, 0.3, 0.4, 0.5)])
+    assert row["aopc"] == pytest.approx(aopc, abs=1e-4)
+    eraser = (0.01, 0.05, 0.1, 0.2, 0.5)
+    kept = np.mean([fall(order[max(1, int(np.ceil(q * n))) :]) for q in eraser])
+    assert row["sufficiency"] == pytest.approx(kept, abs=1e-4)
+    effect = [fall([i]) for i in sorted(order)]
+    want = stats.spearmanr(np.abs(scores[sorted(order)]), np.abs(effect)).statistic
+    assert row["spearman"] == pytest.approx(want, abs=0.02)
+
+
+def test_the_warning_names_what_reads_attention_alone(found) -> None:
+    assert "raw_attention" in found.warning
+    assert "attn_lrp" not in found.warning
+    [told] = [d for d in found.warned if d.method == "raw_attention"]
+    assert f"raw_attention {told.rank:.1f}" in found.warning
+    assert warning([]) == ""
+
+
+def test_what_is_saved_can_be_read_and_escapes_what_texts_say(model, tmp_path) -> None:
+    texts = ["with Anna the <script>alert(1)</script> bird so", "a red dog and Carl rests so"]
+    result = faithfulness(model, texts, ["rollout"], "she|he", draws=0)
+    files = result.save(tmp_path, command="interp <b>")
+    page = files[2].read_text()
+    assert "<script" not in page
+    assert "interp &lt;b&gt;" in page
+    assert result.warning.split(",")[0] in page.replace("&#x27;", "'")
+    whole = json.loads(files[1].read_text())
+    assert whole["summary"]["soft_sufficiency"][0]["mean"] is None
+    assert whole["provenance"]["how"] == "mean"
+    frame = result.to_pandas()
+    assert len(frame) == 2 * 4
+    assert list(frame["method"].unique()) == result.methods
+    figure = result.plot("aopc")
+    assert len(figure.data[0].x) == 4
+
+
+def test_an_interrupted_run_goes_on_and_gives_the_same(model, tmp_path) -> None:
+    keep = tmp_path / "rows.jsonl"
+    options = {"draws": 1, "warn": False, "keep": keep}
+    whole = faithfulness(model, TEXTS[:2], ["raw_attention"], TARGETS[:2], **options)
+    lines = keep.read_text().splitlines(keepends=True)
+    keep.write_text("".join(lines[:-2]) + lines[-2][:15])  # cut off in the middle of a line
+    seen = []
+    again = faithfulness(
+        model, TEXTS[:2], ["raw_attention"], TARGETS[:2], tell=lambda *a: seen.append(a), **options
+    )
+    assert again.rows == whole.rows
+    assert len(keep.read_text().splitlines()) == len(lines)
+    more = faithfulness(model, TEXTS[:2], ["raw_attention", "attn_lrp"], TARGETS[:2], **options)
+    assert [r for r in more.rows if r["method"] == "raw_attention"] == list(whole.rows[:2])
+    with pytest.raises(StoreError, match=r"another run \(differing: how"):
+        faithfulness(model, TEXTS[:2], ["raw_attention"], TARGETS[:2], how="delete", **options)
+    keep.write_text("{}\n")
+    with pytest.raises(StoreError, match="name another file"):
+        faithfulness(model, TEXTS[:2], ["raw_attention"], TARGETS[:2], **options)
+
+
+def test_a_method_that_fails_is_told_not_dropped(model) -> None:
+    result = faithfulness(
+        model, TEXTS[:2], ["occlusion:how=mask", "raw_attention"], TARGETS[:2], draws=0, warn=False
+    )
+    assert [(m, t) for m, t, _ in result.failures] == [
+        ("occlusion:how=mask", 0),
+        ("occlusion:how=mask", 1),
+    ]
+    assert "no mask token" in result.failures[0][2]
+    assert {k: n for k, _, _, n in result.summary("aopc")}["occlusion:how=mask"] == 0
+    assert all("how=mask" not in (d.first, d.second) for d in result.compare("aopc"))
+
+
+def test_the_nearest_other_text_is_that_of_largest_cosine() -> None:
+    model = load(zoo.FAMILIES["bert"].model("eager").bert, name="bert", check=False)
+    texts = [[5, 6, 7, 8], [9, 3, 4, 11], [5, 6, 7, 12]]
+    assert nearest(model, texts)[0] == 2  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="at least two"):
+        nearest(model, texts[:1])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("texts", "methods", "options", "error", "line"),
+    [
+        ([], ["rollout"], {}, PromptError, "no texts given"),
+        (["so"], ["rollout"], {}, PromptError, "has 1 token.s. that are not special"),
+        (TEXTS[:1], ["rolout"], {}, UnknownName, "did you mean rollout"),
+        (TEXTS[:1], ["rollout:residal=1"], {}, UnknownName, "did you mean residual"),
+        (TEXTS[:1], ["rollout,rollout"], {}, OptionError, "asked for twice"),
+        (TEXTS[:1], [""], {}, OptionError, "no attribution method is named"),
+        (TEXTS[:1], ["rollout"], {"share": 1.0}, OptionError, "between 0 and 1"),
+        (TEXTS[:1], ["rollout"], {"targets": ["she", "he"]}, OptionError, "2 targets for 1 texts"),
+        (TEXTS[:1], ["rollout"], {"targets": "hee"}, PromptError, "no single token|vocabulary"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_line(model, texts, methods, options, error, line: str) -> None:
+    with pytest.raises(error, match=line) as told:
+        faithfulness(model, texts, methods, **({"targets": "she"} | options))
+    assert "\n" not in str(told.value)
+
+
+def test_a_file_without_text_and_no_file(tmp_path) -> None:
+    (tmp_path / "empty.txt").write_text("\n  \n")
+    with pytest.raises(PromptError, match="holds no text"):
+        read_texts(tmp_path / "empty.txt")
+    with pytest.raises(PromptError, match="cannot be read"):
+        read_texts(tmp_path / "none.txt")
+
+
+def test_options_are_part_of_the_label() -> None:
+    one, two = choose(["rollout:residual=0.3,heads=max", "raw_attention:layer=-1"])
+    assert one.label == "rollout:heads=max,residual=0.3"
+    assert two.label == "raw_attention"
