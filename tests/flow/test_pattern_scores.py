@@ -101,6 +101,10 @@ def test_output_error_where_one_key_is_nearly_or_wholly_everything() -> None:
             rest / (1 - rest) * float((output[0] - value[0, 1]).norm())
         )
         assert found[2] == 0
+    # float32 rounds the larger weight to 1: what is left is the other key all the same
+    rounded = torch.tensor([[1.0, 1e-7, 0.0]], dtype=torch.double)
+    output = (rounded[..., None] * value).sum(1)
+    assert errors(rounded, value, output)[0, 0] == pytest.approx(5**0.5, rel=1e-5)
     alone = torch.tensor([[1.0, 0.0, 0.0]], dtype=torch.double)
     found = errors(alone, value, value[:, 0])[0]
     np.testing.assert_array_equal(found, [1.0, 0.0, 0.0])  # nothing is left: the output's own norm
