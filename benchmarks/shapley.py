@@ -38,7 +38,7 @@ from interp.model.model import Model
 
 BUDGETS = (64, 128, 256, 512, 1024)
 KINDS = ("zero", "mean-position")
-STEPS = 8  # of integrated gradients
+STEPS = (8, 32)  # of integrated gradients
 HERE = Path(__file__).parent
 
 
@@ -78,26 +78,26 @@ def compare(model: Model, kind: str, runs: int, cache: Path) -> dict:
             errors = [((estimate(table, budget, s) - phi) ** 2).sum() / size for s in range(runs)]
             found["errors"][name][budget] = float(np.median(errors))
         print(kind, name, found["errors"][name], flush=True)
-    gradients = integrated_gradients(model, task, kind=kind, steps=STEPS, null="none")
     n = len(table)
     everyone = np.ones((n + 1, n))
     everyone[np.arange(n), np.arange(n)] = 0
     v = table.values(everyone).mean(1).numpy()
     alone = v[-1] - v[:-1]
     found["fixed"] = {
-        f"integrated gradients over gates, {STEPS} steps": {
-            # a backward pass costs about two forward passes
-            "evaluations": 3 * STEPS,
-            "error": float(((gradients.score - phi) ** 2).sum() / size),
-            "spearman": spearman(gradients.score, phi),
-            "residual": gradients.notes["completeness_residual"],
-        },
         "leave-one-out": {
             "evaluations": n,
             "error": float(((alone - phi) ** 2).sum() / size),
             "spearman": spearman(alone, phi),
         },
     }
+    for steps in STEPS:
+        gradients = integrated_gradients(model, task, kind=kind, steps=steps, null="none")
+        found["fixed"][f"integrated gradients, {steps} steps"] = {
+            "evaluations": 3 * steps,  # a backward pass costs about two forward passes
+            "error": float(((gradients.score - phi) ** 2).sum() / size),
+            "spearman": spearman(gradients.score, phi),
+            "residual": gradients.notes["completeness_residual"],
+        }
     return found
 
 

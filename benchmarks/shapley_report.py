@@ -39,7 +39,7 @@ def report(found: dict) -> str:
             "|---" * (1 + len(budgets)) + "|",
         ]
         for name, row in errors.items():
-            lines.append(f"| {name} | " + " | ".join(f"{row[b]:.4f}" for b in budgets) + " |")
+            lines.append(f"| {name} | " + " | ".join(f"{row[b]:.2g}" for b in budgets) + " |")
         lines += ["", "| fixed cost | forward passes | error | Spearman with exact |"]
         lines += ["|---|---|---|---|"]
         for name, x in game["fixed"].items():
@@ -48,7 +48,10 @@ def report(found: dict) -> str:
             )
         for name, x in game["fixed"].items():
             if "residual" in x:
-                lines += ["", f"The sum of {name} misses v(all) - v(none) by {x['residual']:.2f}."]
+                lines += [
+                    "",
+                    f"The sum of {name} misses v(all) - v(none) by {x['residual']:.2f} nats/token.",
+                ]
         lines += ["", saved(errors)]
     if "chains" in found:
         lines += [
@@ -155,7 +158,7 @@ def _panel(game: dict, left: float) -> list[str]:
 
 
 def _dash(i: int) -> str:
-    return ("7 4", "2 3")[i % 2]
+    return ("7 4", "2 3", "8 3 2 3")[i % 3]
 
 
 def _text(name: str) -> str:

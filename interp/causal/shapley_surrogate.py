@@ -39,10 +39,10 @@ def surrogate_values(
 ) -> Solution:
     """Fit a Gaussian process to sampled coalitions and take its Shapley values.
 
-    Three quarters of the evaluations are coalitions of uniform size, each with its complement. The
-    rest are a few antithetic permutations which the first fit has not seen: by how much its
-    values miss theirs is its bias (`surrogate_bias`, the root mean square over players, and
-    `surrogate_bias_sem`, what sampling alone would give). Then they join the fit. What the sum
+    Most evaluations are coalitions of uniform size, each with its complement. About a quarter, and
+    one pair at least, are a few antithetic permutations which the first fit has not seen: by how
+    much its values miss theirs is its bias (`surrogate_bias`, the root mean square over players,
+    and `surrogate_bias_sem`, what sampling alone would give). Then they join the fit. What the sum
     still misses of v(all) - v(none) is spread over the players in proportion to their variance.
 
     The error over samples is the standard deviation which the process has left, enlarged where the
@@ -99,7 +99,7 @@ class _Sampled:
         n = len(self.game)
         per_pair = max(1, 2 * (n - 1))
         pairs = max(1, budget // _CHECK_SHARE // per_pair)
-        if budget >= 4 * per_pair:
+        if budget >= 6 * per_pair:
             pairs = max(2, pairs)  # the bias needs an error of its own
         self._check(pairs)
         self._sample((budget - pairs * 2 * (n - 1)) // 2)
