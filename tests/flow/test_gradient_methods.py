@@ -127,6 +127,19 @@ def test_integrated_gradients_complete_with_more_steps() -> None:
     assert abs(fine.residual) < abs(coarse.residual)  # type: ignore[operator,arg-type]
 
 
+def test_integrated_gradients_are_taken_at_the_midpoints() -> None:
+    example = of("bert")
+    module = example.model.module
+    x = module.bert.embeddings.word_embeddings(example.inputs["input_ids"]).detach()
+    want = torch.zeros(len(example))
+    for at in (0.25, 0.75):
+        point = (at * x).requires_grad_()
+        (g,) = torch.autograd.grad(module(inputs_embeds=point).logits[0, -1, 3], point)
+        want += (g * x).sum(-1)[0] / 2
+    found = method("integrated_gradients").of(example, baseline="zero", steps=2)
+    assert np.allclose(found.scores, want, rtol=1e-4, atol=1e-5)
+
+
 def test_baselines_are_what_they_say() -> None:
     example = of("bert")
     pad = example.model.config.pad_token_id
