@@ -107,7 +107,7 @@ def confirm(
             checks.append(judged(game, purpose, p, s, rows, level=level, seed=seed))
         about[each.name] = game.about()
     order = {name: at for at, name in enumerate(names)}
-    checks.sort(key=lambda c: order[c.metric])
+    checks.sort(key=lambda c: (order[c.metric], c.purpose == "plain"))
     made = model_provenance(model) | {
         "by": by, "kind": kind, "n_random": n_random, "level": level, "seed": seed,
         "tasks": about, "made_by": "interp.causal.confirm",

@@ -109,7 +109,9 @@ def render(
         out.append(f'<section id="m{at}"><h2>{escape(str(model))}</h2>')
         out.append(provenance({k[1]: v for k, v in made.items() if k[0] == model}))
         if rows["metric"].nunique() >= CATALOGUE:
-            out.append(f"<h3>Which heads are special</h3>{section(table.where(model=str(model)))}")
+            ends = {m: None if r is None else r[1] for m, r in declared.items()}
+            special = section(table.where(model=str(model)), ends)
+            out.append(f"<h3>Which heads are special</h3>{special}")
         out.append(f'<h3>Top heads</h3><div class="tops">{best}</div>')
         out.append('<h3>Every head</h3><div class="panels">')
         shapes = rows.groupby("stack")[["layer", "head"]].max() + 1

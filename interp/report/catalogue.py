@@ -1,14 +1,16 @@
 """Which heads of a model are special, by every metric of a table at once, and how sure that is.
 
-A head stands out in a metric if two things hold: its score is farther from the null than chance
-allows over all heads and metrics of the model, and it is far from the model's other heads. The
-first alone is not enough: trained weights differ from a null almost everywhere, and with many
-prompts any difference is significant. The second alone is not either: of any heads some are first.
+A head stands out in a metric if it is farther from the null than chance allows over all heads and
+metrics of the model, and the difference is large: it goes more than half of the way from the null
+to the end of the metric's range, or far from the model's other heads. Significance alone is not
+enough: trained weights differ from a null almost everywhere, and with many prompts any difference
+is significant. Size alone is not either: of any heads some are first.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
 LEVEL = 0.05  # chance that any head at all is called special where the null holds everywhere
 APART = 4.0  # from the other heads, in their robust standard deviations
+HALF = 0.5  # of the way from the null to the end of the range
 _HEADS, _METRICS = 24, 4  # shown on a page: heads, and metrics of each
 _TO_SPREAD = 1.4826  # of a Gaussian: standard deviation over median absolute deviation
 
@@ -35,6 +38,7 @@ class Special:
     Args:
         distance: score - null over the standard error of that difference (where scores are exact,
             over the spread of the null among heads); `limit` is what it must exceed.
+        share: of the way from the null to the upper end of the metric's range; NaN without one.
         apart: score - median of the model's heads, over their robust standard deviation.
         exact: the score has no sampling error.
     """
@@ -50,8 +54,14 @@ class Special:
     n: int
     distance: float
     limit: float
+    share: float
     apart: float
     exact: bool
+
+    @property
+    def size(self) -> float:
+        """How large the difference is, in what is asked for at least."""
+        return max(abs(self.apart) / APART, 0.0 if math.isnan(self.share) else self.share / HALF)
 
     @property
     def label(self) -> str:
@@ -69,15 +79,18 @@ class Catalogue:
     without_null: tuple[str, ...]  # metrics that have none, so nothing can stand out in them
 
     def by_head(self) -> list[tuple[tuple[str, int, int], list[Special]]]:
-        """Each head with what it stands out in, the farthest apart first."""
+        """Each head with what it stands out in, the largest difference first."""
         found: dict[tuple[str, int, int], list[Special]] = {}
-        for x in sorted(self.special, key=lambda x: -abs(x.apart)):
+        for x in sorted(self.special, key=lambda x: -x.size):
             found.setdefault((x.stack, x.layer, x.head), []).append(x)
         return list(found.items())
 
 
-def catalogue_of(table: HeadTable) -> Catalogue:
+def catalogue_of(table: HeadTable, ends: Mapping[str, float | None] | None = None) -> Catalogue:
     """What stands out in a table of one model.
+
+    Args:
+        ends: the upper end of each metric's range, where it has one.
 
     Distances follow a t distribution with n - 1 degrees of freedom, and the limit is that of
     Bonferroni: `LEVEL` over all heads times metrics.
@@ -97,7 +110,8 @@ def catalogue_of(table: HeadTable) -> Catalogue:
         apart = _apart(score)
         freedom = len(rows) - 1 if exact else np.maximum(rows["n"].to_numpy() - 1, 1)
         limit = np.broadcast_to(student.isf(LEVEL / 2 / tests, np.maximum(freedom, 1)), len(rows))
-        stands = (np.abs(distance) > limit) & (np.abs(apart) > APART)
+        share = _share(rows, (ends or {}).get(str(metric)))
+        stands = (np.abs(distance) > limit) & ((np.abs(apart) > APART) | (share > HALF))
         for at in np.flatnonzero(stands):
             row = rows.iloc[int(at)]
             special.append(
@@ -105,7 +119,7 @@ def catalogue_of(table: HeadTable) -> Catalogue:
                     str(stack), int(row["layer"]), int(row["head"]), str(metric),
                     float(row["score"]), float(row["sem"]), float(row["null"]),
                     float(row["null_sem"]), int(row["n"]), float(distance[at]), float(limit[at]),
-                    float(apart[at]), exact,
+                    float(share[at]), float(apart[at]), exact,
                 )
             )  # fmt: skip
     heads = len(frame.drop_duplicates(["stack", "layer", "head"]))
@@ -113,9 +127,9 @@ def catalogue_of(table: HeadTable) -> Catalogue:
     return Catalogue(tuple(special), tests, heads, missing)
 
 
-def section(table: HeadTable) -> str:
+def section(table: HeadTable, ends: Mapping[str, float | None] | None = None) -> str:
     """The catalogue of one model as HTML, all names escaped; no script is needed to read it."""
-    found = catalogue_of(table)
+    found = catalogue_of(table, ends)
     several = len(table.stacks) > 1
     if not found.tests:
         return "<p>No metric here has a null, so no head can be told from chance.</p>"
@@ -124,7 +138,8 @@ def section(table: HeadTable) -> str:
         f"<p>{len(heads)} of {found.heads} heads stand out in at least one of"
         f" {len(table.metrics) - len(found.without_null)} metrics: farther from the null than"
         f" chance allows over all {found.tests:,} heads and metrics (in all, one false head in"
-        f" {1 / LEVEL:.0f} models where nothing is to be found: Bonferroni), and more than"
+        f" {1 / LEVEL:.0f} models where nothing is to be found: Bonferroni), and either more than"
+        f" {HALF:.0%} of the way from the null to the end of the metric's range or more than"
         f" {APART:g} robust standard deviations from the model's other heads. It says where a head"
         " attends or what its weights look like, not what it does: that is asked by"
         " <code>interp verify</code>.</p>"
@@ -137,7 +152,8 @@ def section(table: HeadTable) -> str:
             '<div class="scroll" tabindex="0"><table class="made"><thead><tr><th scope="col">head'
             '</th><th scope="col">stands out in</th><th scope="col">score</th><th scope="col">null'
             '</th><th scope="col">from the null</th><th scope="col">needed</th>'
-            '<th scope="col">from other heads</th><th scope="col">n</th></tr></thead><tbody>'
+            '<th scope="col">of the range</th><th scope="col">from other heads</th>'
+            '<th scope="col">n</th></tr></thead><tbody>'
         )
         out += [_lines(head, several, found) for head, found in heads[:_HEADS]]
         out.append("</tbody></table></div>")
@@ -154,11 +170,12 @@ def _lines(head: tuple[str, int, int], several: bool, found: list[Special]) -> s
         ("<tr>" if at else "") + f"<td>{escape(x.metric)}</td><td>{estimate(x.score, x.sem)}</td>"
         f"<td>{estimate(x.null, x.null_sem)}</td><td>{_size(x.distance)}"
         f" {'null spreads' if x.exact else 'std. errors'}</td><td>{x.limit:.1f}</td>"
+        f"<td>{'' if math.isnan(x.share) else f'{x.share:.0%}'}</td>"
         f"<td>{_size(x.apart)}</td><td>{'exact' if x.exact else x.n}</td></tr>"
         for at, x in enumerate(shown)
     )
     if more > 0:
-        cells += f'<tr><td colspan="7">and in {more} more</td></tr>'
+        cells += f'<tr><td colspan="8">and in {more} more</td></tr>'
     span = len(shown) + (more > 0)
     return f'<tr><th scope="rowgroup" rowspan="{span}">{name}</th>{cells}'
 
@@ -180,6 +197,15 @@ def _distances(rows: pd.DataFrame, exact: bool) -> np.ndarray:
         )
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(gap == 0, 0.0, gap / error)
+
+
+def _share(rows: pd.DataFrame, end: float | None) -> np.ndarray:
+    """Of the way from the null to the end of the range."""
+    score, null = rows["score"].to_numpy(), rows["null"].to_numpy()
+    if end is None or not math.isfinite(end):
+        return np.full(len(rows), math.nan)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(null < end, (score - null) / (end - null), math.nan)
 
 
 def _apart(score: np.ndarray) -> np.ndarray:

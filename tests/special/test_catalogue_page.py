@@ -64,6 +64,22 @@ def test_both_conditions_are_needed() -> None:
     assert catalogue_of(table_of({"a": {"score": score} | unsure})).special == ()
 
 
+def test_where_half_of_the_heads_do_it_they_all_stand_out() -> None:
+    """No head is far from the others then; the range of the metric tells that it is much."""
+    score = np.array([[0.06] * 4, [0.9] * 4]) + np.linspace(0, 0.02, 8).reshape(2, 4)
+    columns = {"score": score, "sem": 0.01, "n": 16, "null": 0.05, "null_sem": 0.01}
+    table = table_of({"a": columns})
+    assert catalogue_of(table).special == ()
+    assert {x.label for x in catalogue_of(table, {"a": 1.0}).special} == {
+        f"L1H{h}" for h in range(4)
+    }
+    assert catalogue_of(table, {"a": None}).special == ()
+    assert catalogue_of(table, {"a": 5.0}).special == ()
+    # large, but not sure
+    unsure = table_of({"a": columns | {"sem": 0.4}})
+    assert catalogue_of(unsure, {"a": 1.0}).special == ()
+
+
 def test_more_metrics_ask_for_more() -> None:
     columns = {"score": np.full((2, 4), 0.5), "sem": 0.1, "n": 8, "null": 0.1, "null_sem": 0.1}
     columns["score"][0, 0] = 9.0
