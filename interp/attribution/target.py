@@ -175,6 +175,7 @@ def parse_target(model: Model, text: str | None, output: Tensor, position: int =
                 f"{model.name} gives states, not logits, so it has no first choice; "
                 "give a target, such as similarity:A SECOND TEXT"
             )
+        _at(position, torch.ones(output.shape[:2], dtype=torch.bool))  # raises outside
         return token_logit(model, int(output[0, position].argmax()), position=position)
     kind, colon, rest = text.partition(":")
     if not colon or kind not in ("token", "id", "class", "similarity"):
