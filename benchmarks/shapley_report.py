@@ -6,7 +6,7 @@ import math
 
 COLOURS = ("#8a8a8a", "#1f5fa8", "#b8860b", "#7b4fa3", "#3f8f5f", "#c05a2e", "#b01050")
 WIDTH, HEIGHT, LEFT, TOP = 430, 300, 52, 34
-LOWEST, HIGHEST = -4.0, 0.5  # powers of ten of the error
+LOWEST, HIGHEST = -5.0, 0.5  # powers of ten of the error
 
 
 def report(found: dict) -> str:
@@ -127,7 +127,8 @@ def _panel(game: dict, left: float) -> list[str]:
         return TOP + HEIGHT * (HIGHEST - power) / (HIGHEST - LOWEST)
 
     out = [
-        f'<text x="{left}" y="18" font-weight="bold">heads replaced by: {game["kind"]}</text>',
+        f'<text x="{left}" y="18" font-weight="bold">normalised squared error, '
+        f"heads replaced by: {game['kind']}</text>",
         f'<rect x="{left}" y="{TOP}" width="{WIDTH}" height="{HEIGHT}" fill="none" stroke="#444"/>',
         f'<text x="{left + WIDTH / 2}" y="{TOP + HEIGHT + 34}" text-anchor="middle">'
         "evaluations</text>",
