@@ -13,6 +13,7 @@ from torch import Tensor
 
 from interp.attribution.target import Target, parse_target
 from interp.errors import OptionError, PromptError
+from interp.model.inputs import takes
 from interp.model.sites import Site
 from interp.prompts import Prompts
 
@@ -51,6 +52,10 @@ class Example:
         if mask is not None and not bool(mask.all()):
             raise PromptError("an attribution explains one input without padding")
         self.ids: tuple[int, ...] = tuple(self.inputs["input_ids"][0].tolist())
+        last = target.position if isinstance(target, Target) else position
+        self._last_only = (
+            last == -1 and model.kind == "causal" and "logits_to_keep" in takes(model.module)
+        )
         self.target = (
             target
             if isinstance(target, Target)
@@ -83,9 +88,13 @@ class Example:
 
     @cached_property
     def output(self) -> Tensor:
-        """The model's output on this input, without a graph."""
+        """The model's output on this input, without a graph; of the last position alone where
+        that is the one explained and the model can leave the others out.
+        """
+        # of a long prompt the logits of all positions are larger than all else
+        short = {"logits_to_keep": 1} if self._last_only else {}
         with torch.no_grad():
-            return self.model.run(self.inputs)
+            return self.model.run(self.inputs | short)
 
     @cached_property
     def value(self) -> float:
