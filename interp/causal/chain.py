@@ -149,7 +149,7 @@ def _chain(
     firsts = _first_sites(game)
     table = gates.to(game.model.device)
     for number, batch in enumerate(game.batches):
-        clean = game._clean_run(number)
+        clean = game.clean_run(number)
         last = CleanRun(
             clean.inputs, clean.batch, clean.logits, clean.seconds, dict(clean.outputs),
             dict(clean.attention), dict(clean.z), dict(clean.uniform),
@@ -161,7 +161,7 @@ def _chain(
                 found[step, list(batch.which)] = game.value_of(batch, logits).cpu()
                 if done is not None:
                     done((number * len(gates) + step + 1) // len(game.batches))
-        game._trim(number)
+        game.trim(number)
     bad = (~torch.isfinite(found)).nonzero()
     if len(bad):
         step, prompt = bad[0].tolist()

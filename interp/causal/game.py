@@ -188,7 +188,7 @@ class Game:
                     if progress is not None:
                         what = f"{self.task.name}, {self.kind}"
                         progress(what, before + done // len(self.batches), len(whole))
-            self._trim(number)
+            self.trim(number)
         assert done == len(table) * len(self.batches)
         bad = (~torch.isfinite(found)).nonzero()
         if len(bad):
@@ -218,7 +218,7 @@ class Game:
             table = table[~self.ledger.find(table)[0]]
         seconds, runs, peak = 0.0, 0.0, 0
         for number, packs in enumerate(self._packs(table)):
-            clean = self._clean_run(number)
+            clean = self.clean_run(number)
             for pack in packs:
                 share = 0.0 if pack.first is None else self.reuse.depth(pack.first)
                 runs += share * len(pack.rows)
@@ -226,7 +226,7 @@ class Game:
                 rows = clean.logits.numel() * clean.logits.element_size() * len(pack.rows)
                 widest = len(pack.rows) * self.batches[number].tokens * self.model.d_model
                 peak = max(peak, 3 * rows + 16 * widest * clean.logits.element_size())
-            self._trim(number)
+            self.trim(number)
         kept = min(self.cache_bytes, sum(run.n_bytes for run in self._kept.values()))
         share = runs / max(1, len(table) * len(self.batches))
         done = whole - len(table)
@@ -248,7 +248,7 @@ class Game:
         """The task's value from the needed logits of a batch, `[copies · prompt]`."""
         clean = None
         if self.task.needs_clean:
-            clean = self._clean_run(self.batches.index(batch)).logits
+            clean = self.clean_run(self.batches.index(batch)).logits
             clean = pick(clean, batch.wanted, self.reuse).repeat(copies, 1)
         if batch.wanted is None and self.task.vocabulary is not None:
             logits = logits[:, list(self.task.vocabulary)]
@@ -278,7 +278,8 @@ class Game:
 
     # --- clean runs -----------------------------------------------------------------------------
 
-    def _clean_run(self, number: int) -> CleanRun:
+    def clean_run(self, number: int) -> CleanRun:
+        """The activations of one batch with every player at work."""
         if number not in self._kept:
             batch = self.batches[number]
             with inference(self.model.module):
@@ -293,7 +294,7 @@ class Game:
             self._seconds[number] = self._kept[number].seconds
         return self._kept[number]
 
-    def _trim(self, number: int) -> None:
+    def trim(self, number: int) -> None:
         """Forget this clean run if all together are more than may be kept."""
         if sum(run.n_bytes for run in self._kept.values()) > self.cache_bytes:
             self._kept.pop(number, None)
@@ -302,14 +303,14 @@ class Game:
         found = torch.empty(len(self.task), dtype=torch.double)
         with torch.no_grad():
             for number, batch in enumerate(self.batches):
-                logits = pick(self._clean_run(number).logits, batch.wanted, self.reuse)
+                logits = pick(self.clean_run(number).logits, batch.wanted, self.reuse)
                 if batch.wanted is None and logits.shape[0] != len(batch.which):
                     raise OptionError(
                         f"task {self.task.name}: {len(batch.which)} prompts gave an output of "
                         f"shape {tuple(logits.shape)}; one row per prompt is needed"
                     )
                 found[list(batch.which)] = self.value_of(batch, logits).cpu()
-                self._trim(number)
+                self.trim(number)
         bad = (~torch.isfinite(found)).nonzero().flatten().tolist()
         if bad:
             raise NonFiniteError(
@@ -376,7 +377,7 @@ class Game:
             self.gates_of(table),
             batch.replacement,
             first=pack.first if self.reuse.blocks else None,
-            clean=self._clean_run(number) if self.reuse.blocks else None,
+            clean=self.clean_run(number) if self.reuse.blocks else None,
             reuse=self.reuse,
             copies=copies,
             wanted=batch.wanted,
