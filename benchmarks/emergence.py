@@ -188,7 +188,8 @@ def told(found: dict[str, Any]) -> str:
         "checkpoint is kept, since training gives each again bit for bit where versions and",
         "machine are the same:",
         "",
-        f"- weights after the last step equal to the bundled ones: {found['same_weights_at_the_end']}",
+        "- weights after the last step equal to the bundled ones:"
+        f" {found['same_weights_at_the_end']}",
         "- largest difference of any head's score from the bundled training's own record:"
         f" {max(found['largest_difference_from_the_record'].values()):g}",
         "",
