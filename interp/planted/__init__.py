@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         sink,
         zoo,
     )
+    from interp.planted.refusal import refusal
     from interp.planted.selective import selective_induction
 
 PLANTED: dict[str, str] = {
@@ -39,8 +40,9 @@ PLANTED: dict[str, str] = {
     "sink": "induction, and a head that rests on the first token and writes nothing",
     "positional": "heads that look at a fixed offset, whatever the tokens",
     "noise": "random heads only: what every detector must score near chance",
+    "refusal": "a head that finds a marker token and writes a refusal over what is predicted",
     "selective_induction": "the lag of interleaved Markov chains, found out and copied from",
-    "zoo": "every planted mechanism but selective induction in one model, among random heads",
+    "zoo": "every planted mechanism but the two above in one model, among random heads",
 }
 
 __all__ = [
@@ -54,6 +56,7 @@ __all__ = [
     "induction",
     "noise",
     "positional",
+    "refusal",
     "selective_induction",
     "sink",
     "zoo",
@@ -72,7 +75,7 @@ def build(name: str, **sizes: Any) -> Planted:
 
 
 def _builder(name: str) -> Any:
-    home = "selective" if name == "selective_induction" else "builders"
+    home = {"selective_induction": "selective", "refusal": "refusal"}.get(name, "builders")
     return getattr(import_module(f"interp.planted.{home}"), name)
 
 

@@ -88,6 +88,14 @@ def test_random_weights_echo_at_the_rate_of_even_attention(model) -> None:
     assert rows["null"].to_numpy() == pytest.approx(np.mean(chance), rel=1e-3)
 
 
+def test_even_attention_on_two_copies_of_fifty() -> None:
+    """[BOS] r r with r of 50: the mean of 1 / (row + 1) over the second copy is 0.013569."""
+    model = interp.load(planted.noise(layers=1, heads=2, kv_heads=1, context=128).model, name="n")
+    metrics = [f"{name}:copies=2,period=50,trials=1" for name in ("echo", "razor_induction")]
+    rows = interp.score(model, metrics, null="random-init").to_pandas()
+    assert rows["null"].to_numpy() == pytest.approx(0.013569, abs=1e-6)
+
+
 def test_echo_is_duplicate_token_on_distinct_tokens(model) -> None:
     given = interp.prompts.repeats(model, n=4, longest=12, copies=4, seed=0)
     detectors = interp.score(model, ["duplicate_token", "induction"], given, null="none")
