@@ -76,6 +76,7 @@ def look(step: int, module: Any, tokenizer: Any) -> dict[str, Any]:
     model = interp.load(module, name=f"step {step}", tokenizer=tokenizer)
     table = interp.score(model, METRICS, null="none")
     task = repeats_task(model)
+    assert isinstance(task.prompts, interp.Prompts)
     loss = 0.0
     with torch.no_grad():
         for i, ids in enumerate(task.prompts.ids):

@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -97,13 +97,12 @@ def catalogue_of(table: HeadTable, ends: Mapping[str, float | None] | None = Non
     """
     from scipy.stats import t as student
 
-    frame = table.to_pandas()
+    frame: Any = table.to_pandas()
     frame = frame[frame["n"] > 0]
-    with_null = [m for m, rows in frame.groupby("metric", sort=False) if rows["null"].notna().any()]
-    frame_with = frame[frame["metric"].isin(with_null) & frame["null"].notna()]
-    tests = len(frame_with)
+    judged: Any = frame[frame["null"].notna()]
+    tests, with_null = len(judged), set(judged["metric"])
     special: list[Special] = []
-    for (metric, stack), rows in frame_with.groupby(["metric", "stack"], sort=False):
+    for (metric, stack), rows in judged.groupby(["metric", "stack"], sort=False):
         exact = bool(rows["sem"].isna().all())
         distance = _distances(rows, exact)
         score = rows["score"].to_numpy()

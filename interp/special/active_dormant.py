@@ -20,7 +20,8 @@ def active_dormant(model, lab, *, n: int = 16, longest: int = 48, period: int = 
     Options:
         n: prompts of each kind.
         longest: tokens per prompt.
-        period: tokens of the block that is said again and again.
+        period: tokens of the block that is said again and again; where the model has no room for
+            two of them, half of its room.
 
     Reference: Guo et al. 2024, "Active-Dormant Attention Heads" (arXiv 2410.13835).
     """
@@ -28,7 +29,10 @@ def active_dormant(model, lab, *, n: int = 16, longest: int = 48, period: int = 
     from interp.outliers import random_tokens
 
     sizes = {"n": n, "longest": longest, "seed": lab.seed}
-    fresh, again = random_tokens(model, **sizes), random_tokens(model, period=period, **sizes)
+    fresh = random_tokens(model, **sizes)
+    period = min(period, (len(fresh.ids[0]) - 1) // 2)
+    again = random_tokens(model, period=period, **sizes)
     dormant, active = measured(model, fresh, again)
     lab.tell("active_dormant", n, n)
-    return Trials({site: dormant[site] - active[site] for site in dormant})
+    values = {site: dormant[site] - active[site] for site in dormant}
+    return Trials(values, notes={"tokens said again": period})
