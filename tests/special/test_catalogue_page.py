@@ -87,7 +87,7 @@ def test_more_metrics_ask_for_more() -> None:
         catalogue_of(table_of({f"m{i}": columns for i in range(n)})).special[0].limit
         for n in (1, 4, 16)
     ]
-    assert limits == sorted(limits)
+    assert limits[0] < limits[1] < limits[2]
     assert limits[0] > 2
 
 

@@ -120,6 +120,8 @@ def test_sets_keep_the_layers_are_never_the_top_and_are_all_where_few(model, tas
     assert not few.all_of_them
     assert {s.players for s in few.sets} <= want - {top.players}
     assert few.sets != matched(game, top, 5, 1).sets
+    for seed in range(3):  # all but one of the other sets: the top would be among them
+        assert top.players not in {s.players for s in matched(game, top, 22, seed).sets}
 
 
 def test_a_task_where_more_is_better_is_turned(model, built, task) -> None:

@@ -196,6 +196,10 @@ def test_calibration_spares_the_first_token_and_padding_changes_nothing(llama) -
         moved = llama.run([long], [calibrate(heads, threshold=0.15)])
         padded = llama.run(interp.Prompts((tuple(long), (3, 4, 5))), [calibrate(heads, over=1.2)])
         alone = llama.run([[3, 4, 5]], [calibrate(heads, over=1.2)])
+        every = llama.run([long], [calibrate(heads, threshold=0.15, first=0)])
+        none = llama.run([long], [calibrate(heads, threshold=0.0, first=len(long))])
+    assert float((every - moved).abs().max()) > 1e-3  # the first token is a sink here, if asked
+    torch.testing.assert_close(none, plain, rtol=1e-4, atol=1e-5)
     # the last token sees itself alone, so its mean attention can be anything; none is above 0.999
     torch.testing.assert_close(same, plain, rtol=1e-4, atol=1e-5)
     assert float((moved - plain).abs().max()) > 1e-3
