@@ -21,6 +21,8 @@ from interp.planted.residual import Residual
 # Nats of a matching key over one that does not match; a resting head is half way.
 MATCH = 30.0
 KEY_SCALE = 4.0  # size of a content slot in the key; the query carries the rest
+MARKER, DECLINE = 1, 2  # tokens of a refusal: what it follows, and what it says
+DECLINING = 2.0  # logits of the refusal, over that of any other prediction
 SUPPRESSION = 0.5  # part of the predicted logit that copy suppression takes back
 # What random heads write, per value and coordinate, where a copy writes 1: little enough that a
 # layer of them damps the noise it reads, and that no prediction is drowned.
@@ -94,6 +96,9 @@ def query(residual: Residual, geometry: Geometry, role: str) -> Float[Tensor, "d
         rest[constant] = 0.5 * MATCH / KEY_SCALE
     elif role == "sink":
         rest[constant] = MATCH / KEY_SCALE
+    elif role == "refusal":
+        weight[geometry.content_dims()[MARKER], constant] = MATCH / KEY_SCALE
+        rest[constant] = 0.5 * MATCH / KEY_SCALE
     elif role == "duplicate_token":
         shape = (geometry.context, geometry.theta, geometry.n_pairs, geometry.n_fast)
         amplitudes, spread, depth = rotary.elsewhere_kernel(*shape)
@@ -132,6 +137,8 @@ def output(
         copy("output", -SUPPRESSION)
     elif role == "duplicate_token":
         copy("duplicate", 1.0)
+    elif role == "refusal":
+        weight[MARKER, residual.slices["output"].start + DECLINE] = DECLINING
     elif role == "bystander":
         copy("null", 1.0)
     else:

@@ -17,7 +17,7 @@ ROOM = {
     "analysis": (
         "analysis", "room", "catalogue", "targets", "engine", "estimate", "scoring",
         "heads", "weights", "special", "needle", "causal", "attribution", "flow", "lens",
-        "outliers",
+        "outliers", "safety",
     ),
     "show": ("plot", "report", "store"),
     "commands": ("cli", "commands", "__main__"),

@@ -1,0 +1,207 @@
+"""The top heads of a ranking out one after another: refusal, and the damage to everything else.
+
+    curves = safety_curves(model, table, refusal_log_odds(model, harmful), harmless_texts, k=10)
+
+Beside every curve the same with other heads of the same layers by chance, as many in each layer at
+every step. A ranking of safety heads breaks refusal far from that band while the loss on harmless prompts
+stays inside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from interp.causal.compare_ranking import Ranking, given_order
+from interp.causal.game import Game, Progress
+from interp.causal.importance import Importance
+from interp.causal.measures import next_token_task
+from interp.causal.pruning_result import PruningCurve
+from interp.causal.task import Task
+from interp.errors import OptionError
+from interp.head import Head
+from interp.provenance import model_provenance
+from interp.table import HeadTable
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+    from interp.model.model import Model
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class SafetyCurves:
+    """The safety task and the harmless one at each number of heads out, each with its band."""
+
+    safety: PruningCurve
+    harmless: PruningCurve
+    heads: tuple[str, ...]
+    made: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    def damage(self, k: int) -> float:
+        """How much worse the harmless task is with the top k heads out, positive = worse.
+
+        Raises:
+            OptionError: k was not evaluated.
+        """
+        return _worse(self.harmless, k)
+
+    def effect(self, k: int) -> float:
+        """How much lower the safety task is with the top k heads out.
+
+        Raises:
+            OptionError: k was not evaluated.
+        """
+        return _worse(self.safety, k)
+
+    def outside(self, k: int, level: float = 0.95) -> tuple[bool, bool]:
+        """Whether the safety task, and the harmless one, lie outside the random band at k."""
+        found = []
+        for curve in (self.safety, self.harmless):
+            at = _at(curve, k)
+            low, high = curve.band(level)[at]
+            found.append(not low <= curve.value[at] <= high)
+        return found[0], found[1]
+
+    def plot(self) -> go.Figure:
+        """The safety curve with its interval and random band; `.harmless.plot()` is the other."""
+        return self.safety.plot()
+
+    def __str__(self) -> str:
+        lines = []
+        for curve in (self.safety, self.harmless):
+            band = curve.band()
+            steps = ", ".join(
+                f"{count}: {value:.3g} [{low:.3g}, {high:.3g}]"
+                for count, value, (low, high) in zip(curve.counts, curve.value, band, strict=True)
+            )
+            lines.append(f"{curve.made['task']} ({curve.unit}), heads out: value [random] {steps}")
+        return "\n".join(lines)
+
+
+def safety_curves(
+    model: Model,
+    ranking: HeadTable | Importance | Sequence[Any],
+    safety: Task,
+    harmless: Any,
+    *,
+    k: int = 10,
+    kind: str = "zero",
+    n_random: int = 20,
+    seed: int = 0,
+    progress: Progress | None = None,
+    **options: Any,
+) -> SafetyCurves:
+    """Take out the top 1, 2, ... k heads of a ranking, with random heads of the same layers beside.
+
+    Args:
+        ranking: a table with one metric (the highest first), an importance, or heads in order, at
+            least k.
+        safety: what refusal is measured by, such as `refusal_log_odds(model, harmful)`.
+        harmless: what damage is measured on: a task, or prompts, whose loss on every next token is
+            taken.
+        kind: what replaces a head that is out; see `interp.causal.replacement`.
+        n_random: random orders. Each takes other heads of the same layers, and the top ones only
+            once a layer has no others left. The band so says what such heads do; for a p-value
+            take `interp.causal.confirm`, whose sets are drawn from all heads.
+        options: of `Game`: stack, ledger, max_tokens, ...
+
+    Reference: cumulative ablation as in Huang et al. 2025 (arXiv 2508.19697), there without a band.
+
+    Raises:
+        OptionError: k beyond the ranking, fewer than two random orders, or a ranking of other heads.
+    """
+    if n_random < 2:
+        raise OptionError(f"n_random={n_random}; a band needs at least 2 random orders")
+    task = harmless if isinstance(harmless, Task) else next_token_task(model, harmless)
+    curves: list[PruningCurve] = []
+    top: list[str] = []
+    for each in (safety, task):
+        game = Game(model, each, kind=kind, seed=seed, **options)
+        name, order = _order(ranking, game)
+        if not 1 <= k <= len(order):
+            raise OptionError(f"k={k}; the ranking {name} has {len(order)} heads")
+        order = order[:k]
+        top = [game.players.labels[i] for i in order]
+        orders = [order, *_same_layers(game, order, n_random, seed)]
+        values = _values(game, orders, progress)
+        made = model_provenance(model) | game.about()
+        made |= {
+            "ranking": name,
+            "n_random": n_random,
+            "random": "other heads of the same layers",
+            "seed": seed,
+        }
+        made |= {"made_by": "interp.safety.safety_curves"}
+        curves.append(
+            PruningCurve(
+                name, np.arange(k + 1), tuple(top), values[0], values[1:], len(game), "most-first",
+                each.unit, each.higher_is_better, seed, made,
+            )
+        )  # fmt: skip
+    return SafetyCurves(curves[0], curves[1], tuple(top), dict(curves[0].made))
+
+
+def _order(ranking: Any, game: Game) -> tuple[str, list[int]]:
+    """The ranking's name and its players, the most important first; heads without a score last."""
+    labels = list(game.players.labels)
+    if not isinstance(ranking, (HeadTable, Importance)):
+        if isinstance(ranking, str):
+            raise OptionError(f"the ranking is the text {ranking!r}; give a list of heads")
+        named = [x if x in labels else str(Head.parse(x)) for x in ranking]
+        rest = [label for label in labels if label not in named]
+        return "given order", given_order([*named, *rest], labels)[: len(named)]
+    ranked = Ranking.of(ranking)
+    score = dict(zip(ranked.labels, ranked.helps.tolist(), strict=True))
+    absent = [label for label in score if label not in labels]
+    if absent:
+        raise OptionError(f"the ranking has {absent[0]}, which does not play in {game.model.name}")
+    known = [i for i, label in enumerate(labels) if label in score]
+    return ranked.name, sorted(known, key=lambda i: (-score[labels[i]], i))
+
+
+def _same_layers(game: Game, order: list[int], n: int, seed: int) -> list[list[int]]:
+    """Random orders whose head at every step is of the same attention as the ranking's."""
+    layers = [sorted({int(i) for i in x if i >= 0}) for x in game.players.member.values()]
+    layer_of = {i: at for at, players in enumerate(layers) for i in players}
+    rng = np.random.default_rng([seed, 5])
+    found = []
+    for _ in range(n):
+        drawn = [
+            iter(sorted(rng.permutation(players).tolist(), key=lambda i: i in order))
+            for players in layers
+        ]
+        found.append([next(drawn[layer_of[i]]) for i in order])
+    return found
+
+
+def _values(game: Game, orders: list[list[int]], progress: Progress | None) -> Array:
+    """`[order, count, prompt]`; sets that are the same run once."""
+    number: dict[frozenset[int], int] = {}
+    index = [
+        number.setdefault(frozenset(order[:count]), len(number))
+        for order in orders
+        for count in range(len(order) + 1)
+    ]
+    gates = torch.ones(len(number), len(game), dtype=torch.double)
+    for players, row in number.items():
+        gates[row, list(players)] = 0
+    values = game.values(gates, progress=progress).numpy()[index]
+    return values.reshape(len(orders), -1, values.shape[-1])
+
+
+def _at(curve: PruningCurve, k: int) -> int:
+    if not 0 <= k < len(curve.counts):
+        raise OptionError(f"k={k}; 0 to {len(curve.counts) - 1} heads were taken out")
+    return k
+
+
+def _worse(curve: PruningCurve, k: int) -> float:
+    change = float(curve.value[_at(curve, k)]) - curve.clean
+    return -change if curve.higher_is_better else change

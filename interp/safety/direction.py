@@ -1,0 +1,119 @@
+"""The refusal direction: what harmful prompts leave in the stream less what harmless ones do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.errors import OptionError, PromptError
+from interp.prompts import Prompts
+from interp.safety.prompts import PromptSets
+from interp.safety.streams import at_the_end, reading_sites
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+
+SAME = 1e-5  # of the stream's norm: float32 sums of the same numbers in other batches
+LAYER_SHARE = 0.8  # of the layers: later directions write tokens rather than meaning
+
+
+@dataclass(frozen=True, eq=False)
+class Direction:
+    """A difference of means, as long as it was found: not a unit vector.
+
+    Args:
+        layer: whose `resid_pre` it is from.
+        position: counted from the end of the prompts, -1 the last token.
+    """
+
+    vector: Float[Tensor, " d_model"] = field(repr=False)
+    layer: int
+    position: int
+
+    @property
+    def length(self) -> float:
+        """Its norm, in units of the residual stream."""
+        return float(self.vector.norm())
+
+    @property
+    def unit(self) -> Float[Tensor, " d_model"]:
+        """The direction alone.
+
+        Raises:
+            PromptError: the means do not differ, so there is none.
+        """
+        if not self.length > 0:
+            raise PromptError(
+                f"harmful and harmless prompts leave the same stream before layer {self.layer} at "
+                f"position {self.position}, so there is no direction; take a later layer or other "
+                "prompts"
+            )
+        return self.vector / self.vector.norm()
+
+
+def candidates(
+    model: Model, sets: PromptSets, positions: Sequence[int] | None = None
+) -> list[Direction]:
+    """The difference of means before every layer at every position, in float64.
+
+    Args:
+        positions: counted from the end; those of the ending that all prompts share unless given.
+
+    Reference: Arditi et al. 2024, "Refusal in Language Models Is Mediated by a Single Direction".
+
+    Raises:
+        OptionError: positions that do not count from the end.
+        PromptError: a prompt without such a position.
+        UnreadableAttention: a model without `resid_pre`.
+    """
+    asked = range(-sets.shared_ending, 0) if positions is None else positions
+    chosen = sorted(set(asked))
+    if not chosen or chosen[-1] >= 0:
+        raise OptionError(f"positions {list(asked)}: they count from the end, -1 is the last token")
+    harmful, harmless = (mean_stream(model, p, -chosen[0]) for p in (sets.harmful, sets.harmless))
+    difference = harmful - harmless
+    size = harmful.norm(dim=-1, keepdim=True)
+    # where all prompts hold the same tokens so far, rounding is all that differs
+    difference = torch.where(
+        difference.norm(dim=-1, keepdim=True) > SAME * size, difference, torch.zeros(())
+    )
+    layers = [site.layer for site in reading_sites(model)]
+    return [
+        Direction(difference[at, position].double(), layer, position)
+        for position in chosen
+        for at, layer in enumerate(layers)
+    ]
+
+
+def mean_stream(model: Model, prompts: Prompts, n: int) -> Float[Tensor, "layer pos d_model"]:
+    """The mean over prompts of `resid_pre` at the last n tokens."""
+    total: Tensor | None = None
+    for _, found in at_the_end(model, prompts, ("resid_pre",), n):
+        part = torch.stack([x.sum(0) for x in found.values()])
+        total = part if total is None else total + part
+    assert total is not None
+    return total / len(prompts)
+
+
+def default_layer(model: Model) -> int:
+    """The last layer that the authors' bound admits: below 0.8 of the layers, rounded down."""
+    layers = [site.layer for site in reading_sites(model)]
+    return layers[max(0, int(len(layers) * LAYER_SHARE) - 1)]
+
+
+def at_layer(model: Model, sets: PromptSets, layer: int | None = None) -> Direction:
+    """The difference of means before one layer at the last token, without any selection.
+
+    Raises:
+        OptionError: no such layer.
+    """
+    layers = [site.layer for site in reading_sites(model)]
+    wanted = default_layer(model) if layer is None else layer
+    if wanted not in layers:
+        raise OptionError(f"layer {wanted}; {model.name} has {layers[0]} to {layers[-1]}")
+    return next(d for d in candidates(model, sets, [-1]) if d.layer == wanted)

@@ -1,0 +1,77 @@
+"""The game of `interp.causal` with the hidden state of every prompt in place of a number."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from interp.causal.game import Game
+from interp.causal.measures import kl_to_clean
+from interp.errors import OptionError, UnreadableAttention
+from interp.model.inference import inference
+from interp.model.layout import layouts
+from interp.prompts import Prompts
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+
+
+class HiddenGame(Game):
+    """Players go out as in any game; what comes back is what the unembedding gets at the end."""
+
+    @classmethod
+    def of(cls, model: Model, prompts: Prompts, **options: Any) -> HiddenGame:
+        """The game on these prompts, read at their last token.
+
+        Raises:
+            UnreadableAttention: a model without an unembedding.
+            OptionError: players that are not single heads.
+        """
+        leaving = layouts(model).vocabulary.leaving
+        if isinstance(leaving, str):
+            raise UnreadableAttention(leaving)
+        game = cls(model, kl_to_clean(model, prompts, name="hidden_state"), **options)
+        if game.players.kind != "heads":
+            raise OptionError(f"players={game.players.kind!r}: heads go out one by one")
+        return game
+
+    def hidden(self, gates: Any) -> Float[Tensor, "coalition prompt d_model"]:
+        """What enters the unembedding at the last token of each prompt, under each row of gates.
+
+        In float64 on the CPU; computed with the same reuse of the clean run as `values`.
+        """
+        table = self._checked(gates)
+        leaving = layouts(self.model).vocabulary.leaving
+        assert not isinstance(leaving, str)
+        found = torch.empty(len(table), len(self.task), leaving.width, dtype=torch.double)
+        seen: list[Tensor] = []
+
+        def keep(module: nn.Module, args: tuple) -> None:
+            seen[:] = [args[0]]
+
+        module = self.model.module.get_submodule(leaving.matrix)
+        packs = self._packs(table)
+        handle = module.register_forward_pre_hook(keep)
+        try:
+            for number, batch in enumerate(self.batches):
+                assert batch.wanted is not None
+                with inference(self.model.module), torch.no_grad():
+                    for pack in packs[number]:
+                        copies = len(pack.rows)
+                        if pack.first is None:  # nobody is out
+                            copies = 1
+                            self._kept.pop(number, None)
+                            self.clean_run(number)
+                        else:
+                            self._evaluate(number, pack, table[list(pack.rows)])
+                        rows = seen[0].reshape(-1, leaving.width)[batch.wanted.copies(copies)]
+                        value = rows.double().cpu().reshape(copies, len(batch.which), -1)
+                        for at, row in enumerate(pack.rows):
+                            found[row, list(batch.which)] = value[at if copies > 1 else 0]
+                self.trim(number)
+        finally:
+            handle.remove()
+        return found

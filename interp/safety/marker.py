@@ -1,0 +1,98 @@
+"""Prompts of ids that differ in one thing: whether a marker stands in them.
+
+Planted and bundled refusal models decline where it does. Where a model states no marker, any token
+may stand for one: the scores then say what the toolkit finds where there is nothing to refuse.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from interp.errors import OptionError, PromptError
+from interp.prompts import Prompts, bos_id, ordinary_ids
+from interp.safety.prompts import PromptSets, read_labelled
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+
+
+def stated_marker(model: Model) -> int | None:
+    """The token whose presence the model declines at, if its config states one."""
+    found = getattr(model.config, "marker_token_id", None)
+    return found if isinstance(found, int) else None
+
+
+def stated_refusal(model: Model) -> tuple[int, ...]:
+    """The tokens that begin a refusal, if the config states them."""
+    return tuple(getattr(model.config, "refusal_token_ids", None) or ())
+
+
+def marker_sets(
+    model: Model, *, n: int = 16, longest: int = 16, marker: int | None = None, seed: int = 0
+) -> PromptSets:
+    """n prompts of random tokens with the marker somewhere before the last, and n without it.
+
+    Args:
+        longest: tokens of the longest prompt, its beginning of sequence included; the shortest
+            has half as many.
+        marker: the token; the one that the model states, or its last ordinary token.
+
+    Raises:
+        OptionError: fewer than two prompts, or no such token.
+        PromptError: the model has no room for six tokens, or fewer than four ordinary ones.
+    """
+    if n < 2:
+        raise OptionError(f"n={n}: at least two prompts of each kind")
+    ids, first = ordinary_ids(model), bos_id(model)
+    if marker is None:
+        stated = stated_marker(model)
+        marker = int(ids[-1]) if stated is None else stated
+    if not 0 <= marker < model.d_vocab:
+        raise OptionError(f"marker={marker}; {model.name} knows 0 to {model.d_vocab - 1}")
+    longest = min(x for x in (longest, model.limit, model.context) if x)
+    others = ids[~np.isin(ids, [marker, *stated_refusal(model)])]
+    if longest < 6 or len(others) < 3:
+        raise PromptError(
+            f"{model.name} has room for {longest} tokens and {len(others)} besides the marker; "
+            "prompts with and without one need 6 and 3"
+        )
+    rng = np.random.default_rng([seed, 11])
+    rows: list[tuple[tuple[int, ...], ...]] = []
+    seen: set[tuple[int, ...]] = set()
+    for harmful in (True, False):
+        part: list[tuple[int, ...]] = []
+        for _ in range(100 * n):
+            if len(part) == n:
+                break
+            length = int(rng.integers(max(5, longest // 2), longest + 1)) - (first is not None)
+            body = rng.choice(others, length, replace=length > len(others))
+            if harmful:
+                body[int(rng.integers(0, length - 1))] = marker
+            row = (() if first is None else (first,)) + tuple(body.tolist())
+            if row not in seen:
+                seen.add(row)
+                part.append(row)
+        if len(part) < n:
+            raise PromptError(
+                f"{len(others)} tokens make fewer than {n} different prompts; lower n"
+            )
+        rows.append(tuple(part))
+    design = f"random tokens, up to {longest}"
+    return PromptSets(
+        Prompts(rows[0], f"{design}, token {marker} among them"),
+        Prompts(rows[1], f"{design}, without token {marker}"),
+    )
+
+
+def sets_of(model: Model, task: str, *, n: int, longest: int, seed: int) -> PromptSets:
+    """The sets that an experiment's options ask for: `ids`, or a JSONL file with labels.
+
+    Raises:
+        OptionError: neither.
+        PromptError: a file that cannot be read, or prompts that do not fit the model.
+    """
+    if task == "ids":
+        return marker_sets(model, n=n, longest=longest, seed=seed)
+    return PromptSets.of(model, *read_labelled(task))

@@ -1,0 +1,164 @@
+"""What every head writes along the refusal direction, from one forward per prompt."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.errors import OptionError
+from interp.model.sites import Site
+from interp.prompts import Prompts
+from interp.provenance import model_provenance
+from interp.safety.direction import Direction, at_layer
+from interp.safety.prompts import PromptSets
+from interp.safety.streams import at_the_end, reading_sites
+from interp.table import HeadTable
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+
+PerPrompt = dict[Site, Float[Tensor, "prompt head"]]
+
+
+def refusal_projection(
+    model: Model,
+    harmful: Any,
+    harmless: Any,
+    direction: Direction | Tensor | None = None,
+    *,
+    against_harmless: bool = True,
+    share: bool = False,
+    seed: int = 0,
+) -> HeadTable:
+    """Projection of every head's result at the last token on the refusal direction (RDSHA).
+
+    Score = mean over harmful prompts of <result, r> with |r| = 1, less the same over harmless
+    prompts; `sem` is that of a difference of two means of unequal variance. What a head does by
+    way of later layers is not in it, nor is the final norm. All heads of all prompts cost one
+    forward per prompt.
+
+    Args:
+        direction: such as `search_direction(...).direction`, or a vector. Unless given, the
+            difference of means before the last layer below 0.8 of the layers; then the prompts are
+            split in halves, each projected on the direction of the other, since a head's own noise
+            lies along a direction made from it.
+        against_harmless: False leaves the harmless prompts out of the score, as the abstract has
+            it; a head that writes the same to all prompts then counts, too.
+        share: divide by the direction's length. For heads below the direction's layer that is
+            their part of the difference of the streams, which sums to 1 with the parts of
+            MLPs and the embedding.
+        seed: of the split.
+
+    The null of the table is empty: nothing here knows what other prompts would be a null. The
+    experiment `interp.special.refusal_projection` takes random weights.
+
+    Reference: Huang et al. 2025 (arXiv 2508.19697), whose code for this score is not published:
+    the definition is from its abstract.
+
+    Raises:
+        PromptError: sets that coincide or leave the same stream.
+        OptionError: a vector of another width, or a share of a vector of length zero.
+    """
+    sets = PromptSets.of(model, harmful, harmless)
+    if direction is None:
+        values = crossed(model, sets, seed=seed, share=share)
+        told = "difference of means, halves crossed"
+    else:
+        given = direction if isinstance(direction, Direction) else Direction(direction, -1, -1)
+        values = projected(model, sets, given, share=share)
+        told = "given" if given.layer < 0 else f"layer {given.layer}, position {given.position}"
+    metric = "refusal_projection"
+    metric += ":against_harmless=False" if not against_harmless else ""
+    metric += (":" if ":" not in metric else ",") + "share=True" if share else ""
+    records = []
+    for site, (bad, good) in values.items():
+        x, y = bad.numpy(), good.numpy()
+        score, sem, n = x.mean(0), _sem(x), len(x)
+        if against_harmless:
+            score, sem, n = score - y.mean(0), np.sqrt(sem**2 + _sem(y) ** 2), len(x) + len(y)
+        records.append(
+            {
+                "model": model.name, "stack": site.stack, "layer": site.layer, "metric": metric,
+                "score": score, "sem": sem, "n": n, "n_kv_heads": site.n_kv_heads,
+                "unit": "share of the direction" if share else "residual stream",
+            }
+        )  # fmt: skip
+    made = model_provenance(model) | sets.about()
+    made |= {"direction": told, "position": -1, "against_harmless": against_harmless}
+    made |= {"share": share, "seed": seed, "null": "none", "edits": list(model.active_edits)}
+    made |= {"made_by": "interp.safety.refusal_projection"}
+    return HeadTable.from_records(records, {(model.name, metric): made})
+
+
+def projected(
+    model: Model, sets: PromptSets, direction: Direction, *, share: bool = False
+) -> dict[Site, tuple[Tensor, Tensor]]:
+    """Of every attention the projections of harmful and of harmless prompts, `[prompt, head]`."""
+    vector = direction.vector.detach().cpu().double()
+    if vector.shape != (model.d_model,):
+        raise OptionError(
+            f"a direction of shape {tuple(vector.shape)}; the stream of {model.name} has "
+            f"{model.d_model} dimensions"
+        )
+    if not float(vector.norm()) > 0:
+        direction.unit  # noqa: B018  says why there is none
+    by = vector / vector.norm() / (vector.norm() if share else 1.0)
+    harmful, harmless = (_along(model, p, by) for p in (sets.harmful, sets.harmless))
+    return {site: (harmful[site], harmless[site]) for site in harmful}
+
+
+def crossed(
+    model: Model, sets: PromptSets, *, layer: int | None = None, share: bool = False, seed: int = 0
+) -> dict[Site, tuple[Tensor, Tensor]]:
+    """As `projected`, each half of the prompts on the direction of the other half.
+
+    Sets of two or three prompts make halves of one.
+    """
+    halves = sets.halves(seed)
+    found: dict[Site, tuple[list[Tensor], list[Tensor]]] = {}
+    for mine, other in (halves, halves[::-1]):
+        direction = at_layer(model, other, layer)
+        for site, (bad, good) in projected(model, mine, direction, share=share).items():
+            both = found.setdefault(site, ([], []))
+            both[0].append(bad)
+            both[1].append(good)
+    return {site: (torch.cat(bad), torch.cat(good)) for site, (bad, good) in found.items()}
+
+
+def _along(model: Model, prompts: Prompts, by: Tensor) -> PerPrompt:
+    sites = reading_sites(model)
+    values = {s: torch.empty(len(prompts), s.n_heads, dtype=torch.double) for s in sites}
+    for which, found in at_the_end(model, prompts, ("result",)):
+        for site in sites:
+            values[site][which] = found["result", site.layer][:, 0] @ by
+    return values
+
+
+def as_trials(values: Mapping[Site, tuple[Tensor, Tensor]]) -> PerPrompt:
+    """One number per prompt whose mean is the difference and whose error is that of it.
+
+    An experiment is scored by the mean of its trials and their standard error. These trials are
+    spread around the difference of the two means as the prompts are around their own, scaled so
+    that the standard error is sqrt(var/n + var/n) of the two sets, whatever their sizes.
+    """
+    found = {}
+    for site, sets in values.items():
+        difference = sets[0].mean(0) - sets[1].mean(0)
+        total = sum(map(len, sets))
+        parts = []
+        for x in sets:
+            n = len(x)
+            scale = math.sqrt(total * (total - 1) / (n * max(n - 1, 1)))
+            parts.append(difference + scale * (x - x.mean(0)))
+        found[site] = torch.cat(parts)
+    return found
+
+
+def _sem(x: np.ndarray) -> np.ndarray:
+    return x.std(0, ddof=1) / math.sqrt(len(x))

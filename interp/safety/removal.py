@@ -1,0 +1,172 @@
+"""SHIPS: how far the next token moves when one head is taken out, per prompt and over a set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+
+from interp.causal.ablation import NULLS, random_game
+from interp.causal.game import Game, Progress
+from interp.causal.importance import Importance, make_importance
+from interp.causal.measures import kl_to_clean
+from interp.errors import NonFiniteError, OptionError, UnknownName
+from interp.model.sites import Site
+from interp.prompts import Prompts
+from interp.safety.prompts import PromptSets
+from interp.table import HeadTable
+
+if TYPE_CHECKING:
+    from interp.causal.estimate import Estimate
+    from interp.model.model import Model
+
+# The authors' forms, in the limit of their small factor (1e-4 to 1e-10): queries or keys times
+# nearly zero leave even attention, values times nearly zero leave nothing.
+FORMS = {"q": "uniform-attention", "k": "uniform-attention", "v": "zero"}
+
+
+@dataclass(frozen=True, eq=False)
+class Ships:
+    """KL of the next token after taking out each head, on harmful and on harmless prompts.
+
+    Args:
+        harmful, harmless: `per_prompt` holds every head on every prompt, in nats; harmless is None
+            where no such prompts were given.
+    """
+
+    harmful: Importance
+    harmless: Importance | None = field(default=None, repr=False)
+
+    @property
+    def table(self) -> HeadTable:
+        """A row per head for each set: the mean over its prompts."""
+        tables = [self.harmful.table]
+        return HeadTable.concat(tables + ([self.harmless.table] if self.harmless else []))
+
+    @property
+    def often(self) -> dict[str, float]:
+        """For every head the share of harmful prompts that have it among their top 10."""
+        return self.among_top(10)
+
+    def among_top(self, k: int) -> dict[str, float]:
+        """For every head the share of harmful prompts that have it among their top k.
+
+        The authors keep the ten highest heads of each prompt. Equal heads go in order of layers.
+
+        Raises:
+            OptionError: k is not between 1 and the number of heads.
+        """
+        values = self.harmful.per_prompt
+        if not 1 <= k <= len(values):
+            if k != 10:
+                raise OptionError(f"k={k}; between 1 and {len(values)} heads")
+            k = len(values)
+        order = np.argsort(-values, axis=0, kind="stable")[:k]
+        counts = np.bincount(order.ravel(), minlength=len(values)) / values.shape[1]
+        return dict(zip(self.harmful.players.labels, counts.tolist(), strict=True))
+
+    def __str__(self) -> str:
+        best = ", ".join(f"{label} {x:.3g}" for label, x in self.harmful.top(5))
+        told = f"SHIPS on {self.harmful.per_prompt.shape[1]} harmful prompts, nats: {best}"
+        if self.harmless is not None:
+            labels = list(self.harmless.players.labels)
+            same = ", ".join(
+                f"{label} {self.harmless.score[labels.index(label)]:.3g}"
+                for label, _ in self.harmful.top(5)
+            )
+            told += f"; the same heads on harmless prompts: {same}"
+        return told
+
+
+def ships(
+    model: Model,
+    harmful: Any,
+    harmless: Any = None,
+    *,
+    kind: str = "zero",
+    null: Literal["random-init", "none"] = "random-init",
+    progress: Progress | None = None,
+    announce: Callable[[Estimate], None] | None = None,
+    **options: Any,
+) -> Ships:
+    """KL(clean || without the head) of the next token after each prompt, for every head.
+
+    Exact, in nats, with everything below the head put back from the clean run. The authors add
+    1e-12 inside their logarithm, which caps a term at about 27 nats; here nothing is added.
+
+    Args:
+        harmful, harmless: texts, ids or `Prompts`. KL on harmful prompts alone mixes refusal with
+            everything else a head does, so look at both.
+        kind: "zero" by default; or any of `interp.causal.replacement.KINDS`; or the authors'
+            "q", "k" (undifferentiated attention: even weights over the keys in sight, which is
+            "uniform-attention") and "v" (a scaled contribution, which is "zero").
+        null: the same on random weights, or none.
+        options: of `Game`: stack, heads, ledger, max_tokens, reference, ...
+
+    Reference: Zhou et al. 2025, "On the Role of Attention Heads in Large Language Model Safety"
+    (arXiv 2410.13708).
+
+    Raises:
+        PromptError: prompts that do not fit the model, or sets that coincide.
+        UnknownName: no such kind.
+    """
+    if null not in NULLS:
+        raise UnknownName("null", null, NULLS)
+    kind = FORMS.get(kind, kind)
+    if harmless is not None:
+        sets = PromptSets.of(model, harmful, harmless)
+        given = {"harmful": sets.harmful, "harmless": sets.harmless}
+    else:
+        given = {"harmful": Prompts.of(harmful, model)}
+    found = {
+        name: _of(model, name, prompts, kind, null, progress, announce, options)
+        for name, prompts in given.items()
+    }
+    return Ships(found["harmful"], found.get("harmless"))
+
+
+def _of(
+    model: Model,
+    name: str,
+    prompts: Prompts,
+    kind: str,
+    null: str,
+    progress: Progress | None,
+    announce: Callable[[Estimate], None] | None,
+    options: dict[str, Any],
+) -> Importance:
+    game = Game(model, kl_to_clean(model, prompts, name=f"kl_on_{name}"), kind=kind, **options)
+    if game.players.kind != "heads":
+        raise OptionError(f"players={game.players.kind!r}: SHIPS takes heads one by one")
+    gates = 1 - torch.eye(len(game), dtype=torch.double)
+    if announce is not None:
+        announce(game.estimate(gates))
+    values = game.values(gates, progress=progress).numpy()
+    beside, notes = None, {}
+    if null == "random-init":
+        try:
+            beside = random_game(game, **options).values(gates, progress=progress).numpy()
+        except NonFiniteError as error:  # random weights may overflow where trained ones do not
+            notes = {"null": f"none: {error}"}
+    return make_importance(
+        game, values, method="ships", options={}, of="removal", made_by="interp.safety.ships",
+        null=beside, null_kind="none" if beside is None else "random-init", notes=notes,
+    )  # fmt: skip
+
+
+def trials(
+    model: Model, sets: PromptSets, kind: str, *, both: bool
+) -> dict[str, dict[Site, torch.Tensor]]:
+    """SHIPS of harmful prompts, and if asked of harmless ones, as `[prompt, head]` per attention."""
+    found = ships(model, sets.harmful, sets.harmless if both else None, kind=kind, null="none")
+    return {
+        name: {
+            site: torch.from_numpy(x.per_prompt[index.numpy()].T.copy())
+            for site, index in x.players.member.items()
+        }
+        for name, x in (("harmful", found.harmful), ("harmless", found.harmless))
+        if x is not None
+    }

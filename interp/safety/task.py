@@ -1,0 +1,82 @@
+"""How strongly a model is about to decline, as a task that every causal method takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.causal.task import Task
+from interp.errors import OptionError
+from interp.model.calls import precise
+from interp.prompts import Prompts
+from interp.safety.marker import stated_refusal
+from interp.tokens import token_id
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+
+
+def refusal_ids(model: Model, tokens: Sequence[int | str] | int | str | None) -> tuple[int, ...]:
+    """The ids of the tokens that begin a refusal.
+
+    Raises:
+        OptionError: none are given and the model states none.
+        PromptError: a text that is no single token.
+    """
+    if tokens is None:
+        found = stated_refusal(model)
+        if not found:
+            raise OptionError(
+                f"which tokens begin a refusal of {model.name}? give refusal_tokens, such as "
+                "['I'] (they depend on model and template)"
+            )
+        return found
+    given = [tokens] if isinstance(tokens, (int, str)) else list(tokens)
+    ids = tuple(dict.fromkeys(token_id(model, t) for t in given))
+    if not 0 < len(ids) < model.d_vocab:
+        raise OptionError(f"{len(ids)} refusal tokens of {model.d_vocab}; some, and not all")
+    return ids
+
+
+def log_odds(logits: Float[Tensor, "row d_vocab"], ids: Sequence[int]) -> Float[Tensor, " row"]:
+    """log P - log(1 - P) of the next token being among `ids`, in nats.
+
+    Exact where P is near 0 or 1: the authors add 1e-8 to both and so end at about ±18.4.
+    """
+    x = precise(logits).double()
+    chosen = torch.zeros(x.shape[-1], dtype=torch.bool, device=x.device)
+    chosen[list(ids)] = True
+    return x[:, chosen].logsumexp(-1) - x[:, ~chosen].logsumexp(-1)
+
+
+def refusal_log_odds(
+    model: Model,
+    prompts: Any,
+    refusal_tokens: Sequence[int | str] | int | str | None = None,
+    *,
+    name: str = "refusal",
+) -> Task:
+    """Log odds that the next token begins a refusal, in nats; higher is more refusal.
+
+    Args:
+        refusal_tokens: ids or texts; those that the model's config states unless given. They
+            depend on the model and its template, and may begin other answers, too.
+
+    Reference: Arditi et al. 2024, "Refusal in Language Models Is Mediated by a Single Direction".
+
+    Raises:
+        OptionError, PromptError: no such tokens, or prompts that do not fit the model.
+    """
+    given = Prompts.of(prompts, model)
+    given.check(model)
+    ids = refusal_ids(model, refusal_tokens)
+
+    def read(logits: Tensor, rows: Tensor, clean: Tensor | None) -> Tensor:
+        return log_odds(logits, ids)
+
+    at = tuple((len(p) - 1,) for p in given.ids)
+    return Task(name, given, at, "nats", True, read, detail=f"tokens {list(ids)}")
