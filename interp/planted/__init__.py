@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         sink,
         zoo,
     )
-    from interp.planted.refusal import refusal
+    from interp.planted.declining import refusal
     from interp.planted.selective import selective_induction
 
 PLANTED: dict[str, str] = {
@@ -75,7 +75,7 @@ def build(name: str, **sizes: Any) -> Planted:
 
 
 def _builder(name: str) -> Any:
-    home = {"selective_induction": "selective", "refusal": "refusal"}.get(name, "builders")
+    home = {"selective_induction": "selective", "refusal": "declining"}.get(name, "builders")
     return getattr(import_module(f"interp.planted.{home}"), name)
 
 
