@@ -194,6 +194,28 @@ def _decoded(
     model: Model, instance: Instance
 ) -> tuple[dict[Site, Float[Tensor, "trial head"]], Float[Tensor, " trial"]]:
     """One instance as the published code scores it; right is the recall of the answer's tokens."""
+    written, tops = decode(model, instance)
+    context = torch.tensor([instance.context])
+    shares = {}
+    for site, top in tops.items():
+        hit = _copied(top[None], context, written[None], [instance])
+        shares[site] = hit.sum(-1).double() / len(instance.answer)
+    left, recalled = written.tolist(), 0
+    for token in instance.answer:
+        if token in left:
+            left.remove(token)
+            recalled += 1
+    return shares, torch.tensor([recalled / len(instance.answer)], dtype=torch.float64)
+
+
+def decode(
+    model: Model, instance: Instance
+) -> tuple[Int[Tensor, " step"], dict[Site, Int[Tensor, "head step"]]]:
+    """What the model writes greedily, and every head's top key while it wrote each token.
+
+    Raises:
+        OptionError: a model that cannot generate.
+    """
     can = getattr(model.module, "can_generate", None)
     if not (callable(can) and can()):
         raise OptionError(f"{model.name} has no head to generate with; leave authors off")
@@ -218,16 +240,5 @@ def _decoded(
             do_sample=False,
             pad_token_id=0 if pad is None else pad,
         )
-    written = ids[:, instance.length :].cpu()
-    context = torch.tensor([instance.context])
-    shares = {}
-    for site, each in tops.items():
-        top = torch.stack(each[: written.shape[1]], -1)[None]
-        hit = _copied(top, context, written, [instance])
-        shares[site] = hit.sum(-1).double() / len(instance.answer)
-    left, recalled = written[0].tolist(), 0
-    for token in instance.answer:
-        if token in left:
-            left.remove(token)
-            recalled += 1
-    return shares, torch.tensor([recalled / len(instance.answer)], dtype=torch.float64)
+    written = ids[0, instance.length :].cpu()
+    return written, {site: torch.stack(x[: len(written)], -1) for site, x in tops.items()}

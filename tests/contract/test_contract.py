@@ -50,6 +50,8 @@ def off_default(value: object) -> object:
             return value / 2 + 0.25
         case "ids":  # a task: needles of ids, or a file of them
             return str(Path(__file__).parents[1] / "special" / "needles_of_ids.jsonl")
+        case "marker":  # prompts with and without a marker, or a file of both kinds
+            return str(Path(__file__).parents[1] / "special" / "safety_of_ids.jsonl")
     raise AssertionError(f"say here how {value!r} is taken off its default")
 
 
