@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from interp.capture import ActivationCache
     from interp.prompts import Prompts
 
-Inputs = Mapping[str, Tensor]
+Inputs = Mapping[str, Any]
 
 # Taps act on the thread that opened them, and so do the names of the edits in force.
 _edits: ContextVar[tuple[tuple[Model, tuple[Edit, ...]], ...]] = ContextVar(

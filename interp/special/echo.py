@@ -36,7 +36,7 @@ def echo(
     Reference: Tang et al. 2024, "RazorAttention: Efficient KV Cache Compression Through Retrieval
     Heads".
     """
-    from interp.heads import duplicate_token
+    from interp.heads.duplicate_token import duplicate_token
     from interp.special._repeated import on_repeats
 
     return on_repeats(model, lab, duplicate_token, period, copies, trials, per_group)

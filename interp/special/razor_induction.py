@@ -37,7 +37,7 @@ def razor_induction(
     Reference: Tang et al. 2024, "RazorAttention: Efficient KV Cache Compression Through Retrieval
     Heads".
     """
-    from interp.heads import induction
+    from interp.heads.induction import induction
     from interp.special._repeated import on_repeats
 
     return on_repeats(model, lab, induction, period, copies, trials, per_group)
