@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -151,11 +151,22 @@ class Batch:
             finally:  # also when interrupted: what is there is printed
                 self.done += [found[label] for label in keys if label in found]
 
-    def _scored(self, model: Model, metrics: list[Bound], prompts: Any, tell: Callable) -> Any:
-        return score_each(
-            model, metrics, prompts, null=self.null, seed=self.seed, batch_size=self.batch_size,
-            engine=self.engine, progress=tell,
-        )  # fmt: skip
+    def _scored(
+        self, model: Model, metrics: list[Bound], prompts: Any, tell: Callable
+    ) -> Iterator[tuple[str, HeadTable]]:
+        given = [b for b in metrics if b.analysis.kind != "experiment"]
+        for part in [given] * bool(given) + [[b] for b in metrics if b not in given]:
+            try:
+                yield from score_each(
+                    model, part, prompts, null=self.null, seed=self.seed,
+                    batch_size=self.batch_size, engine=self.engine, progress=tell,
+                )  # fmt: skip
+            # An experiment may find only while it makes its prompts that this model has no room
+            # for them; asked for by name alone, that is an error like any other.
+            except (OptionError, PromptError) as error:
+                if part is given or len(self.metrics) == 1:
+                    raise
+                self.voice.note(f"left out {part[0].label} on {model.name}: {error}")
 
     def _that_apply(self, model: Model) -> list[Bound]:
         reasons = {b.label: why_not(model, b) for b in self.metrics}

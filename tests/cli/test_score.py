@@ -230,3 +230,19 @@ def test_planted_models_are_scored_and_their_head_comes_out_first(run) -> None:
 )
 def test_metrics_are_split_at_commas_that_do_not_part_options(text, parts) -> None:
     assert split_names(text) == parts
+
+
+def test_an_experiment_that_a_model_has_no_room_for_is_left_out(run, errors, tmp_path) -> None:
+    own = tmp_path / "roomy.py"
+    own.write_text(
+        "from interp.analysis import experiment\nfrom interp.errors import PromptError\n\n\n"
+        '@experiment(unit=\'none\')\ndef roomy(model, lab):\n    """Asks for room."""\n'
+        "    raise PromptError('no room for 9 items')\n"
+    )
+    shown = run("score", "planted:sink", "-m", f"previous_token,{own},ov_norm", "--csv")
+    assert shown.exit_code == 0
+    assert "left out roomy on planted:sink: no room for 9 items" in shown.stderr
+    frame = pd.read_csv(io.StringIO(shown.stdout), comment="#")
+    assert frame["metric"].unique().tolist() == ["previous_token", "ov_norm"]
+    code, lines = errors("score", "planted:sink", "-m", own)
+    assert (code, lines[0]) == (1, "planted:sink: no room for 9 items")
