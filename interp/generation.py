@@ -15,6 +15,7 @@ from interp.edits import Edit
 from interp.errors import OptionError
 from interp.model.calls import Call
 from interp.model.inference import inference
+from interp.model.inputs import takes
 from interp.model.sites import Site
 from interp.prompts import Prompts
 
@@ -60,6 +61,9 @@ def generate(
     inputs = model.inputs(prompts)
     # generate numbers the positions itself, by the mask
     inputs = {k: v for k, v in inputs.items() if k not in _NOT_FOR_GENERATE}
+    if "input_ids" in inputs and "attention_mask" in takes(model.module):
+        # or generate takes tokens of the padding's id for padding, wherever they stand
+        inputs.setdefault("attention_mask", torch.ones_like(inputs["input_ids"]))
     request = requested(model, names, None, None, None, None, None)
     wrong = [n for n in request.names if n not in HEAD_NAMES or n == "result"]
     if wrong:

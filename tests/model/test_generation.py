@@ -176,6 +176,14 @@ def test_a_static_caches_unfilled_slots_are_hidden(loaded):
         assert not got[:, place + 1 :].any()
 
 
+def test_a_token_with_the_paddings_id_is_read_like_any_other(loaded):
+    model = loaded("llama")
+    ids = [0, 5, 0, 7, 9]
+    for _ in range(4):
+        ids.append(int(model.run([ids])[0, -1].argmax()))
+    assert model.generate([[0, 5, 0, 7, 9]], 4).ids[0].tolist() == ids
+
+
 def test_refusals(loaded):
     with pytest.raises(OptionError, match=r"bert.*no head to generate"):
         loaded("bert").generate([PROMPT], 2)
