@@ -71,7 +71,7 @@ def spread(table: HeadTable, metric: str | None = None, *, above_null: bool = Fa
     """
     metric = only("metric", metric, table.metrics)
     only("model", None, table.models)
-    frame = table.where(metric=metric).to_pandas()
+    frame: Any = table.where(metric=metric).to_pandas()
     frame = frame[frame["n"] > 0]
     values = frame["score"].to_numpy(dtype=np.float64)
     if above_null:

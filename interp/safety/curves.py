@@ -3,8 +3,8 @@
     curves = safety_curves(model, table, refusal_log_odds(model, harmful), harmless_texts, k=10)
 
 Beside every curve the same with other heads of the same layers by chance, as many in each layer at
-every step. A ranking of safety heads breaks refusal far from that band while the loss on harmless prompts
-stays inside it.
+every step. A ranking of safety heads breaks refusal far from that band, while the loss on harmless
+prompts stays inside it.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def safety_curves(
     Reference: cumulative ablation as in Huang et al. 2025 (arXiv 2508.19697), there without a band.
 
     Raises:
-        OptionError: k beyond the ranking, fewer than two random orders, or a ranking of other heads.
+        OptionError: k beyond the ranking, fewer than two random orders, or other heads.
     """
     if n_random < 2:
         raise OptionError(f"n_random={n_random}; a band needs at least 2 random orders")

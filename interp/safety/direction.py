@@ -101,9 +101,12 @@ def mean_stream(model: Model, prompts: Prompts, n: int) -> Float[Tensor, "layer 
 
 
 def default_layer(model: Model) -> int:
-    """The last layer that the authors' bound admits: below 0.8 of the layers, rounded down."""
+    """The last layer that the authors' bound admits: below 0.8 of the layers, rounded down.
+
+    Not the first, unless it is the only one: before it no head has written anything.
+    """
     layers = [site.layer for site in reading_sites(model)]
-    return layers[max(0, int(len(layers) * LAYER_SHARE) - 1)]
+    return layers[min(len(layers) - 1, max(1, int(len(layers) * LAYER_SHARE) - 1))]
 
 
 def at_layer(model: Model, sets: PromptSets, layer: int | None = None) -> Direction:

@@ -93,6 +93,6 @@ def sets_of(model: Model, task: str, *, n: int, longest: int, seed: int) -> Prom
         OptionError: neither.
         PromptError: a file that cannot be read, or prompts that do not fit the model.
     """
-    if task == "ids":
+    if task == "marker":
         return marker_sets(model, n=n, longest=longest, seed=seed)
     return PromptSets.of(model, *read_labelled(task))

@@ -57,8 +57,8 @@ class PromptSets:
         if both:
             first = next(i for i, p in enumerate(sets.harmful.ids) if p in both)
             raise PromptError(
-                f"{len(both)} prompts are in both sets (harmful prompt {first} is one); a prompt is "
-                "either harmful or harmless, take them out of one set"
+                f"{len(both)} prompts are in both sets (harmful prompt {first} is one); take them "
+                "out of one of them"
             )
         return sets
 
@@ -227,7 +227,7 @@ def _rows(path: Path) -> list[tuple[str, Any]]:
     return found
 
 
-def _prompt(row: Any, labelled: bool) -> tuple[Any, str | None]:
+def _prompt(row: Any, labelled: bool) -> tuple[Any, str | None]:  # noqa: PLR0911  one per fault
     """The prompt of a row, or what is wrong with it."""
     if isinstance(row, _Bad):
         return None, str(row)

@@ -160,7 +160,7 @@ def _of(
 def trials(
     model: Model, sets: PromptSets, kind: str, *, both: bool
 ) -> dict[str, dict[Site, torch.Tensor]]:
-    """SHIPS of harmful prompts, and if asked of harmless ones, as `[prompt, head]` per attention."""
+    """SHIPS of harmful prompts, and of harmless ones if asked, as `{site: [prompt, head]}`."""
     found = ships(model, sets.harmful, sets.harmless if both else None, kind=kind, null="none")
     return {
         name: {

@@ -111,7 +111,7 @@ class DirectionSearch:
 
     def __str__(self) -> str:
         lines = [
-            f"declined: {self.refused[0]:.0%} of harmful, {self.refused[1]:.0%} of harmless prompts",
+            f"declined: {self.refused[0]:.0%} of harmful, {self.refused[1]:.0%} of harmless",
             f"prompts: {', '.join(f'{n} {what}' for what, n in self.used.items())}",
             f"refusal log odds: harmful {self.clean[0]:+.3g}, harmless {self.clean[1]:+.3g}",
             f"filters: of {len(self.tried)} candidates {self.filters()}",
@@ -208,8 +208,8 @@ def _kept(model: Model, prompts: Prompts, keep: Tensor, what: str) -> Prompts:
     ids = tuple(p for p, k in zip(prompts.ids, keep.tolist(), strict=True) if k)
     if len(ids) < 2:
         raise PromptError(
-            f"{model.name} has {len(ids)} of {len(prompts)} {what} (by its next token); a direction "
-            "needs two: check the refusal tokens and the template, or set filtered=False"
+            f"{model.name} has {len(ids)} of {len(prompts)} {what} (by its next token); two "
+            "are needed: check the refusal tokens and the template, or set filtered=False"
         )
     return Prompts(ids, prompts.design)
 
