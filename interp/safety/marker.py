@@ -87,7 +87,7 @@ def marker_sets(
 
 
 def sets_of(model: Model, task: str, *, n: int, longest: int, seed: int) -> PromptSets:
-    """The sets that an experiment's options ask for: `ids`, or a JSONL file with labels.
+    """The sets that an experiment's options ask for: `marker`, or a JSONL file with labels.
 
     Raises:
         OptionError: neither.
