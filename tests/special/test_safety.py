@@ -50,9 +50,7 @@ def test_search_finds_what_the_head_writes_and_reports_each_filter(model, sets):
     assert chosen["added"] > 0 > found.clean[1]
     assert chosen["kl"] < 1e-3
     assert found.refused[0] == 1
-    with pytest.raises(
-        OptionError, match="none of 4 candidate directions passes: 0 have"
-    ):
+    with pytest.raises(OptionError, match="none of 4 candidate directions passes: 0 have"):
         _ = safety.search_direction(model, sets.harmful, sets.harmless, added=1e3).direction
 
 
