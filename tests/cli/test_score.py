@@ -145,6 +145,8 @@ def killed(store, key, table):
         os.kill(os.getpid(), {int(sent)})
     return path
 Store.write = killed
+# a shell starts what runs in the background with this signal ignored
+signal.signal(signal.SIGINT, signal.default_int_handler)
 main(sys.argv[1:])
 """
     command = ["score", str(llama), *METRICS, "--out", str(tmp_path / "out")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -140,9 +141,11 @@ print((peak() - before) / 1024, found.scores.sum())
 
 def growth(n: int) -> float:
     """MiB that a rollout of n tokens adds to the peak of a process of its own."""
+    found = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     done = subprocess.run(
-        [sys.executable, "-c", GROWTH, str(n)], capture_output=True, text=True, check=False
-    )
+        [sys.executable, "-c", GROWTH, str(n)], capture_output=True, text=True, check=False,
+        env=found,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     size, total = map(float, done.stdout.split())
     assert total == pytest.approx(1, abs=1e-4)
