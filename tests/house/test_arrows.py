@@ -17,7 +17,7 @@ ROOM = {
     "analysis": (
         "analysis", "room", "catalogue", "targets", "engine", "estimate", "scoring",
         "heads", "weights", "special", "needle", "causal", "attribution", "flow", "lens",
-        "outliers", "safety",
+        "outliers", "safety", "syntax", "circuit", "discovery",
     ),
     "show": ("plot", "report", "store"),
     "commands": ("cli", "commands", "__main__"),

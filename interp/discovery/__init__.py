@@ -1,0 +1,1 @@
+"""ROOM: ways to find a circuit, one function per file."""

@@ -1,0 +1,1 @@
+"""Dependency trees from attention heads: which head links which words, and how well."""
