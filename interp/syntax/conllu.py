@@ -1,0 +1,266 @@
+"""Treebanks in CoNLL-U, the format of Universal Dependencies: read strictly, said where it fails.
+
+Format: https://universaldependencies.org/format.html (Universal Dependencies, version 2).
+"""
+
+from __future__ import annotations
+
+import codecs
+import hashlib
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+from interp.errors import OptionError
+from interp.syntax.treebank import Sentence, Treebank, TreebankError
+
+ID, FORM, LEMMA, UPOS, XPOS, FEATS, HEAD, DEPREL, DEPS, MISC = range(10)
+# The marks of UTF-32 first: one of them begins with that of UTF-16.
+_WIDE = {
+    codecs.BOM_UTF32_LE: "UTF-32",
+    codecs.BOM_UTF32_BE: "UTF-32",
+    codecs.BOM_UTF16_LE: "UTF-16",
+    codecs.BOM_UTF16_BE: "UTF-16",
+}
+
+
+def read_conllu(
+    path: str | os.PathLike, *, on_error: Literal["refuse", "skip"] = "refuse"
+) -> Treebank:
+    """The treebank of a CoNLL-U file, UTF-8 with or without a byte order mark.
+
+    Args:
+        on_error: `skip` leaves sentences with an error out, and lists them in `skipped`.
+
+    Raises:
+        TreebankError: the file cannot be read, holds no sentence, or has an error; with its line.
+        OptionError: another `on_error`.
+    """
+    if on_error not in ("refuse", "skip"):
+        raise OptionError(f"on_error={on_error!r}; it is 'refuse' or 'skip'")
+    path = Path(path)
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise TreebankError(f"cannot read {path}: {error.strerror or error}") from error
+    _refuse_wide(path, content)
+    sentences, skipped = [], []
+    for start, lines in _blocks(content.removeprefix(codecs.BOM_UTF8)):
+        try:
+            found = _sentence(start, [_decoded(line, start + at) for at, line in enumerate(lines)])
+        except _Wrong as wrong:
+            told = f"{path}, line {wrong.line}: {wrong.what}"
+            if on_error == "refuse":
+                raise TreebankError(told) from wrong
+            skipped.append(told)
+            continue
+        if found is not None:
+            sentences.append(found)
+    if not sentences:
+        why = f"; {len(skipped):,} were skipped, the first: {skipped[0]}" if skipped else ""
+        raise TreebankError(f"{path} holds no sentence{why}; give a CoNLL-U file")
+    digest = hashlib.sha256(content).hexdigest()
+    return Treebank(path.stem, tuple(sentences), digest, tuple(skipped))
+
+
+class _Wrong(Exception):
+    def __init__(self, line: int, what: str):
+        super().__init__(what)
+        self.line, self.what = line, what
+
+
+def _refuse_wide(path: Path, content: bytes) -> None:
+    """Raise for encodings of two or four bytes a letter, whose lines cannot even be told."""
+    name = next((name for mark, name in _WIDE.items() if content.startswith(mark)), None)
+    if name is None and b"\0" not in content:
+        return
+    at = content.find(b"\0")
+    line = content.count(b"\n", 0, max(at, 0)) + 1
+    what = f"begins as {name} does" if name else f"has the byte 0x00 (byte {at + 1} of the file)"
+    raise TreebankError(
+        f"{path}, line {line}: {what}, so it is no UTF-8 text; save it as UTF-8, such as with"
+        f" iconv -f {name or 'UTF-16'} -t UTF-8"
+    )
+
+
+def _decoded(line: bytes, number: int) -> str:
+    try:
+        return line.decode()
+    except UnicodeDecodeError as error:
+        raise _Wrong(
+            number,
+            f"byte 0x{line[error.start]:02x} (byte {error.start + 1} of the line) is no UTF-8; save"
+            " the file as UTF-8, such as with iconv -f ISO-8859-1 -t UTF-8",
+        ) from error
+
+
+def _blocks(content: bytes) -> Iterator[tuple[int, list[bytes]]]:
+    """The lines between empty lines, with the number of the first."""
+    start, block = 1, []
+    # At line feeds only: other line ends of Unicode may stand within a word.
+    for number, line in enumerate(content.split(b"\n"), 1):
+        stripped = line.removesuffix(b"\r")
+        if stripped.strip():
+            if not block:
+                start = number
+            block.append(stripped)
+        elif block:
+            yield start, block
+            block = []
+    if block:
+        yield start, block
+
+
+def _sentence(start: int, lines: list[str]) -> Sentence | None:
+    """The sentence of a block; None when it has comments only."""
+    comments: dict[str, str] = {}
+    rows: list[list[str]] = []
+    numbers: list[int] = []
+    tokens: list[
+        tuple[int, int, str, bool]
+    ] = []  # words from, to, surface, whether a space follows
+    covered = empty = 0
+    enhanced = False
+    for number, line in enumerate(lines, start):
+        if line.startswith("#"):
+            key, _, value = line[1:].partition("=")
+            comments.setdefault(key.strip(), value.strip())
+            continue
+        cells = _cells(number, line)
+        kind, first, last = _place(number, cells[ID], len(rows), covered)
+        spaced = "SpaceAfter=No" not in cells[MISC].split("|")
+        if kind == "empty":
+            empty += 1
+            continue
+        if kind == "range":
+            tokens.append((first, last, cells[FORM], spaced))
+            covered = last
+            continue
+        if first >= covered:
+            tokens.append((first, last, cells[FORM], spaced))
+        enhanced |= cells[DEPS] != "_"
+        rows.append(cells)
+        numbers.append(number)
+    if not rows:
+        if not tokens and not empty:
+            return None
+        raise _Wrong(start, "the sentence has no words")
+    if covered > len(rows):
+        raise _Wrong(numbers[-1], f"the multi-word token ends at word {covered} of {len(rows)}")
+    heads = _heads(rows, numbers)
+    told = bool(comments.get("text"))
+    text = comments["text"] if told else _joined(tokens)
+    return Sentence(
+        words=tuple(r[FORM] for r in rows),
+        heads=heads,
+        relations=tuple(r[DEPREL] for r in rows),
+        upos=tuple(r[UPOS] for r in rows),
+        text=text,
+        spans=_spans(text, tokens),
+        sent_id=comments.get("sent_id", ""),
+        line=start,
+        multiword=tuple((a, b) for a, b, _, _ in tokens if b - a > 1),
+        empty_nodes=empty,
+        enhanced=enhanced,
+        told=told,
+    )
+
+
+def _cells(number: int, line: str) -> list[str]:
+    cells = line.split("\t")
+    if len(cells) != 10:
+        hint = "; they are separated by tabs, not spaces" if len(cells) == 1 else ""
+        raise _Wrong(number, f"{len(cells)} columns; a line of CoNLL-U has 10{hint}")
+    blank = next((at + 1 for at, cell in enumerate(cells) if not cell.strip()), None)
+    if blank:
+        raise _Wrong(number, f"column {blank} is empty; what is not known is written _")
+    return cells
+
+
+def _place(number: int, given: str, n_words: int, covered: int) -> tuple[str, int, int]:
+    """What a line stands for, and which words from 0 (start, end) it is."""
+    match = re.fullmatch(r"([0-9]+)(?:([-.])([0-9]+))?", given)
+    if match is None:
+        raise _Wrong(number, f"{given!r} is no id; ids are 1, 2, ... or 2-3, or 2.1")
+    first, sign, last = int(match[1]), match[2], int(match[3] or 0)
+    if sign == ".":
+        if first != n_words:
+            raise _Wrong(number, f"empty node {given} stands after word {n_words}, not {first}")
+        return "empty", first, first
+    if first != n_words + 1:
+        raise _Wrong(number, f"id {given} where {n_words + 1} is due; ids count up from 1")
+    if sign is None:
+        return "word", first - 1, first
+    if last <= first:
+        raise _Wrong(number, f"multi-word token {given} has fewer than two words")
+    if first <= covered:
+        raise _Wrong(number, f"multi-word token {given} begins inside the one before")
+    return "range", first - 1, last
+
+
+def _heads(rows: list[list[str]], numbers: list[int]) -> tuple[int, ...]:
+    heads = []
+    for at, (row, number) in enumerate(zip(rows, numbers, strict=True)):
+        given, word = row[HEAD], f"word {at + 1} ({row[FORM]!r})"
+        if given == "_" or row[DEPREL] == "_":
+            missing = "head" if given == "_" else "relation"
+            raise _Wrong(number, f"{word} has no {missing} (_); use a treebank that has trees")
+        if not re.fullmatch(r"[0-9]+", given):
+            raise _Wrong(
+                number, f"{word} has head {given!r}; a head is a word's id, 0 for the root"
+            )
+        if int(given) > len(rows) or int(given) == at + 1:
+            what = "itself" if int(given) == at + 1 else f"{given}, of {len(rows)} words"
+            raise _Wrong(number, f"{word} has as head {what}; a head is another word's id, or 0")
+        heads.append(int(given) - 1)
+    roots = [at for at, head in enumerate(heads) if head == -1]
+    if len(roots) > 1:
+        listed = ", ".join(str(at + 1) for at in roots)
+        raise _Wrong(
+            numbers[roots[1]], f"words {listed} are roots; a tree has one word with head 0"
+        )
+    ring = _ring(heads)
+    if ring:
+        listed = " -> ".join(str(at + 1) for at in [*ring, ring[0]])
+        none = "" if roots else ", and no word has head 0"
+        raise _Wrong(numbers[min(ring)], f"not a tree: the heads of {listed} go in a circle{none}")
+    return tuple(heads)
+
+
+def _ring(heads: list[int]) -> list[int]:
+    """Words whose heads lead back to themselves; none in a tree."""
+    good = {-1}
+    for start in range(len(heads)):
+        path: list[int] = []
+        seen: set[int] = set()
+        at = start
+        while at not in good and at not in seen:
+            path.append(at)
+            seen.add(at)
+            at = heads[at]
+        if at in seen:
+            return path[path.index(at) :]
+        good |= seen
+    return []
+
+
+def _joined(tokens: list[tuple[int, int, str, bool]]) -> str:
+    return "".join(form + " " * spaced for _, _, form, spaced in tokens).rstrip(" ")
+
+
+def _spans(
+    text: str, tokens: list[tuple[int, int, str, bool]]
+) -> tuple[tuple[int, int], ...] | None:
+    """Each word's characters; None unless the text is these tokens with white space between."""
+    out: list[tuple[int, int]] = []
+    at = 0
+    for first, last, form, _ in tokens:
+        while text[at : at + 1].isspace():
+            at += 1
+        if not text.startswith(form, at):
+            return None
+        out += [(at, at + len(form))] * (last - first)
+        at += len(form)
+    return None if text[at:].strip() else tuple(out)

@@ -1,0 +1,110 @@
+"""What a treebank holds: sentences as dependency trees over words, and what was left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from interp.errors import OptionError, PromptError
+
+
+class TreebankError(PromptError):
+    """A treebank that cannot be used, with its file, the line and the reason."""
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """One dependency tree over the syntactic words of a sentence.
+
+    Args:
+        words: their forms; a multi-word token such as *don't* counts as its words.
+        heads: index of each word's head, from 0; -1 for the root.
+        relations: as in the file, with subtypes such as `nmod:poss`.
+        upos: universal part of speech, `_` where the file has none.
+        text: the `# text` comment; without one, the words with the spaces that the file tells.
+        spans: characters (start, end) of every word in `text`; the words of a multi-word token all
+            have its range. None where the text is not made of these words.
+        sent_id: the `# sent_id` comment, or "".
+        line: where it begins in the file, from 1.
+        multiword: words (start, end) of each multi-word token.
+        empty_nodes: nodes such as 5.1, which are no words and are left out.
+        enhanced: whether the file has enhanced dependencies for it, which are left out.
+        told: whether `text` is the file's own.
+    """
+
+    words: tuple[str, ...]
+    heads: tuple[int, ...]
+    relations: tuple[str, ...]
+    upos: tuple[str, ...]
+    text: str
+    spans: tuple[tuple[int, int], ...] | None
+    sent_id: str = ""
+    line: int = 0
+    multiword: tuple[tuple[int, int], ...] = ()
+    empty_nodes: int = 0
+    enhanced: bool = False
+    told: bool = True
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+
+@dataclass(frozen=True)
+class Treebank:
+    """Sentences of one file; `content_hash` is the sha256 of its bytes, `skipped` its errors."""
+
+    name: str
+    sentences: tuple[Sentence, ...]
+    content_hash: str
+    skipped: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.sentences)
+
+    def __iter__(self) -> Iterator[Sentence]:
+        return iter(self.sentences)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many sentences, words, multi-word tokens and things left out."""
+        return {
+            "sentences": len(self),
+            "words": sum(map(len, self)),
+            "multiword_tokens": sum(len(s.multiword) for s in self),
+            "empty_nodes": sum(s.empty_nodes for s in self),
+            "enhanced_sentences": sum(s.enhanced for s in self),
+            "skipped_sentences": len(self.skipped),
+        }
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What of the file was ignored or made up, one line each; empty if nothing was."""
+        counts, out = self.counts, []
+        if counts["enhanced_sentences"]:
+            out.append(
+                f"enhanced dependencies of {counts['enhanced_sentences']:,} sentences: ignored"
+            )
+        if counts["empty_nodes"]:
+            out.append(f"{counts['empty_nodes']:,} empty nodes: ignored")
+        rebuilt = sum(not s.told for s in self)
+        if rebuilt:
+            out.append(f"{rebuilt:,} sentences without '# text': text put together from the words")
+        apart = [s for s in self if s.spans is None]
+        if apart:
+            out.append(
+                f"{len(apart):,} sentences whose '# text' is not made of their words (first on line"
+                f" {apart[0].line}): no character offsets"
+            )
+        if self.skipped:
+            out.append(f"{len(self.skipped):,} sentences skipped; the first: {self.skipped[0]}")
+        return tuple(out)
+
+    def first(self, n: int) -> Treebank:
+        """The first n sentences, or all if there are fewer.
+
+        Raises:
+            OptionError: n is below 1.
+        """
+        if n < 1:
+            raise OptionError(f"{n} sentences of {self.name} are none; ask for 1 or more")
+        return Treebank(self.name, self.sentences[:n], self.content_hash, self.skipped)
