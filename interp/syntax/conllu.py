@@ -59,7 +59,7 @@ def read_conllu(
         if found is not None:
             sentences.append(found)
     if not sentences:
-        why = f"; {len(skipped):,} were skipped, the first: {skipped[0]}" if skipped else ""
+        why = f"; {len(skipped):,} skipped, the first: {skipped[0]}" if skipped else ""
         raise TreebankError(f"{path} holds no sentence{why}; give a CoNLL-U file")
     digest = hashlib.sha256(content).hexdigest()
     return Treebank(path.stem, tuple(sentences), digest, tuple(skipped))

@@ -81,22 +81,23 @@ class Treebank:
         """What of the file was ignored or made up, one line each; empty if nothing was."""
         counts, out = self.counts, []
         if counts["enhanced_sentences"]:
-            out.append(
-                f"enhanced dependencies of {counts['enhanced_sentences']:,} sentences: ignored"
-            )
+            told = counted(counts["enhanced_sentences"], "sentence")
+            out.append(f"enhanced dependencies of {told}: ignored")
         if counts["empty_nodes"]:
-            out.append(f"{counts['empty_nodes']:,} empty nodes: ignored")
+            out.append(f"{counted(counts['empty_nodes'], 'empty node')}: ignored")
         rebuilt = sum(not s.told for s in self)
         if rebuilt:
-            out.append(f"{rebuilt:,} sentences without '# text': text put together from the words")
+            told = counted(rebuilt, "sentence")
+            out.append(f"{told} without '# text': text put together from the words")
         apart = [s for s in self if s.spans is None]
         if apart:
             out.append(
-                f"{len(apart):,} sentences whose '# text' is not made of their words (first on line"
-                f" {apart[0].line}): no character offsets"
+                f"{counted(len(apart), 'sentence')} with a '# text' not made of the words, the "
+                f"first on line {apart[0].line}: no character offsets"
             )
         if self.skipped:
-            out.append(f"{len(self.skipped):,} sentences skipped; the first: {self.skipped[0]}")
+            told = counted(len(self.skipped), "sentence")
+            out.append(f"{told} with errors: skipped; the first: {self.skipped[0]}")
         return tuple(out)
 
     def first(self, n: int) -> Treebank:
@@ -108,3 +109,8 @@ class Treebank:
         if n < 1:
             raise OptionError(f"{n} sentences of {self.name} are none; ask for 1 or more")
         return Treebank(self.name, self.sentences[:n], self.content_hash, self.skipped)
+
+
+def counted(n: int, what: str) -> str:
+    """A number with its noun, such as "1 sentence" or "2,001 sentences"."""
+    return f"{n:,} {what}{'' if n == 1 else 's'}"
