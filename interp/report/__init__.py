@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 # (about 15 bytes); beyond the second limit the numbers are in the table's file only.
 CELLS_AS_ELEMENTS = 30_000
 CELLS_WITH_NUMBERS = 500_000
+BUDGET = 10_000_000  # bytes of a page: what a browser opens and a mail carries without trouble
 CATALOGUE = 3  # metrics of a model from which on the page says which heads are special
 
 _READING = (
@@ -43,12 +44,21 @@ def write_report(
     command: str | None = None,
     beside: Sequence[str] = (),
     top: int = 5,
+    budget: int = BUDGET,
 ) -> int:
     """Write the page of `render` at path, whole or not at all; returns its bytes.
 
     Raises StoreError when it cannot be written, and what `render` raises.
     """
-    page = render(table, ranges=ranges, title=title, command=command, beside=beside, top=top)
+    page = render(
+        table,
+        ranges=ranges,
+        title=title,
+        command=command,
+        beside=beside,
+        top=top,
+        budget=budget,
+    )
     content = page.encode()
     write_atomically(Path(path), content)
     return len(content)
@@ -62,17 +72,17 @@ def render(
     command: str | None = None,
     beside: Sequence[str] = (),
     top: int = 5,
+    budget: int = BUDGET,
 ) -> str:
-    """One HTML page: per model its provenance, top heads per metric, and heat maps.
+    """One HTML page: findings, models side by side, and per model its provenance, top heads, maps.
 
     `ranges` gives each metric's colour range (low, high), None for an end without bound; a metric
     that has none is coloured by its own scores, and the page says so. `beside` names files in the
-    same folder that the page links to. The same table gives the same bytes. Raises OptionError.
-    """
-    from interp.report.catalogue import section
-    from interp.report.panel import panel
-    from interp.report.words import provenance, top_heads
+    same folder that the page links to. `budget` is the size in bytes that the page keeps to by
+    drawing its maps with less detail; it says so. The same table gives the same bytes.
 
+    Raises OptionError: an empty table, or one that no detail brings within the budget.
+    """
     if len(table) == 0:
         raise OptionError("the table has no rows, so there is nothing to show; score something")
     frame: Any = table.to_pandas()
@@ -81,8 +91,31 @@ def render(
         metric: Scale.fit(rows["score"], declared[metric])
         for metric, rows in frame.groupby("metric", sort=False)
     }
-    style, script = _style(), _asset("hover.js")
-    detail = 2 if len(table) <= CELLS_AS_ELEMENTS else int(len(table) <= CELLS_WITH_NUMBERS)
+    head = _head(table, title, command, beside)
+    text = _first(table, frame, scales, declared)
+    levels = [level for level in _DETAIL if level <= _by_count(len(table))]
+    page = ""
+    for level in levels:
+        body = _models(table, frame, scales, declared, level=level, top=top)
+        note = "" if level == levels[0] else _OVER.format(budget / 1e6)
+        page = f"{head}<p>{_READING}{_LESS[level]}{note}</p></header>\n<main>\n{text}\n{body}"
+        page += f"</main>\n<script>{_script()}</script>\n</body>\n</html>\n"
+        if len(page.encode()) <= budget:
+            return page
+    raise OptionError(
+        f"a page of these {len(table):,} scores takes {len(page.encode()) / 1e6:.1f} MB with the"
+        f" least detail, more than {budget / 1e6:g} MB; give fewer models or metrics, or a larger"
+        " budget"
+    )
+
+
+def _by_count(scores: int) -> int:
+    """The most detail that so many scores are drawn with."""
+    return 3 if scores <= CELLS_AS_ELEMENTS else 1 if scores <= CELLS_WITH_NUMBERS else 0
+
+
+def _head(table: HeadTable, title: str, command: str | None, beside: Sequence[str]) -> str:
+    style, script = _style(), _script()
     out = [
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
         # Nothing is fetched, and nothing runs but our own script: also if a name were to slip by.
@@ -102,36 +135,85 @@ def render(
     if len(table.models) > 1:
         items = (f'<li><a href="#m{i}">{escape(m)}</a></li>' for i, m in enumerate(table.models))
         out.append(f'<nav aria-label="models"><ul>{"".join(items)}</ul></nav>')
-    out.append(f"<p>{_READING}{_LESS[detail]}</p></header>\n<main>")
-    made = table.provenance
+    return "\n".join(out)
+
+
+def _first(
+    table: HeadTable,
+    frame: Any,
+    scales: Mapping[str, Scale],
+    declared: Mapping[str, Range | None],
+) -> str:
+    """What is read before any model: which heads are what, and the models beside each other."""
+    from interp.report.findings import findings
+    from interp.report.side import side_by_side
+
+    out = [f'<section id="findings"><h2>Findings</h2>{findings(table, _ends(declared))}</section>']
+    beside = side_by_side(frame, scales) if len(table.models) > 1 else ""
+    if beside:
+        out.append(
+            '<section id="beside"><h2>Models side by side</h2><p>One scale per metric; layers by'
+            f' relative depth.</p><div class="panels">{beside}</div></section>'
+        )
+    return "\n".join(out)
+
+
+def _models(
+    table: HeadTable,
+    frame: Any,
+    scales: Mapping[str, Scale],
+    declared: Mapping[str, Range | None],
+    *,
+    level: int,
+    top: int,
+) -> str:
+    from interp.report.catalogue import section
+    from interp.report.every import download, every_number
+    from interp.report.panel import panel
+    from interp.report.words import provenance, top_heads
+
+    out, made = [], table.provenance
     for at, (model, rows) in enumerate(frame.groupby("model", sort=False)):
         best = top_heads(table.where(model=str(model)), scales, top)
         out.append(f'<section id="m{at}"><h2>{escape(str(model))}</h2>')
         out.append(provenance({k[1]: v for k, v in made.items() if k[0] == model}))
         if rows["metric"].nunique() >= CATALOGUE:
-            ends = {m: None if r is None else r[1] for m, r in declared.items()}
-            special = section(table.where(model=str(model)), ends)
+            special = section(table.where(model=str(model)), _ends(declared))
             out.append(f"<h3>Which heads are special</h3>{special}")
         out.append(f'<h3>Top heads</h3><div class="tops">{best}</div>')
-        out.append('<h3>Every head</h3><div class="panels">')
-        shapes = rows.groupby("stack")[["layer", "head"]].max() + 1
-        several = len(shapes) > 1
-        for (metric, stack), cells in rows.groupby(["metric", "stack"], sort=False):
-            name = f"{metric} · {stack}" if several else str(metric)
-            shape = int(shapes.loc[stack, "layer"]), int(shapes.loc[stack, "head"])
-            options = {"scale": scales[metric], "bounded": _bounded(declared[metric])}
-            out.append(panel(cells, name, shape=shape, detail=detail, **options))
-        out.append("</div></section>")
-    out.append(f"</main>\n<script>{script}</script>\n</body>\n</html>\n")
+        if level >= 0:
+            out.append('<h3>Every head</h3><div class="panels">')
+            shapes = rows.groupby("stack")[["layer", "head"]].max() + 1
+            several = len(shapes) > 1
+            for (metric, stack), cells in rows.groupby(["metric", "stack"], sort=False):
+                name = f"{metric} · {stack}" if several else str(metric)
+                shape = int(shapes.loc[stack, "layer"]), int(shapes.loc[stack, "head"])
+                options = {"scale": scales[metric], "bounded": _bounded(declared[metric])}
+                data = download(cells, f"{model} {name}") if level > 2 else ""
+                detail = min(level, 2)
+                out.append(panel(cells, name, shape=shape, detail=detail, data=data, **options))
+            out.append('</div><aside class="card" aria-label="head card" hidden></aside>')
+        if level > 2:
+            out.append(every_number(rows))
+        out.append("</section>")
     return "\n".join(out)
 
 
+# With each level a page says and weighs less.
+_DETAIL = (3, 2, 1, 0, -1)
 _LESS = {
-    2: "",
+    3: "",
+    2: " The table of every number, and the CSV of each map, are left out here.",
     1: " With this many heads a map is a picture: point at a head, or move with the arrow keys, to"
     " read its numbers (this needs scripts; the top heads above each map do not).",
     0: " With this many heads the maps are pictures only; the numbers are in the table's file.",
+    -1: " With this many heads there are no maps; the numbers are in the table's file.",
 }
+_OVER = " With more detail the page would be larger than {:g} MB."
+
+
+def _ends(declared: Mapping[str, Range | None]) -> dict[str, float | None]:
+    return {metric: None if found is None else found[1] for metric, found in declared.items()}
 
 
 def _bounded(declared: Range | None) -> bool:
@@ -152,6 +234,10 @@ def _style() -> str:
             lines.append(f".bar-{letter}{{background:linear-gradient(90deg,{','.join(colours)})}}")
     dark = f"@media screen and (prefers-color-scheme:dark){{{''.join(rules['dark'])}}}"
     return f"{_asset('style.css')}\n{''.join(rules['light'])}\n{dark}\n"
+
+
+def _script() -> str:
+    return _asset("hover.js") + _asset("cards.js")
 
 
 def _asset(name: str) -> str:

@@ -52,6 +52,8 @@ for (const map of document.querySelectorAll("svg.map")) {
     cursor.setAttribute("d", `M${x} ${y}h${size}v${size}h${-size}z`);
   }
   if (map.dataset.score === undefined && !map.querySelector("rect")) continue; // a picture only
+  map.describe = describe; // cards.js reads these
+  map.at = () => at;
 
   map.addEventListener("pointermove", (event) => {
     const box = map.getBoundingClientRect();

@@ -27,10 +27,12 @@ def panel(
     scale: Scale,
     bounded: bool,
     detail: int,
+    data: str = "",
 ) -> str:
     """A figure: caption, map, colour bar, and the line where a script writes the head pointed at.
 
     detail 2: an element with a tooltip per head; 1: a picture and the numbers; 0: a picture.
+    `data` is a link to the same numbers, as HTML.
     """
     import numpy as np
 
@@ -42,10 +44,11 @@ def panel(
     bins = scale.bins(grid)
     family = "d" if scale.signed else "q"
     unit = str(rows["unit"].iloc[0])
-    data = _numbers(rows, shape) if detail == 1 else ""
+    listed = _numbers(rows, shape) if detail == 1 else ""
+    stack = escape(str(rows["stack"].iloc[0]))
     body = _cells(rows, bins, family, cell) if detail == 2 else _picture(bins, scale.signed, cell)
     what = f"{name}: heat map of {n_layers} layers by {n_heads} heads"
-    keys = "; arrow keys move from head to head" if detail else ""
+    keys = "; arrow keys move from head to head, Enter opens a head's card" if detail else ""
     low, high = ends(scale)
     notes = []
     if not bounded:
@@ -56,10 +59,12 @@ def panel(
     if missing:
         notes.append(f"{missing} without a score")
     return (
-        f'<figure><figcaption>{escape(name)} <span class="unit">{escape(unit)}</span></figcaption>'
+        f'<figure><figcaption>{escape(name)} <span class="unit">{escape(unit)}</span>'
+        f"{data}</figcaption>"
         f'<svg class="map" role="group" tabindex="0" aria-label="{escape(what + keys)}"'
         f' width="{width}" height="{height}" viewBox="0 0 {width} {height}" data-cell="{cell}"'
-        f' data-heads="{n_heads}" data-layers="{n_layers}" data-unit="{escape(unit)}"{data}>'
+        f' data-heads="{n_heads}" data-layers="{n_layers}" data-unit="{escape(unit)}"'
+        f' data-metric="{escape(str(rows["metric"].iloc[0]))}" data-stack="{stack}"{listed}>'
         f"{_axes(n_layers, n_heads, cell)}{body}</svg>"
         f'<div class="scale"><span>{low}</span><i class="bar bar-{family}"></i><span>{high}</span>'
         f'</div><p class="note">{"; ".join(notes)}</p><output aria-live="polite"></output>'

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import math
 import shutil
 import subprocess
 import urllib.request
@@ -74,7 +75,7 @@ def test_opens_offline_and_answers_to_the_keyboard(browser, tmp_path, monkeypatc
     path = tmp_path / "page.html"
     write_report(table, path, ranges={"induction": (0, 1)})
     browser.call("POST", "/url", {"url": path.as_uri()})
-    assert browser.text("h2") == name
+    assert browser.text("#m0 h2") == name
     fetched = {url for url in browser.requests() if not url.startswith("data:")}
     assert fetched == {path.as_uri()}
 
@@ -89,6 +90,51 @@ def test_opens_offline_and_answers_to_the_keyboard(browser, tmp_path, monkeypatc
     mouse = {"type": "pointer", "id": "mouse", "actions": actions}
     browser.call("POST", "/actions", {"actions": [mouse]})
     assert browser.text("output").startswith("L1H0: 0.500 ± 0.01 fraction")
+
+
+def script(browser, text):
+    return browser.call("POST", "/execute/sync", {"script": text, "args": []})
+
+
+@pytest.mark.parametrize("cells", [10**6, 1])
+def test_a_click_or_enter_opens_the_card_of_a_head(browser, tmp_path, monkeypatch, cells):
+    monkeypatch.setattr(interp.report, "CELLS_AS_ELEMENTS", cells)
+    name = "<script>alert(1)</script>"
+    table = HeadTable.concat([small(), small(metric=name, scores=[[3.0, 2.0], [1.0, 4.0]])])
+    write_report(table, tmp_path / "page.html", ranges={"induction": (0, 1)})
+    browser.call("POST", "/url", {"url": (tmp_path / "page.html").as_uri()})
+    assert script(browser, "return document.querySelector('.card').hidden")
+    area = browser.find("svg.map")
+    browser.call("POST", f"{area}/value", {"text": RIGHT + "\ue007"})  # to L0H1, Enter
+    rows = "return [...document.querySelectorAll('.card tbody tr')].map("
+    rows += "r => [...r.cells].map(c => c.textContent))"
+    assert browser.text(".card h4") == "L0H1"
+    assert script(browser, rows) == [
+        ["induction", "0.900 ± 0.01 fraction; null 0.050; n 8", "1 of 4"],
+        [name, "2.000 ± 0.01 fraction; null 0.050; n 8", "3 of 4"],
+    ]
+    assert script(browser, "return document.activeElement.textContent") == "Close"
+    browser.call("POST", f"{browser.find('.card button')}/value", {"text": "\ue00c"})  # Escape
+    assert script(browser, "return document.querySelector('.card').hidden")
+    assert script(browser, "return document.activeElement.className.baseVal") == "map"
+    browser.call("POST", f"{area}/click", {})
+    assert not script(browser, "return document.querySelector('.card').hidden")
+
+
+def test_tables_sort_by_a_click_on_a_column(browser, tmp_path):
+    table = small(scores=[[0.1, 0.9], [10.5, math.nan]], n=[[8, 8], [8, 0]])
+    write_report(table, tmp_path / "page.html")
+    browser.call("POST", "/url", {"url": (tmp_path / "page.html").as_uri()})
+    script(browser, "document.querySelector('details:last-of-type').open = true")
+    column = "details table.sortable th:nth-child(2) button"
+    read = "return [...document.querySelectorAll('details table.sortable tbody th')]"
+    read += ".map(c => c.textContent)"
+    orders = []
+    for _ in range(2):
+        browser.call("POST", f"{browser.find(column)}/click", {})
+        orders.append(script(browser, read))
+    # as numbers, not as texts; what has none is last either way
+    assert orders == [["L1H0", "L0H1", "L0H0", "L1H1"], ["L0H0", "L0H1", "L1H0", "L1H1"]]
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

@@ -88,7 +88,7 @@ def test_what_the_colours_hide_is_said():
 
 def test_top_heads_by_score_and_signed_ones_by_size():
     page = Page(render(tables(), ranges={"copying": (-1, 1)}, top=2))
-    heads = re.findall(r"L\dH\d", page.text.partition("Every head")[0])
+    heads = re.findall(r"L\dH\d", page.text.partition("Top heads")[2].partition("Every head")[0])
     assert heads == ["L0H1", "L1H0", "L0H0", "L1H0"]
     assert "-0.800 ± 0.01" in page.text
 
@@ -122,12 +122,14 @@ def test_names_are_text_and_nothing_is_fetched(monkeypatch, cells):
     table = HeadTable.concat([one, two, three, small("other")])
     page = render(table, title=HOSTILE, command=HOSTILE, beside=[HOSTILE])
     read = Page(page)
-    assert read.of["script"] == [interp.report._asset("hover.js")]
+    assert read.of["script"] == [interp.report._script()]
     assert "img" not in read.of
     for _, attributes in read.elements:
         assert not [name for name in attributes if name.startswith("on") or name == "style"]
         for name in ("src", "href", "xlink:href", "srcset", "action", "data"):
-            assert attributes.get(name, "#").startswith(("#", "data:image/png;", "./"))
+            assert attributes.get(name, "#").startswith(
+                ("#", "data:image/png;", "data:text/csv;", "./")
+            )
     assert HOSTILE.strip() in read.text
     code = "".join(read.of["style"] + read.of["script"])
     assert "url(" not in code
