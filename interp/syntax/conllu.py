@@ -99,13 +99,12 @@ def _decoded(line: bytes, number: int) -> str:
 def _blocks(content: bytes) -> Iterator[tuple[int, list[bytes]]]:
     """The lines between empty lines, with the number of the first."""
     start, block = 1, []
-    # At line feeds only: other line ends of Unicode may stand within a word.
-    for number, line in enumerate(content.split(b"\n"), 1):
-        stripped = line.removesuffix(b"\r")
-        if stripped.strip():
+    # As bytes: as text, a line would also end at signs that may stand within a word, as U+2028.
+    for number, line in enumerate(content.splitlines(), 1):
+        if line.strip():
             if not block:
                 start = number
-            block.append(stripped)
+            block.append(line)
         elif block:
             yield start, block
             block = []

@@ -82,13 +82,24 @@ def test_words_of_a_multi_word_token_share_its_characters(tmp_path: Path) -> Non
     "changed",
     [
         lambda c: c.replace("\n", "\r\n"),
+        lambda c: c.partition("\n")[2].replace("\n", "\r\n"),
+        lambda c: c.replace("\n", "\r"),
         lambda c: "\ufeff" + c,
         lambda c: "\n \n" + c,
         lambda c: c + "\n\n\n",
         lambda c: c.rstrip("\n"),
         lambda c: "# a licence, say\n\n" + c,
     ],
-    ids=["crlf", "bom", "blank before", "blank after", "no end of line", "comments alone"],
+    ids=[
+        "crlf",
+        "crlf, no text",
+        "cr",
+        "bom",
+        "blank before",
+        "blank after",
+        "no end of line",
+        "comments alone",
+    ],
 )
 def test_the_same_tree_however_the_file_is_laid_out(tmp_path: Path, changed) -> None:
     [plain] = read(tmp_path, lines(DOGS))
@@ -115,6 +126,7 @@ def test_a_text_of_other_words_has_no_offsets(tmp_path: Path, text: str) -> None
 HEADED = "1 a _ X _ _ {} dep\n2 b _ X _ _ {} dep\n3 c _ X _ _ {} dep\n"
 WRONG = {
     "1\ta\t_\tX\t_\t_\t0\troot\t_\n": (1, "9 columns"),
+    lines("1 a _ X _ _ 0 root _ _ _"): (1, "11 columns"),
     "1 a _ X _ _ 0 root _ _\n": (1, "separated by tabs"),
     lines("x a _ X _ _ 0 root"): (1, "'x' is no id"),
     lines("1 a _ X _ _ 0 root\n3 b _ X _ _ 1 dep"): (2, "id 3 where 2 is due"),
@@ -163,13 +175,18 @@ def test_a_byte_of_another_encoding_is_named(tmp_path: Path) -> None:
     assert len(read(tmp_path, content, on_error="skip")) == 1
 
 
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "utf-16-le", "utf-16-be"])
+WIDE = {"UTF-16": ("utf-16-le", "utf-16-be"), "UTF-32": ("utf-32-le", "utf-32-be")}
+
+
+@pytest.mark.parametrize("mark", ["", "\ufeff"], ids=["plain", "marked"])
 @pytest.mark.parametrize("on_error", ["refuse", "skip"])
-def test_wide_encodings_are_refused_whole(tmp_path: Path, encoding: str, on_error) -> None:
-    name = encoding.upper()[:6] if encoding in ("utf-16", "utf-32") else "0x00"
-    with pytest.raises(PromptError, match=rf"line 1: .*{name}.*UTF-8") as caught:
-        read(tmp_path, lines(DOGS).encode(encoding), on_error=on_error)
-    assert "\n" not in str(caught.value)
+@pytest.mark.parametrize("name", WIDE)
+def test_wide_encodings_are_refused_whole(tmp_path: Path, name: str, mark: str, on_error) -> None:
+    for encoding in WIDE[name]:
+        told = name if mark else "the byte 0x00"
+        with pytest.raises(PromptError, match=rf"line 1: .*{told}.*UTF-8") as caught:
+            read(tmp_path, (mark + lines(DOGS)).encode(encoding), on_error=on_error)
+        assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("content", [b"", b"\n\n", b"# only\n", b"\xef\xbb\xbf"])
