@@ -183,7 +183,7 @@ WIDE = {"UTF-16": ("utf-16-le", "utf-16-be"), "UTF-32": ("utf-32-le", "utf-32-be
 @pytest.mark.parametrize("name", WIDE)
 def test_wide_encodings_are_refused_whole(tmp_path: Path, name: str, mark: str, on_error) -> None:
     for encoding in WIDE[name]:
-        told = name if mark else "the byte 0x00"
+        told = f"begins as {name}" if mark else "the byte 0x00"
         with pytest.raises(PromptError, match=rf"line 1: .*{told}.*UTF-8") as caught:
             read(tmp_path, (mark + lines(DOGS)).encode(encoding), on_error=on_error)
         assert "\n" not in str(caught.value)

@@ -1,0 +1,187 @@
+"""One sentence with two trees as a picture: predicted arcs above the words, gold ones below.
+
+An arc is told by its line as well as its colour: a predicted arc that the gold tree lacks is dashed
+and crossed, a gold arc that was not predicted is dotted.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from itertools import pairwise
+
+_LETTER, _SMALL = 8.0, 6.2  # width of a letter of a word and of a relation, in the fonts of STYLE
+_STEP, _FIRST = 17.0, 20.0  # height of a level of arcs, and of the first
+_BAND = 24.0  # height of the row of words
+_GAP, _FAN, _ROUND = 14.0, 6.0, 6.0
+STYLE = """
+svg.arcs { display: block; height: auto; max-width: none; }
+svg.arcs text.w { font: 13px ui-monospace, monospace; fill: var(--ink); text-anchor: middle; }
+svg.arcs text.root { font-weight: 700; text-decoration: underline; }
+svg.arcs text.r { font: 10px ui-monospace, monospace; fill: var(--soft); text-anchor: middle;
+  paint-order: stroke; stroke: var(--page); stroke-width: 4px; }
+svg.arcs path { fill: none; stroke-width: 1.6; }
+svg.arcs .hit { stroke: var(--hit); }
+svg.arcs .wrong { stroke: var(--wrong); stroke-dasharray: 5 3; }
+svg.arcs .gold { stroke: var(--soft); }
+svg.arcs .missed { stroke: var(--wrong); stroke-dasharray: 1.5 3; stroke-linecap: round; }
+svg.arcs .cross { stroke: var(--wrong); stroke-width: 2; }
+svg.arcs .tip { stroke: none; }
+svg.arcs .tip.hit { fill: var(--hit); } svg.arcs .tip.wrong { fill: var(--wrong); }
+svg.arcs .tip.gold, svg.arcs .tip.missed { fill: var(--soft); }
+:root { --hit: #0b5cad; --wrong: #b3460a; }
+@media screen and (prefers-color-scheme: dark) { :root { --hit: #7cc0ff; --wrong: #ff9f5c; } }
+"""
+
+
+@dataclass(frozen=True)
+class Arc:
+    """One arc between two words; `to` is the dependent, `kind` its class in STYLE."""
+
+    head: int
+    to: int
+    kind: str
+    told: str
+    label: str = ""
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        """The two words, the left one first."""
+        return min(self.head, self.to), max(self.head, self.to)
+
+
+def arcs(
+    words: Sequence[str],
+    heads: Sequence[int],
+    relations: Sequence[str],
+    predicted: Sequence[tuple[int, int]],
+    *,
+    directed: bool = False,
+    name: str = "",
+) -> str:
+    """The picture as one SVG element.
+
+    Args:
+        heads: index of each word's gold head, -1 for the root.
+        predicted: arcs (head, dependent); either way round when not `directed`.
+        directed: whether an arc must also point the right way to be right, and gets a tip.
+        name: what the picture is called by a screen reader, before its words.
+    """
+    gold = {(head, at) for at, head in enumerate(heads) if head >= 0}
+    both = gold | {(at, head) for head, at in gold}
+    found = set(predicted) | (set() if directed else {(b, a) for a, b in predicted})
+    above = []
+    for a, b in predicted:
+        right = (a, b) in (gold if directed else both)
+        sign = "->" if directed else "-"
+        told = f"predicted {words[a]} {sign} {words[b]}: {'right' if right else 'wrong'}"
+        above.append(Arc(a, b, "hit" if right else "wrong", told))
+    below = []
+    for head, at in sorted(gold, key=lambda arc: arc[1]):
+        there = (head, at) in found
+        told = f"gold {relations[at]}: {words[head]} -> {words[at]}"
+        told += ", predicted too" if there else ", not predicted"
+        below.append(Arc(head, at, "gold" if there else "missed", told, relations[at]))
+    middles, width = _columns(words, above, below)
+    up, down = _levels(above), _levels(below)
+    top = _height(up) + 8
+    total = top + _BAND + _height(down) + 8
+    right = sum(arc.kind == "hit" for arc in above)
+    what = f"{name}{right} of {len(above)} predicted arcs are right: {' '.join(words)}"
+    parts = [
+        f'<svg class="arcs" role="img" aria-label="{escape(what)}" width="{width:g}"'
+        f' height="{total:g}" viewBox="0 0 {width:g} {total:g}">'
+    ]
+    places = _fanned(above, middles)
+    parts += [_drawn(a, places[a], up[a], top, -1, tip=directed) for a in above]
+    places = _fanned(below, middles)
+    parts += [_drawn(a, places[a], down[a], top + _BAND, 1, tip=True) for a in below]
+    for at, word in enumerate(words):
+        style = "w root" if heads[at] < 0 else "w"
+        x, y = middles[at], top + 16
+        parts.append(f'<text class="{style}" x="{x:g}" y="{y:g}">{escape(word)}</text>')
+    return "".join([*parts, "</svg>"])
+
+
+def letters(text: str) -> int:
+    """Columns that a text takes in a fixed-width font: wide signs two, marks on letters none."""
+    return sum(
+        0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1
+        for c in text
+    )
+
+
+def _columns(
+    words: Sequence[str], above: Sequence[Arc], below: Sequence[Arc]
+) -> tuple[list[float], float]:
+    """The middle of each word, and the width of all: room for words, their arcs and the labels."""
+    most = [max(_count(above, at), _count(below, at)) for at in range(len(words))]
+    half = [
+        max(_LETTER * letters(word) + _GAP, _FAN * (n + 1)) / 2
+        for word, n in zip(words, most, strict=True)
+    ]
+    steps = [half[0] + 4, *(a + b for a, b in pairwise(half))]
+    for arc in sorted(below, key=lambda a: a.ends[1] - a.ends[0]):
+        low, high = arc.ends
+        needed = _SMALL * letters(arc.label) + 4 * _FAN
+        steps[high] += max(0.0, needed - sum(steps[low + 1 : high + 1]))
+    middles = [sum(steps[: at + 1]) for at in range(len(words))]
+    return middles, middles[-1] + half[-1] + 4
+
+
+def _count(all_arcs: Sequence[Arc], word: int) -> int:
+    return sum(word in arc.ends for arc in all_arcs)
+
+
+def _levels(all_arcs: Sequence[Arc]) -> dict[Arc, int]:
+    """How far from the words each arc runs: outside of every arc that it shares a stretch with."""
+    levels: dict[Arc, int] = {}
+    for arc in sorted(all_arcs, key=lambda a: (a.ends[1] - a.ends[0], a.ends)):
+        low, high = arc.ends
+        under = [level for o, level in levels.items() if o.ends[0] < high and low < o.ends[1]]
+        levels[arc] = max(under, default=0) + 1
+    return levels
+
+
+def _height(levels: dict[Arc, int]) -> float:
+    return _FIRST + _STEP * max(levels.values(), default=0)
+
+
+def _fanned(all_arcs: Sequence[Arc], middles: Sequence[float]) -> dict[Arc, tuple[float, float]]:
+    """Where each arc stands on its two words, side by side so that no arc runs along another."""
+    at: dict[tuple[Arc, int], float] = {}
+    for word, middle in enumerate(middles):
+        mine = [arc for arc in all_arcs if word in arc.ends]
+
+        # From the left: the shortest arc to the left comes first, that to the right last.
+        def order(arc: Arc, word: int = word) -> tuple[int, int]:
+            low, high = arc.ends
+            return (0, high - low) if high == word else (1, low - high)
+
+        for k, arc in enumerate(sorted(mine, key=order)):
+            at[arc, word] = middle + _FAN * (k - (len(mine) - 1) / 2)
+    return {arc: (at[arc, arc.ends[0]], at[arc, arc.ends[1]]) for arc in all_arcs}
+
+
+def _drawn(
+    arc: Arc, places: tuple[float, float], level: int, base: float, way: int, *, tip: bool
+) -> str:
+    """An arc that leaves the words at `base`, upwards for way -1, downwards for 1."""
+    left, right = places
+    y = base + way * (_FIRST + _STEP * (level - 1))
+    bend = y - way * _ROUND
+    path = f"M{left:g} {base:g}V{bend:g}Q{left:g} {y:g} {left + _ROUND:g} {y:g}"
+    path += f"H{right - _ROUND:g}Q{right:g} {y:g} {right:g} {bend:g}V{base:g}"
+    out = [f'<g><title>{escape(arc.told)}</title><path class="{arc.kind}" d="{path}"/>']
+    if tip:
+        x = left if arc.to == arc.ends[0] else right
+        shape = f"M{x:g} {base:g}l-3.5 {way * 7}h7z"
+        out.append(f'<path class="tip {arc.kind}" d="{shape}"/>')
+    middle = (left + right) / 2
+    if arc.kind == "wrong":
+        out.append(f'<path class="cross" d="M{middle - 4:g} {y - 4:g}l8 8m0 -8l-8 8"/>')
+    if arc.label:
+        out.append(f'<text class="r" x="{middle:g}" y="{y + 3.5:g}">{escape(arc.label)}</text>')
+    return "".join([*out, "</g>"])
