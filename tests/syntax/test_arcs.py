@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from itertools import combinations
+from itertools import combinations, permutations
 from xml.etree import ElementTree
 
 import pytest
@@ -11,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interp.report.arcs import STYLE, arcs, letters
+from interp.resources import folder
+from interp.syntax.conllu import read_conllu
 
 WORDS = ("The", "dog", "chased", "a", "cat")
 HEADS = (1, 2, -1, 4, 2)
@@ -142,7 +144,21 @@ def test_no_line_runs_along_another(tree) -> None:
     width = float(svg.get("width") or 0)
     for left, right, _, _ in found:
         assert 0 <= left < right <= width
+    assert all(0 < run < float(svg.get("height") or 0) for *_, run in found)
+    assert all(
+        right - left > 6 * len("obl:unmarked") for left, right, base, run in found if run > base
+    )
     for (l1, r1, b1, y1), (l2, r2, b2, y2) in combinations(found, 2):
         if b1 == b2:
             assert not {l1, r1} & {l2, r2}, "two lines stand on one spot"
             assert y1 != y2 or r1 <= l2 or r2 <= l1, "two arcs run at one height"
+
+
+def test_the_arcs_of_a_tree_without_crossings_do_not_cross() -> None:
+    for one in read_conllu(folder("data") / "treebank.conllu"):
+        predicted = [(head, at) for at, head in enumerate(one.heads) if head >= 0]
+        svg = drawn(*predicted, words=one.words, heads=one.heads, relations=one.relations)
+        for (l1, r1, b1, y1), (l2, r2, b2, y2) in permutations(lines(svg), 2):
+            if b1 == b2 and abs(y1 - b1) > abs(y2 - b2):
+                assert not l2 < l1 < r2, one.text
+                assert not l2 < r1 < r2, one.text
