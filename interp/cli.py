@@ -15,6 +15,7 @@ from interp import __version__
 from interp.commands.ablate import ablate
 from interp.commands.attribute import attribute
 from interp.commands.check import check
+from interp.commands.completion import completion
 from interp.commands.faithfulness import faithfulness
 from interp.commands.flow import flow
 from interp.commands.importance import importance
@@ -23,6 +24,7 @@ from interp.commands.methods import methods
 from interp.commands.metrics import metrics
 from interp.commands.models import models
 from interp.commands.prune import prune
+from interp.commands.report import report
 from interp.commands.score import score
 from interp.commands.shapley import shapley
 from interp.commands.verify import verify
@@ -98,4 +100,6 @@ for command in (
 ):
     main.add_command(command)
 for command in (attribute, flow, faithfulness, methods):
+    main.add_command(command)
+for command in (report, completion):
     main.add_command(command)

@@ -114,6 +114,14 @@ class Batch:
             )
         return code or int(bool(self.failed))
 
+    def scored(self, sources: Mapping[str, str]) -> HeadTable:
+        """Score all and print nothing; `failed` names the models that could not be scored.
+
+        Raises StoreError when results cannot be kept.
+        """
+        self._all(sources, print_top=None)
+        return HeadTable.concat(self.done)
+
     def _all(self, sources: Mapping[str, str], print_top: int | None) -> None:
         def work(source: str, name: str) -> None:
             before = len(self.done)
@@ -132,8 +140,8 @@ class Batch:
             tell("loading", 0, 1)
             model = self.loading.load(source, name)
             tell("loading", 1, 1)
-            metrics = self._that_apply(model)
-            prompts = self._prompts(model) if any(b.patterned() for b in metrics) else None
+            metrics = self.applying(model)
+            prompts = self.prompts(model) if any(b.patterned() for b in metrics) else None
             keys = {b.label: self._key(model, b, prompts) for b in metrics}
             found = self._already(keys)
             tell(name, len(found), len(metrics))
@@ -168,14 +176,16 @@ class Batch:
                     raise
                 self.voice.note(f"left out {part[0].label} on {model.name}: {error}")
 
-    def _that_apply(self, model: Model) -> list[Bound]:
+    def applying(self, model: Model) -> list[Bound]:
+        """The metrics that this model has room for; the reason is told for the others."""
         reasons = {b.label: why_not(model, b) for b in self.metrics}
         for label, reason in reasons.items():
             if reason is not None:
                 self.voice.note(f"left out {label} on {model.name}: {reason}")
         return [b for b in self.metrics if reasons[b.label] is None]
 
-    def _prompts(self, model: Model) -> Any:
+    def prompts(self, model: Model) -> Any:
+        """What the metrics of attention are scored on; raises PromptError."""
         if self.prompt_file is not None:
             return from_file(self.prompt_file, model, context=self.context)
         given = default_prompts(model, self.seed)

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from interp.commands.config import config_option
 from interp.commands.loading import Loading, import_first, loading_options, named
 from interp.errors import OptionError
 
@@ -88,9 +89,20 @@ DEFAULT_OUT = Path("results")
 @click.option(
     "-q", "--quiet", is_flag=True, help="No progress and no notes; errors are still reported."
 )
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Load the models, time one prompt, and print what scoring would take; score nothing.",
+)
+@config_option()
 @loading_options
 def score(
-    sources: tuple[str, ...], out: Path | None, form: str | None, top: int, **options: Any
+    sources: tuple[str, ...],
+    out: Path | None,
+    form: str | None,
+    top: int,
+    dry_run: bool,
+    **options: Any,
 ) -> None:
     """Score every head of each MODEL.
 
@@ -115,5 +127,10 @@ def score(
         out = DEFAULT_OUT if out is None and form is None else out
     loading.require_device()
     import_first(options.pop("imports"))
+    if dry_run:
+        from interp.commands.dry_run import dry_run as estimated
+
+        batch = Batch.prepare(out=None, loading=loading, **options)
+        click.get_current_context().exit(estimated(batch, named(sources)))
     batch = Batch.prepare(out=out, loading=loading, **options)
     click.get_current_context().exit(batch.run(named(sources), form=form, top=top))

@@ -1,0 +1,165 @@
+"""`interp report`: one page from results, or straight from a model."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from interp.commands.loading import Loading, import_first, loading_options, named
+from interp.errors import OptionError
+
+if TYPE_CHECKING:
+    from interp.table import HeadTable
+
+_TABLES = (".parquet", ".csv", ".json")
+_MB = 1_000_000
+
+
+@click.command()
+@click.argument("sources", nargs=-1, required=True, metavar="RESULTS_OR_MODEL...")
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(path_type=Path),
+    default=Path("report.html"),
+    show_default=True,
+    metavar="FILE",
+    help="The page; its numbers lie beside it, as .csv and .json of the same name.",
+)
+@click.option(
+    "-m",
+    "--metric",
+    "metrics",
+    multiple=True,
+    metavar="NAME[:OPTION=VALUE,...]",
+    help="Of results: only these. Of models: what to score, as for `interp score`.",
+)
+@click.option(
+    "--keep",
+    type=click.Path(path_type=Path),
+    default=Path("results"),
+    show_default=True,
+    metavar="DIR",
+    help="Where the scores of a MODEL are kept, so that another run continues.",
+)
+@click.option("--title", default="Attention heads", show_default=True)
+@click.option(
+    "--top", default=5, show_default=True, type=click.IntRange(0), help="Heads to list per metric."
+)
+@click.option(
+    "--budget",
+    default=10.0,
+    show_default=True,
+    type=click.FloatRange(0, min_open=True),
+    metavar="MB",
+    help="Size of the page; with more heads than fit, its maps are drawn with less detail, and it "
+    "says so.",
+)
+@click.option("-q", "--quiet", is_flag=True, help="No progress and no notes.")
+@loading_options
+def report(
+    sources: tuple[str, ...],
+    out: Path,
+    metrics: tuple[str, ...],
+    keep: Path,
+    title: str,
+    top: int,
+    budget: float,
+    quiet: bool,
+    loading: Loading,
+    imports: tuple[str, ...],
+) -> None:
+    """Write one self-contained page that works offline.
+
+    Each argument is a folder that `interp score` wrote, a table (.parquet, .csv, .json), or a
+    MODEL, which is scored first. Several models are shown beside each other.
+    """
+    from interp.catalogue import parse_metric, ranges
+    from interp.cli import COMMAND
+    from interp.commands.names import split_names
+    from interp.commands.progress import Voice
+    from interp.report import write_report
+    from interp.table import HeadTable
+
+    context = click.get_current_context()
+    voice = Voice(quiet=quiet, debug=bool(context.meta.get("interp.debug")))
+    kept = {source: is_results(Path(source).expanduser()) for source in sources}
+    tables = [read(Path(source).expanduser()) for source, is_kept in kept.items() if is_kept]
+    asked = [name for text in metrics for name in split_names(text)]
+    if tables and asked:
+        tables = [_only(HeadTable.concat(tables), asked)]
+    models = [source for source, is_kept in kept.items() if not is_kept]
+    colours, failed = ranges(), []
+    if models:
+        from interp.commands.batch import Batch
+
+        loading.require_device()
+        import_first(imports)
+        batch = Batch.prepare(
+            metrics=metrics, out=keep, loading=loading, quiet=quiet, prompt_file=None, context=None,
+            null="auto", seed=0, batch_size=16, engine="auto",
+        )  # fmt: skip
+        tables.append(batch.scored(named(models)))
+        failed = batch.failed
+        colours |= {b.label: (b.analysis.low, b.analysis.high) for b in batch.metrics}
+    elif asked:
+        for name in asked:  # results may hold a metric of someone's own, with a range of its own
+            if Path(name.partition(":")[0]).suffix == ".py":
+                bound = parse_metric(name)
+                colours[bound.label] = (bound.analysis.low, bound.analysis.high)
+    table = HeadTable.concat(tables)
+    if failed and not len(table):
+        context.exit(1)
+    size = write_report(
+        table,
+        out,
+        ranges=colours,
+        title=title,
+        command=shlex.join(["interp", *context.meta[COMMAND]]),
+        beside=[out.with_suffix(suffix).name for suffix in (".csv", ".json")],
+        top=top,
+        budget=round(budget * _MB),
+    )
+    table.to_csv(out.with_suffix(".csv"))
+    table.to_json(out.with_suffix(".json"))
+    voice.note(f"{out}: {size / _MB:.2f} MB; its numbers in {out.stem}.csv and {out.stem}.json")
+    context.exit(int(bool(failed)))
+
+
+def is_results(path: Path) -> bool:
+    """Whether this is a table of scores or a folder of them, and no model."""
+    if path.is_file():
+        if path.suffix.lower() in _TABLES:
+            return True
+        raise OptionError(
+            f"{path} is no table of scores ({', '.join(_TABLES)}) and no model folder"
+        )
+    return path.is_dir() and not (path / "config.json").exists() and any(path.glob("*.parquet"))
+
+
+def read(path: Path) -> HeadTable:
+    """The scores of a file, or all of a folder; raises StoreError."""
+    from interp.store import Store
+    from interp.table import HeadTable
+
+    if path.is_file():
+        return HeadTable.read(path)
+    stored = Store(path)
+    if stored.keys():
+        return stored.read()
+    return HeadTable.read(path / "table.parquet")
+
+
+def _only(table: HeadTable, names: list[str]) -> HeadTable:
+    from interp.errors import UnknownName
+
+    wanted = []
+    for name in names:
+        found = [m for m in table.metrics if name in (m, m.partition(":")[0])]
+        if not found:
+            raise UnknownName("metric", name, table.metrics)
+        wanted += found
+    return table.where(metric=wanted)

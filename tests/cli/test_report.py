@@ -1,0 +1,172 @@
+"""`interp report`, `--dry-run`, `--config` and `interp completion`."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from interp import cli
+from interp.table import HeadTable
+
+
+def test_a_page_from_a_folder_of_results(run, tmp_path) -> None:
+    run("score", "planted:bystander", "-m", "induction,entropy", "-o", tmp_path / "r", "-q")
+    page = tmp_path / "page.html"
+    result = run("report", tmp_path / "r", "-o", page, "--title", "My heads")
+    assert result.exit_code == 0
+    assert result.stdout == ""
+    assert "its numbers in page.csv and page.json" in result.stderr
+    text = page.read_text()
+    assert "<h1>My heads</h1>" in text
+    # the declared range of the metric, as in the page that `interp score` writes
+    assert ">0</span>" in text
+    assert ">1</span>" in text
+    kept = HeadTable.read(tmp_path / "r" / "table.parquet")
+    # the folder is read by file name, entropy first
+    for name in ("page.json", "page.csv"):
+        found = HeadTable.read(tmp_path / name)
+        for metric in ("entropy", "induction"):
+            assert found.where(metric=metric) == kept.where(metric=metric)
+        assert len(found) == len(kept)
+
+
+def test_a_page_straight_from_a_model_keeps_its_scores(run, tmp_path, llama) -> None:
+    args = ("report", llama, "-m", "previous_token", "-o", tmp_path / "p.html")
+    first = run(*args, "--keep", tmp_path / "k")
+    assert first.exit_code == 0
+    again = run(*args, "--keep", tmp_path / "k")
+    assert "1 of 1 metrics were already in" in again.stderr
+    assert HeadTable.read(tmp_path / "p.csv").metrics == ("previous_token",)
+
+
+def test_results_and_models_stand_side_by_side(run, tmp_path, llama) -> None:
+    run("score", "planted:bystander", "-m", "induction", "-o", tmp_path / "r", "-q")
+    run("report", tmp_path / "r", llama, "-m", "induction", "-o", tmp_path / "p.html",
+        "--keep", tmp_path / "k")  # fmt: skip
+    assert HeadTable.read(tmp_path / "p.csv").models == ("planted:bystander", "llama")
+    assert 'id="beside"' in (tmp_path / "p.html").read_text()
+
+
+def test_only_some_metrics_of_the_results(run, errors, tmp_path) -> None:
+    run("score", "planted:bystander", "-m", "induction,entropy", "-o", tmp_path / "r", "-q")
+    run("report", tmp_path / "r" / "table.parquet", "-m", "entropy", "-o", tmp_path / "p.html")
+    assert HeadTable.read(tmp_path / "p.csv").metrics == ("entropy",)
+    code, told = errors("report", tmp_path / "r", "-m", "entropyy", "-o", tmp_path / "p.html")
+    assert code == 2
+    assert "did you mean entropy" in told[0]
+
+
+def test_what_no_page_can_be_made_of(errors, tmp_path) -> None:
+    (tmp_path / "notes.txt").write_text("x")
+    code, told = errors("report", tmp_path / "notes.txt")
+    assert (code, len(told)) == (2, 1)
+    assert "no table of scores" in told[0]
+    (tmp_path / "bad.csv").write_text("a,b\n1,2\n")
+    code, told = errors("report", tmp_path / "bad.csv")
+    assert code == 1
+    assert "bad.csv" in told[0]
+    code, told = errors("report", tmp_path / "absent", "-o", tmp_path / "p.html",
+                        "--keep", tmp_path / "k")  # fmt: skip
+    assert code == 1
+    assert not (tmp_path / "p.html").exists()
+
+
+def test_a_budget_that_cannot_be_kept(run, errors, tmp_path) -> None:
+    run("score", "planted:bystander", "-m", "induction", "-o", tmp_path / "r", "-q")
+    code, told = errors("report", tmp_path / "r", "-o", tmp_path / "p.html", "--budget", 0.001)
+    assert code == 2
+    assert "larger budget" in told[0]
+
+
+def test_a_dry_run_scores_and_writes_nothing(run, tmp_path, monkeypatch, llama) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = run("score", llama, "-m", "induction,ov_copying,entropy", "--dry-run",
+                 "-o", tmp_path / "r")  # fmt: skip
+    assert result.exit_code == 0
+    assert not list(tmp_path.iterdir())
+    assert "3 metrics (2 of attention, 1 of weights, 0 experiments)" in result.stdout
+    # 2 runs more than the scores: induction shuffles tokens, entropy takes random weights
+    assert re.search(r"forward passes alone about [\d.]+ s: 16 prompts x 3 runs", result.stdout)
+    assert re.search(
+        r"memory +16 x \d+ tokens, stored: about \d+ \w+ beside the weights", result.stdout
+    )
+
+
+def test_a_dry_run_says_what_would_fail(errors, tmp_path) -> None:
+    code, told = errors("score", tmp_path / "absent", "--dry-run")
+    assert code == 1
+    assert "does not exist" in told[0]
+
+
+def test_options_come_from_a_file_and_the_command_line_goes_before(run, tmp_path) -> None:
+    config = tmp_path / "batch.toml"
+    config.write_text(
+        'models = ["planted:bystander"]\nmetrics = ["induction", "entropy"]\ntop = 1\nseed = 3\n'
+        f"out = {json.dumps(str(tmp_path / 'r'))}\nbatch-size = 4\nnull = 'none'\n"
+    )
+    assert run("score", "--config", config).exit_code == 0
+    table = HeadTable.read(tmp_path / "r" / "table.parquet")
+    assert table.metrics == ("induction", "entropy")
+    assert {made["seed"] for made in table.provenance.values()} == {3}
+    assert table.to_pandas()["null"].isna().all()
+    run("score", "--config", config, "--seed", "4", "-m", "induction", "-o", tmp_path / "s")
+    table = HeadTable.read(tmp_path / "s" / "table.parquet")
+    assert table.metrics == ("induction",)
+    assert {made["seed"] for made in table.provenance.values()} == {4}
+
+
+def test_models_of_a_file_by_pattern(run, tmp_path, llama) -> None:
+    for name in ("a", "b"):
+        shutil.copytree(llama, tmp_path / "models" / name)
+    config = tmp_path / "batch.toml"
+    config.write_text(
+        f"models = [{json.dumps(str(tmp_path / 'models' / '*'))}]\nmetric = 'entropy'\n"
+    )
+    rows = json.loads(run("score", "--config", config, "--json").stdout)["rows"]
+    assert {row["model"] for row in rows} == {"a", "b"}
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "told"),
+    [
+        ("metricks = ['a']", 2, "did you mean metrics"),
+        ("models = 'gpt2'", 2, "models is a list of texts"),
+        ("metric = {a = 1}", 2, "is a text, a number, true, false or a list of texts"),
+        ("metric = [", 2, "is no TOML"),
+        ("metric = 'a'\nmetrics = ['b']", 2, "says again"),
+        ("models = ['/nowhere/*']", 2, "no file or folder is called /nowhere/"),
+    ],
+)
+def test_a_wrong_file(errors, tmp_path, text, code, told) -> None:
+    (tmp_path / "x.toml").write_text(text)
+    found = errors("score", "--config", tmp_path / "x.toml")
+    assert found[0] == code
+    assert told in found[1][0]
+
+
+def test_a_file_that_is_not_there(errors, tmp_path) -> None:
+    code, told = errors("score", "--config", tmp_path / "x.toml")
+    assert code == 2
+    assert "No such file" in told[0]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_is_a_script_of_that_shell(run, shell) -> None:
+    result = run("completion", shell)
+    assert result.exit_code == 0
+    assert "_INTERP_COMPLETE" in result.stdout
+    if shutil.which(shell):
+        subprocess.run([shell, "-n"], input=result.stdout, text=True, check=True)
+
+
+def test_the_script_completes_commands_and_options(monkeypatch) -> None:
+    from click.shell_completion import BashComplete
+
+    complete = BashComplete(cli.main, {}, "interp", "_INTERP_COMPLETE")
+    assert {"score", "shapley"} <= {c.value for c in complete.get_completions([], "s")}
+    options = {c.value for c in complete.get_completions(["score"], "--m")}
+    assert "--metric" in options
