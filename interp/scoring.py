@@ -333,15 +333,12 @@ def _exact(values: Mapping[Site, Tensor]) -> dict[Site, _Scores]:
 
 def random_init(model: Model, seed: int) -> Model:
     """The same architecture with fresh random weights; the global generator stays as it was."""
-    import copy
-
     from interp.model.model import Model
     from interp.model.probe import probe
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        module = type(model.module)(copy.deepcopy(model.config))
-    module = module.to(device=model.device, dtype=model.dtype).eval()
+        module = model.untrained()
     name = f"{model.name} (random weights)"
     if {site.module for site in model.sites} <= {at for at, _ in module.named_modules()}:
         # The same class: its sites lie where they were found. Looked for anew they could be missed,

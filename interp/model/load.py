@@ -18,6 +18,7 @@ from torch import nn
 
 from interp.errors import LoadError, NonFiniteError, UnknownName
 from interp.model.model import Model
+from interp.model.sources import adapter, package_of
 
 _INDEX = "model.safetensors.index.json"
 _PICKLES = (
@@ -64,13 +65,20 @@ def load(
         CheckError: what was captured does not reproduce the model's own output.
         NonFiniteError: NaN or infinity in the weights.
     """
+    package = package_of(source)
+    if package is not None:
+        given = {"device": device, "dtype": dtype, "revision": revision}
+        _refuse(given, f"of a model that {package} holds")
+        held = adapter(package).unwrap(source, attention)
+        model = _adopt(
+            held.module, tokenizer or held.tokenizer, name or held.name or _name_of(held.module),
+            None, check,
+        )  # fmt: skip
+        model.source = held.source
+        return model
     if isinstance(source, nn.Module):
         given = {"device": device, "dtype": dtype, "attention": attention, "revision": revision}
-        wrong = [k for k, v in given.items() if v is not None]
-        if wrong:
-            raise LoadError(
-                f"{', '.join(wrong)} cannot be chosen for a model object; it is used as it is"
-            )
+        _refuse(given, "for a model object")
         return _adopt(source, tokenizer, name or _name_of(source), None, check)
     source = str(source)
     kind, _, rest = source.partition(":")
@@ -106,6 +114,12 @@ def load(
         found_revision,
         check,
     )
+
+
+def _refuse(given: dict[str, Any], of_what: str) -> None:
+    wrong = [k for k, v in given.items() if v is not None]
+    if wrong:
+        raise LoadError(f"{', '.join(wrong)} cannot be chosen {of_what}; it is used as it is")
 
 
 def _adopt(

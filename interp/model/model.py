@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -56,6 +57,7 @@ class Model:
     tokenizer: Any = None
     revision: str | None = None
     unread: tuple[str, ...] = ()  # attention the model has that is not softmax attention
+    source: str = "transformers"  # the package that held it, and how it is read
 
     # --- what it is ---------------------------------------------------------------------------
 
@@ -369,6 +371,12 @@ class Model:
     def left_padding(self) -> LeftPadding | None:
         """What left padding needs beside the mask; None where it changes the numbers regardless."""
         return left_padding(self.module)
+
+    def untrained(self) -> nn.Module:
+        """The same architecture with fresh random weights, from torch's global generator."""
+        fresh = getattr(self.module, "fresh", None)
+        made = type(self.module)(copy.deepcopy(self.config)) if fresh is None else fresh()
+        return made.to(device=self.device, dtype=self.dtype).eval()
 
     def weights_of(self, site: Site) -> Any:
         """W_Q, W_K, W_V, W_O of one attention; see `interp.model.weights`."""

@@ -148,6 +148,8 @@ def _restore() -> None:
 def tapped(model: nn.Module, visit: Visitor, *, watch: bool, fused: bool = False) -> Iterator[None]:
     """Show `visit` each attention call of `model` made inside the block.
 
+    A model that has a way of its own (`tapped_by_itself`) is read that way alone.
+
     Args:
         watch: also look for softmaxes outside transformers' attention interface.
         fused: the visitor computes z itself and assigns it; the model's kernel does not run.
@@ -155,6 +157,11 @@ def tapped(model: nn.Module, visit: Visitor, *, watch: bool, fused: bool = False
     from interp.model.softmax_watch import watching
 
     tap = _Tap(frozenset(model.modules()), visit, fused)
+    own = getattr(model, "tapped_by_itself", None)
+    if own is not None:
+        with own(tap.show):
+            yield
+        return
     _install()
     token = _taps.set((*_taps.get(), tap))
     try:
