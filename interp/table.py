@@ -263,6 +263,16 @@ class HeadTable:
 
         return heatmap(self, metric, **options)
 
+    def save_html(self, path: str | os.PathLike, *, title: str = "Attention heads") -> None:
+        """Write the page of `interp report`, whole or not at all.
+
+        Colours span the scores; `interp.report.write_report` takes the ranges of metrics, as the
+        command line does. Raises StoreError and OptionError.
+        """
+        from interp.report import write_report
+
+        write_report(self, path, title=title)
+
     def to_pandas(self) -> pd.DataFrame:
         """A copy of the rows as a DataFrame."""
         return self._frame.copy()

@@ -13,6 +13,7 @@ import numpy as np
 
 from interp.attribution.deceived import Deceived, warning
 from interp.attribution.paired import Difference, differences
+from interp.display import Displayed
 from interp.errors import UnknownName
 from interp.files import write_atomically
 
@@ -33,7 +34,7 @@ MEASURES = {
 
 
 @dataclass(frozen=True, eq=False)
-class Faithfulness:
+class Faithfulness(Displayed):
     """Measures of every method on every text.
 
     Args:

@@ -11,10 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Bool, Float
 
+from interp.display import Displayed
 from interp.files import write_atomically
 
 if TYPE_CHECKING:
+    import os
+
     import pandas as pd
+    import plotly.graph_objects as go
 
     from interp.attribution.declare import Method, Scores
     from interp.attribution.example import Example
@@ -23,7 +27,7 @@ Array = np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
-class Attribution:
+class Attribution(Displayed):
     """Scores of the source tokens for one target, by one method.
 
     Args:
@@ -104,6 +108,30 @@ class Attribution:
                 "unit": self.unit,
             }
         )
+
+    def plot(self) -> go.Figure:
+        """A bar per source token, in the order of the text."""
+        import plotly.graph_objects as go
+
+        from interp.page import COLOURS, text
+
+        names = [f"{i} {text(token)}" for i, token in enumerate(self.tokens)]
+        colour = [COLOURS[0] if score >= 0 else COLOURS[1] for score in self.scores]
+        figure = go.Figure(go.Bar(x=names, y=self.scores, marker_color=colour))
+        figure.update_layout(template="plotly_white", title=text(f"{self.method}: {self.target}"))
+        figure.update_yaxes(title_text=text(self.unit))
+        return figure
+
+    def _repr_html_(self) -> str:
+        from interp.report.tokens import inline
+
+        return inline(self)
+
+    def save_html(self, path: str | os.PathLike, *, title: str | None = None) -> None:
+        """Write one page of coloured text, whole or not at all; raises StoreError."""
+        from interp.report.tokens import render
+
+        write_atomically(Path(path), render([self], title=title or "Attribution").encode())
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, as plain lists and numbers."""

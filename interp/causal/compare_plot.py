@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from interp.causal.page import COLOURS, text
 from interp.errors import UnknownName
+from interp.page import COLOURS, text
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

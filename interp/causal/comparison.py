@@ -21,6 +21,7 @@ from interp.causal.compare_questions import question_of
 from interp.causal.compare_ranking import Ranking, listed
 from interp.causal.compare_statistics import by_chance, kendall, redrawn, spearman, top
 from interp.causal.importance import Importance
+from interp.display import Displayed
 from interp.errors import OptionError
 from interp.files import write_atomically
 from interp.table import HeadTable
@@ -34,7 +35,7 @@ N_BOOT = 1000
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
+class Comparison(Displayed):
     """Rankings of the same players and how much they agree.
 
     Intervals are the middle 95 % of bootstrap draws of prompts: methods that saw the same prompts
@@ -129,7 +130,7 @@ class Comparison:
         Raises:
             StoreError: the folder or disk refuses.
         """
-        from interp.causal.page import html_table, page, to_json
+        from interp.page import html_table, page, to_json
 
         folder = Path(folder)
         names = ("agreement.csv", "ranks.csv", "comparison.json", "comparison.html")
@@ -171,14 +172,14 @@ class Comparison:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        from interp.causal.page import html_table
+        from interp.page import html_table
 
         return html_table(self.to_pandas()) + self._asked()
 
     def _asked(self) -> str:
         import pandas as pd
 
-        from interp.causal.page import html_table
+        from interp.page import html_table
 
         asked = self.questions().items()
         return html_table(

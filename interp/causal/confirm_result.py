@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from interp.display import Displayed
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -77,7 +79,7 @@ def _range(low: float, high: float) -> str:
 
 
 @dataclass(frozen=True)
-class Confirmation:
+class Confirmation(Displayed):
     """Every score on every task, in the order asked for, and how it was made."""
 
     checks: tuple[Check, ...]

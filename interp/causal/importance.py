@@ -11,11 +11,15 @@ import numpy as np
 from jaxtyping import Float
 
 from interp.causal.players import Players
+from interp.display import Displayed
 from interp.errors import OptionError
 from interp.provenance import model_provenance
 from interp.table import HeadTable
 
 if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
     from interp.causal.game import Game
 
 Array = np.ndarray
@@ -23,7 +27,7 @@ N_BOOT = 2000
 
 
 @dataclass(frozen=True, eq=False)
-class Importance:
+class Importance(Displayed):
     """Scores of all players by one method.
 
     Args:
@@ -87,6 +91,48 @@ class Importance:
             OptionError: fewer than two prompts, or a level outside 0 to 1.
         """
         return bootstrap(self.per_prompt, level, method=method, n_boot=n_boot, seed=seed)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """One row per player: score, sem, n, helps (positive: the task needs it), 95 % interval."""
+        import pandas as pd
+
+        n = self.per_prompt.shape[1]
+        low, high = self.interval().T if n > 1 else np.full((2, len(self.score)), math.nan)
+        return pd.DataFrame(
+            {
+                "player": list(self.players.labels),
+                "score": self.score,
+                "sem": self.sem,
+                "low": low,
+                "high": high,
+                "helps": self.helps(),
+                "n": n,
+                "metric": self.metric,
+            }
+        )
+
+    def plot(self, k: int = 20) -> go.Figure:
+        """Bars of the k players that the task needs most, with 95 % intervals over prompts."""
+        import plotly.graph_objects as go
+
+        from interp.page import COLOURS, text
+
+        rows: Any = self.to_pandas().sort_values("helps", ascending=False, kind="stable").head(k)
+        error: dict[str, Any] = {"visible": False}
+        if rows["low"].notna().all():
+            error = {"type": "data", "symmetric": False, "array": rows["high"] - rows["score"]}
+            error |= {"arrayminus": rows["score"] - rows["low"]}
+        figure = go.Figure(
+            go.Bar(x=rows["player"], y=rows["score"], error_y=error, marker_color=COLOURS[0])
+        )
+        figure.update_layout(template="plotly_white", title=text(self.metric))
+        figure.update_yaxes(title_text=text(self.table.to_pandas()["unit"].iloc[0]))
+        return figure
+
+    @property
+    def provenance(self) -> Mapping[str, Any]:
+        """How the scores were made."""
+        return next(iter(self.table.provenance.values()))
 
     def top(self, k: int = 5) -> list[tuple[str, float]]:
         """The k players without whom the task goes worst, with their scores."""

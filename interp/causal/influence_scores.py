@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from interp.causal.influence_texts import Text
+from interp.display import Displayed
 from interp.errors import OptionError, StoreError, UnknownName
 from interp.files import cannot_write
 
@@ -26,7 +27,7 @@ _NUMBERS = COLUMNS[6:13]
 
 
 @dataclass(frozen=True, eq=False)
-class TextScores:
+class TextScores(Displayed):
     """What masking a set of heads does to the loss of each text; one row per text, in order.
 
     Columns: `number` counts texts from 0; `id` is the source's own name; `sha256` begins the

@@ -23,10 +23,12 @@ from interp.causal.shapley_solution import (
     values,
 )
 from interp.causal.task import Task
+from interp.display import Displayed
 from interp.errors import OptionError, UnknownName
 
 if TYPE_CHECKING:
     import pandas
+    import plotly.graph_objects as go
 
     from interp.model.model import Model
 
@@ -39,7 +41,7 @@ _EXACT_OF = 12
 
 
 @dataclass(frozen=True, eq=False)
-class Interactions:
+class Interactions(Displayed):
     """Interaction of each pair of players, in the task's unit.
 
     Args:
@@ -93,6 +95,28 @@ class Interactions:
                 "method": self.method,
             }
         )
+
+    def plot(self) -> go.Figure:
+        """A heat map, player by player, blue above zero and orange below; see `helps`."""
+        import plotly.graph_objects as go
+
+        from interp.plot import palette
+
+        grid = np.full((len(self.players),) * 2, np.nan, dtype=np.float32)
+        for (i, j), score in zip(self.pairs, self.score, strict=True):
+            grid[i, j] = grid[j, i] = score
+        played = sorted({int(i) for pair in self.pairs for i in pair})
+        labels = [self.players[i] for i in played]
+        size = float(np.abs(self.score).max(initial=0.0)) or 1.0
+        figure = go.Figure(
+            go.Heatmap(
+                x=labels, y=labels, z=grid[np.ix_(played, played)], zmin=-size, zmax=size,
+                colorscale=palette(True), colorbar={"title": {"text": self.unit}},
+            )
+        )  # fmt: skip
+        figure.update_layout(template="plotly_white", title=f"{self.index} interactions")
+        figure.update_yaxes(autorange="reversed")
+        return figure
 
     def top(self, k: int = 5) -> list[tuple[str, str, float]]:
         """The k strongest pairs, of either sign."""

@@ -7,10 +7,10 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from interp.causal.page import html_table, page, text
 from interp.causal.pruning_plot import plot_curves
 from interp.causal.pruning_result import PruningCurve
 from interp.files import write_atomically
+from interp.page import html_table, page, text
 
 
 def save_curves(curves: Sequence[PruningCurve], folder: str | os.PathLike) -> tuple[Path, ...]:

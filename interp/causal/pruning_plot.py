@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from interp.causal.page import BAND, COLOURS, DASHES, GREY, faded, text
 from interp.causal.pruning_result import PruningCurve
 from interp.errors import OptionError
+from interp.page import BAND, COLOURS, DASHES, GREY, faded, text
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

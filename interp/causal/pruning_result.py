@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from interp.causal.importance import N_BOOT, bootstrap
+from interp.display import Displayed
 from interp.errors import OptionError, StoreError
 from interp.files import read_bytes, write_atomically
 
@@ -40,7 +41,7 @@ class Measured(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class PruningCurve:
+class PruningCurve(Displayed):
     """The task after each step of a pruning run, beside the same in random orders.
 
     Args:
@@ -171,7 +172,7 @@ class PruningCurve:
         Raises:
             StoreError: the folder or disk refuses.
         """
-        from interp.causal.page import html_table, page, text
+        from interp.page import html_table, page, text
 
         folder = Path(folder)
         paths = folder / "pruning.csv", folder / "pruning.json", folder / "pruning.html"
@@ -186,7 +187,7 @@ class PruningCurve:
 
     def to_json(self) -> bytes:
         """All values per prompt and how they were made, as one JSON document; see `read`."""
-        from interp.causal.page import to_json
+        from interp.page import to_json
 
         told = {k: v for k, v in vars(self).items() if k != "area"}  # it is made anew
         return to_json({"format": _FORMAT} | told)
@@ -234,6 +235,6 @@ class PruningCurve:
         return told
 
     def _repr_html_(self) -> str:
-        from interp.causal.page import html_table, text
+        from interp.page import html_table, text
 
         return f"<p>{text(self.summary)}</p>{html_table(self.to_pandas())}"

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float, Int
 
 from interp.attribution.target import token_id
+from interp.display import Displayed
 from interp.errors import OptionError
 from interp.lens.finish import finish, model_layers, one_input, predicting_stack, texts
 from interp.provenance import model_provenance
@@ -23,7 +24,7 @@ Array = np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
-class LogitLens:
+class LogitLens(Displayed):
     """Logits of the stream at every depth and position; depth 0 is the embedding.
 
     Args:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from interp.capture import STREAM_NAMES
+from interp.display import Displayed
 from interp.errors import NonFiniteError, OptionError, UnknownName, UnreadableAttention
 from interp.outliers.passes import equal_lengths
 from interp.outliers.written import kurtosis
@@ -64,7 +65,7 @@ class LayerOutliers:
 
 
 @dataclass(frozen=True)
-class Outliers:
+class Outliers(Displayed):
     """Every layer and activation asked for, in the order of the layers."""
 
     layers: tuple[LayerOutliers, ...]

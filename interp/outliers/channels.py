@@ -22,6 +22,7 @@ from torch import Tensor
 
 from interp.causal.importance import bootstrap
 from interp.causal.task import Task
+from interp.display import Displayed
 from interp.edits import Edit
 from interp.errors import OptionError, UnreadableAttention
 from interp.model.calls import Call, ComputedCall
@@ -40,7 +41,7 @@ Part = Literal["q", "k"]
 
 
 @dataclass(frozen=True, eq=False)
-class Massive:
+class Massive(Displayed):
     """Of every head and prompt the largest channel over the mean one, and which channel it is."""
 
     part: str
@@ -141,7 +142,7 @@ def _filled(
 
 
 @dataclass(frozen=True, eq=False)
-class Disruption:
+class Disruption(Displayed):
     """A task without the largest channels, and without the smallest: value per prompt."""
 
     task: str

@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from interp.display import Displayed
 from interp.errors import OptionError, PromptError
 from interp.model.calls import Call
 from interp.model.sites import Site
@@ -32,7 +33,7 @@ SEEN = 4  # a sink is seen by at least one of so many queries
 
 
 @dataclass(frozen=True, eq=False)
-class SinkMass:
+class SinkMass(Displayed):
     """Per attention and prompt: mean attention on the strongest sink, and its position."""
 
     mass: PerPrompt

@@ -86,6 +86,26 @@ def spans(one: Attribution) -> str:
     return f'<p class="text">{"".join(out)}</p>'
 
 
+def inline(one: Attribution) -> str:
+    """The coloured tokens with their colours in place, for a notebook, where no style sheet is."""
+    scale = scale_of(one)
+    steps = palette(scale.signed, "light")
+    out = []
+    for i, (token, at) in enumerate(zip(one.tokens, scale.bins(one.scores), strict=True)):
+        ink = "#fff" if _luminance(steps[at]) < 0.22 else "#111"
+        told = f"{i}: {token!r} {one.scores[i]:.4g} {one.unit}"
+        out.append(
+            f'<span title="{escape(told)}" style="background:{steps[at]};color:{ink};'
+            'padding:.15rem .18rem;border-radius:.2rem;white-space:pre-wrap">'
+            f"{escape(shown(token))}</span>"
+        )
+    heading = f"{one.method} of {one.target} = {one.value:.4g}"
+    return (
+        f'<p>{escape(heading)}</p><p style="line-height:2.1">{" ".join(out)}</p>'
+        f"<p>{escape(residual_text(one))}</p>"
+    )
+
+
 def shown(token: str) -> str:
     """A token that can be seen: line ends and nothing at all are written as signs."""
     return token.replace("\n", "⏎").replace("\t", "⇥") or "∅"

@@ -22,12 +22,14 @@ from interp.causal.importance import Importance
 from interp.causal.measures import next_token_task
 from interp.causal.pruning_result import PruningCurve
 from interp.causal.task import Task
+from interp.display import Displayed
 from interp.errors import OptionError
 from interp.head import Head
 from interp.provenance import model_provenance
 from interp.table import HeadTable
 
 if TYPE_CHECKING:
+    import pandas as pd
     import plotly.graph_objects as go
 
     from interp.model.model import Model
@@ -36,7 +38,7 @@ Array = np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
-class SafetyCurves:
+class SafetyCurves(Displayed):
     """The safety task and the harmless one at each number of heads out, each with its band."""
 
     safety: PruningCurve
@@ -68,6 +70,15 @@ class SafetyCurves:
             low, high = curve.band(level)[at]
             found.append(not low <= curve.value[at] <= high)
         return found[0], found[1]
+
+    def to_pandas(self) -> pd.DataFrame:
+        """The rows of both curves, `task` says which."""
+        import pandas as pd
+
+        both = (("safety", self.safety), ("harmless", self.harmless))
+        return pd.concat(
+            [curve.to_pandas().assign(task=name) for name, curve in both], ignore_index=True
+        )
 
     def plot(self) -> go.Figure:
         """The safety curve with its interval and random band; `.harmless.plot()` is the other."""

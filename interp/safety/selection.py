@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from interp.display import Displayed
 from interp.errors import OptionError, PromptError
 from interp.prompts import Prompts
 from interp.provenance import model_provenance
@@ -44,7 +45,7 @@ class Tried:
 
 
 @dataclass(frozen=True, eq=False)
-class DirectionSearch:
+class DirectionSearch(Displayed):
     """Every candidate, which filters it passes, and the one that is chosen.
 
     Args:

@@ -1,0 +1,123 @@
+"""Results show themselves: in a notebook, as a figure, as one page, with every text escaped."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import interp
+from interp import attribution, causal
+from interp.attribution.result import Attribution
+from interp.display import Displayed
+from interp.prompts import repeats
+from interp.table import HeadTable
+
+HOSTILE = "<script>alert(1)</script>"
+
+
+@pytest.fixture(scope="module")
+def game():
+    model = interp.load("planted:bystander")
+    return causal.Game(model, causal.repeats_task(model, n=4, seed=0), kind="zero")
+
+
+@pytest.fixture(scope="module")
+def importance(game):
+    return causal.leave_one_out(game.model, game.task)
+
+
+def shown(result):
+    html = result._repr_html_()
+    assert "<script" not in html
+    return html
+
+
+def test_an_importance(importance, tmp_path) -> None:
+    frame = importance.to_pandas()
+    assert frame["score"].tolist() == importance.score.tolist()
+    assert (frame["low"] <= frame["score"]).all()
+    assert (frame["score"] <= frame["high"]).all()
+    first = importance.top(1)[0][0]
+    assert first in shown(importance)
+    figure = importance.plot(k=3)
+    assert figure.data[0].x[0] == first
+    assert len(figure.data[0].x) == 3
+    assert figure.data[0].y[0] == importance.top(1)[0][1]
+    importance.save_html(tmp_path / "i.html")
+    page = (tmp_path / "i.html").read_text()
+    assert "default-src 'none'" in page
+    assert first in page
+    assert "content_hash" in page  # how it was made
+
+
+def test_interactions_as_a_map(game, importance, tmp_path) -> None:
+    pairs = causal.interactions(game.model, game.task, among=importance, top=3, seed=0)
+    (z,) = [np.asarray(trace.z) for trace in pairs.plot().data]
+    assert z.shape == (3, 3)
+    assert np.array_equal(z, z.T, equal_nan=True)
+    assert np.isnan(z.diagonal()).all()
+    np.testing.assert_allclose(np.sort(z[np.triu_indices(3, 1)]), np.sort(pairs.score), rtol=1e-6)
+    assert pairs.players[pairs.pairs[0, 0]] in shown(pairs)
+    pairs.save_html(tmp_path / "p.html")
+    assert (tmp_path / "p.html").stat().st_size > 1e6  # plotly is inside: it opens offline
+
+
+def test_a_head_table_is_the_page_of_the_report(tmp_path) -> None:
+    table = HeadTable.from_scores(model=HOSTILE, metric="m", score=[[0.1, 0.9]], provenance={})
+    table.save_html(tmp_path / "t.html", title="Mine")
+    page = (tmp_path / "t.html").read_text()
+    assert "<h1>Mine</h1>" in page
+    assert HOSTILE not in page
+    assert "<script" not in table._repr_html_()
+
+
+def some_attribution() -> Attribution:
+    return Attribution(
+        method=HOSTILE, target=HOSTILE, value=1.0, unit="nats", signed=True,
+        tokens=(HOSTILE, "b"), outputs=(), scores=np.array([-1.0, 0.5]),
+        special=np.array([False, False]), total=-0.25,
+    )  # fmt: skip
+
+
+def test_an_attribution_is_coloured_text(tmp_path) -> None:
+    one = some_attribution()
+    html = shown(one)
+    colours = re.findall(r"background:(#\w{6});color:(#\w{3})", html)
+    from interp.plot import palette
+
+    steps = palette(True, "light")
+    assert [c for c, _ in colours] == [steps[0], steps[24]]  # the ends: -1, and half-way to +1
+    assert "residual 0.25" in html
+    assert list(one.plot().data[0].y) == [-1.0, 0.5]
+    assert HOSTILE not in "".join(one.plot().data[0].x)
+    one.save_html(tmp_path / "a.html")
+    assert HOSTILE not in (tmp_path / "a.html").read_text()
+
+
+def test_a_real_attribution() -> None:
+    model = interp.load("bundled:induction")
+    found = attribution.attribute(model, repeats(model, n=1, seed=0).ids[0], "gradient_norm")
+    assert found.method in shown(found)
+
+
+class Long(Displayed):
+    def to_pandas(self) -> pd.DataFrame:
+        return pd.DataFrame({"name": [HOSTILE] * 50, "value": range(50)})
+
+    def __repr__(self) -> str:
+        return f"Long {HOSTILE}\nsecond line"
+
+
+def test_a_long_result_shows_its_first_rows_and_says_so(tmp_path) -> None:
+    html = shown(Long())
+    assert html.count("<tr>") == 21
+    assert "30 more rows" in html
+    assert "second line" not in html
+    Long().save_html(tmp_path / "l.html")
+    page = (tmp_path / "l.html").read_text()
+    assert page.count("<tr>") == 51
+    assert HOSTILE not in page
+    assert "<h1>Long</h1>" in page
