@@ -1,0 +1,246 @@
+"""From attention between pieces to attention between words, for every head and sentence.
+
+Special tokens are dropped and rows are not scaled up for what they held; a word's attention to
+itself is set to zero, since no word is its own head.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.errors import OptionError, PromptError
+from interp.prompts import Prompts
+from interp.syntax.align import Aligned, By, align, how
+from interp.syntax.treebank import Sentence, Treebank
+
+if TYPE_CHECKING:
+    from interp.model.calls import Call
+    from interp.model.model import Model
+    from interp.model.sites import Site
+
+Join = Literal["sum", "mean", "first", "max"]
+JOINS = ("sum", "mean", "first", "max")
+Progress = Callable[[str, int, int], None]
+Array = np.ndarray
+_TOKENS = 4096  # pieces, padding counted, in one batch
+
+
+@dataclass(frozen=True, eq=False)
+class WordAttention:
+    """Word-level attention of every head on every sentence that could be read.
+
+    Args:
+        sentences: those that were read, in the treebank's order.
+        values: per sentence `[head, word, word]`: row, the word that attends.
+        heads: name of every head on that axis, with its stack where there are several.
+        places: stack, layer, head of each.
+    """
+
+    sentences: tuple[Sentence, ...]
+    values: tuple[Float[Array, "head word word"], ...]
+    heads: tuple[str, ...]
+    places: tuple[tuple[str, int, int], ...]
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.sentences)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How pieces become words; what a result must say to be understood.
+
+    Args:
+        to: what a word receives of the pieces it is made of; the sum, since mass adds up.
+        attending: how the rows of a word's pieces are joined; the mean, so that they stay shares.
+        by: see `interp.syntax.align.how`.
+        shuffled: seed for words in random order, put back before anything is read: a control.
+    """
+
+    to: Join = "sum"
+    attending: Join = "mean"
+    by: By = "auto"
+    shuffled: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("to", "attending"):
+            if getattr(self, name) not in JOINS:
+                raise OptionError(
+                    f"{name}={getattr(self, name)!r}; it is one of {', '.join(JOINS)}"
+                )
+
+
+def word_attention(
+    model: Model,
+    treebank: Treebank | Sequence[Sentence],
+    reading: Reading | None = None,
+    *,
+    stack: str | None = None,
+    progress: Progress | None = None,
+) -> WordAttention:
+    """Run the model over all sentences, batched by length, and join its pieces to words.
+
+    Cross attention, whose rows and columns are different texts, is left out. Memory: one number
+    per head and pair of words.
+
+    Raises:
+        OptionError: a stack that the model does not have.
+        PromptError: no fast tokenizer, or no sentence that could be read.
+    """
+    reading = reading or Reading()
+    by = how(model, reading.by)
+    sites = [s for s in model.sites if stack in (None, s.stack) and s.stack != "cross"]
+    if not sites:
+        raise OptionError(f"{model.name} has the stacks {', '.join(model.stacks)}, not {stack!r}")
+    kept, counts = _readable(model, list(treebank), by, reading)
+    if not kept:
+        raise PromptError(
+            f"none of {counts['sentences']} sentences could be read: {counts['too_long']} too long"
+            f" for {model.name}, {counts['without_pieces']} with words of no pieces,"
+            f" {counts['text_differs']} with a text not made of their words"
+        )
+    several = len({s.stack for s in sites}) > 1
+    places = [(s.stack, s.layer, h) for s in sites for h in range(s.n_heads)]
+    names = [f"L{layer}H{h}" + (f" {stack}" if several else "") for stack, layer, h in places]
+    values: list[Array | None] = [None] * len(kept)
+    done = 0
+    for batch in _batches([len(a.ids) for _, a, _ in kept]):
+        for at, found in zip(batch, _run(model, sites, [kept[i] for i in batch], reading)):
+            values[at] = found
+        done += len(batch)
+        if progress is not None:
+            progress(model.name, done, len(kept))
+    assert all(v is not None for v in values)
+    return WordAttention(
+        tuple(s for s, _, _ in kept), tuple(values), tuple(names), tuple(places), counts
+    )  # type: ignore[arg-type]
+
+
+def _readable(
+    model: Model, sentences: list[Sentence], by: Literal["words", "offsets"], reading: Reading
+) -> tuple[list[tuple[Sentence, Aligned, Array]], dict[str, int]]:
+    """What can be read, with its pieces and the order its words are read in."""
+    counts = dict.fromkeys(
+        ("sentences", "words", "too_long", "without_pieces", "words_without_pieces",
+         "text_differs", "single_words", "words_in_pieces"), 0,
+    )  # fmt: skip
+    rng = None if reading.shuffled is None else np.random.default_rng(reading.shuffled)
+    limit = min((x for x in (model.limit, _tokenizer_limit(model)) if x is not None), default=None)
+    kept = []
+    for sentence in sentences:
+        counts["sentences"] += 1
+        if len(sentence) < 2:  # no edge
+            counts["single_words"] += 1
+            continue
+        order = np.arange(len(sentence)) if rng is None else rng.permutation(len(sentence))
+        found = align(model, sentence if rng is None else _ordered(sentence, order), by)
+        if found is None:
+            counts["text_differs"] += 1
+            continue
+        missing = found.missing(len(sentence))
+        if missing:
+            counts["without_pieces"] += 1
+            counts["words_without_pieces"] += len(missing)
+        elif limit is not None and len(found.ids) > limit:
+            counts["too_long"] += 1
+        else:
+            counts["words"] += len(sentence)
+            pieces = np.bincount([w for w in found.words if w >= 0], minlength=len(sentence))
+            counts["words_in_pieces"] += int((pieces > 1).sum())
+            kept.append((sentence, found, order))
+    counts["read"] = len(kept)
+    return kept, counts
+
+
+def _tokenizer_limit(model: Model) -> int | None:
+    limit = getattr(model.tokenizer, "model_max_length", None)
+    return limit if isinstance(limit, int) and limit < 10**9 else None  # else a huge placeholder
+
+
+def _ordered(sentence: Sentence, order: Array) -> Sentence:
+    """The same words in another order, as a text with spaces."""
+    words = tuple(sentence.words[i] for i in order)
+    starts = np.cumsum([0, *(len(w) + 1 for w in words[:-1])])
+    spans = tuple((int(a), int(a) + len(w)) for a, w in zip(starts, words, strict=True))
+    return replace(sentence, words=words, text=" ".join(words), spans=spans, multiword=())
+
+
+def _batches(lengths: list[int]) -> Iterator[list[int]]:
+    batch: list[int] = []
+    for i in sorted(range(len(lengths)), key=lambda i: lengths[i]):
+        if batch and (len(batch) + 1) * lengths[i] > _TOKENS:
+            yield batch
+            batch = []
+        batch.append(i)
+    if batch:
+        yield batch
+
+
+def _run(
+    model: Model,
+    sites: Sequence[Site],
+    batch: Sequence[tuple[Sentence, Aligned, Array]],
+    reading: Reading,
+) -> list[Array]:
+    wanted = set(sites)
+    found: dict[Site, list[Array]] = {}
+    prompts = Prompts(tuple(a.ids for _, a, _ in batch), "sentences")
+
+    def visit(site: Site, call: Call, real: Tensor) -> None:
+        if site not in wanted:
+            return
+        model.require_finite(call, site)
+        pattern = call.pattern(slice(None)).float()
+        rows = []
+        for i, (sentence, aligned, _) in enumerate(batch):
+            at = torch.tensor(aligned.words, device=pattern.device)
+            here = real[i].nonzero().flatten()
+            own = pattern[i][:, here][:, :, here]
+            rows.append(words_of(own, at, len(sentence), reading).cpu().numpy())
+        found[site] = rows
+
+    with torch.no_grad(), model.visited(visit):
+        model.run(prompts)
+    out = []
+    for i, (_, _, order) in enumerate(batch):
+        value = np.concatenate([found[site][i] for site in sites])
+        back = np.empty_like(value)
+        back[:, order[:, None], order[None, :]] = value
+        out.append(back)
+    return out
+
+
+def words_of(
+    pattern: Float[Tensor, "head query_pos key_pos"],
+    words: Tensor,
+    n_words: int,
+    reading: Reading,
+) -> Float[Tensor, "head word word"]:
+    """Attention between words from that between pieces; `words` is the word of each piece."""
+    kept = words >= 0
+    pattern, words = pattern[:, kept][:, :, kept], words[kept]
+    received = _join(pattern, words, n_words, reading.to)
+    joined = _join(received.transpose(1, 2), words, n_words, reading.attending).transpose(1, 2)
+    joined = copy.copy(joined).contiguous()
+    joined.diagonal(dim1=1, dim2=2).zero_()
+    return joined
+
+
+def _join(x: Tensor, words: Tensor, n_words: int, join: Join) -> Tensor:
+    """The last axis, pieces, joined to words."""
+    reduce = {"sum": "sum", "mean": "mean", "max": "amax"}.get(join)
+    if reduce is None:
+        order = torch.arange(len(words), device=words.device)
+        first = torch.full((n_words,), len(words), device=words.device)
+        return x[..., first.scatter_reduce(0, words, order, "amin")]
+    index = words.expand(*x.shape[:-1], -1)
+    empty = x.new_zeros(*x.shape[:-1], n_words)
+    return empty.scatter_reduce(-1, index, x, reduce, include_self=False)

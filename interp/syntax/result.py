@@ -1,0 +1,278 @@
+"""What a search for dependency trees found: relations, trees, baselines, and how they were made."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from interp.display import Displayed
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+    from interp.table import HeadTable
+
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Relation:
+    """How well heads find the head word of one relation; shares of its dependents, 0 to 1.
+
+    Args:
+        n, train_n: dependents with it in the sentences that report, and in those that choose.
+        head: stack and place of the head that was best on the choosing sentences.
+        direction: `row` dependents attend to their head word; `column` they are attended to by it;
+            `both` the mean of the two.
+        accuracy: of that head, with its 95 % interval over sentences.
+        offset: the fixed distance that is right most often in the choosing sentences, and what it
+            scores. `gain` is accuracy - baseline with its interval, `p` two-sided (bootstrap) and
+            corrected over all relations by Holm.
+        oracle: the best head chosen on the reporting sentences themselves: what choosing costs.
+        ensemble: heads whose mean is best on the choosing sentences, at most four.
+        either: Htut's MAX: counts where either word picks the other, by its own best head.
+        random, shuffled: best head of a random-init model; the same head on shuffled words.
+    """
+
+    relation: str
+    n: int
+    train_n: int
+    head: str
+    direction: str
+    accuracy: float
+    interval: Interval
+    offset: int
+    baseline: float
+    gain: float
+    gain_interval: Interval
+    p: float
+    oracle: float
+    oracle_head: str
+    ensemble: tuple[str, ...]
+    ensemble_accuracy: float
+    ensemble_interval: Interval
+    either: float
+    either_head: str
+    random: float = math.nan
+    shuffled: float = math.nan
+
+
+@dataclass(frozen=True)
+class Trees:
+    """Trees made by one method, or one baseline: shares of gold edges and heads, 0 to 1.
+
+    Args:
+        method: `maximum spanning tree`, `arborescence, gold root`, `arborescence, predicted root`,
+            `probe`, `adjacent chain`, ...
+        heads: whose attention it was, chosen on the choosing sentences.
+        uuas: undirected edges found, of all gold edges. `uas`: words other than the gold root with
+            the right head (with a predicted root also the root itself); NaN where the method gives
+            no directions.
+        punct: whether punctuation took part, in the trees as in the counts.
+    """
+
+    method: str
+    heads: tuple[str, ...]
+    direction: str
+    punct: bool
+    uuas: float
+    uuas_interval: Interval
+    uas: float
+    uas_interval: Interval
+    edges: int
+    baseline: bool = False
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """One sentence of the report with its gold tree and a predicted one."""
+
+    words: tuple[str, ...]
+    heads: tuple[int, ...]
+    relations: tuple[str, ...]
+    predicted: tuple[tuple[int, int], ...]  # (head, dependent)
+    directed: bool
+    sent_id: str
+    found: int  # gold edges among the predicted
+
+
+@dataclass(frozen=True, eq=False)
+class TreeScores(Displayed):
+    """Everything that `dependency_trees` found for one model.
+
+    Args:
+        by_head: per stack a [layer][head] list of UUAS on the choosing sentences, NaN for none.
+        counts: sentences that chose and reported, skipped as too long, with words without pieces.
+        notes: what was done that changes how numbers are read, one line each.
+    """
+
+    model: str
+    relations: tuple[Relation, ...]
+    trees: tuple[Trees, ...]
+    by_head: Mapping[str, Sequence[Sequence[float]]]
+    drawn: tuple[Drawn, ...]
+    counts: Mapping[str, int]
+    notes: tuple[str, ...] = ()
+    provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    def relation(self, name: str) -> Relation:
+        """One relation.
+
+        Raises:
+            UnknownName: it did not occur in both parts of the treebank.
+        """
+        from interp.errors import UnknownName
+
+        found = {r.relation: r for r in self.relations}
+        if name not in found:
+            raise UnknownName("relation", name, found)
+        return found[name]
+
+    def best(self, *, punct: bool = True) -> Trees:
+        """The trees of highest UUAS that come from attention of single heads."""
+        return max(
+            (t for t in self.trees if t.method == SPANNING and t.punct == punct),
+            key=lambda t: t.uuas,
+        )
+
+    def to_pandas(self) -> pd.DataFrame:
+        """One row per relation."""
+        import pandas as pd
+
+        rows = []
+        for r in self.relations:
+            row = asdict(r)
+            for name in ("interval", "gain_interval", "ensemble_interval"):
+                stem = name.removesuffix("interval").removesuffix("_")
+                prefix = f"{stem}_" if stem else ""
+                row[f"{prefix}low"], row[f"{prefix}high"] = row.pop(name)
+            row["ensemble"] = " ".join(r.ensemble)
+            rows.append({"model": self.model} | row)
+        return pd.DataFrame(rows)
+
+    def trees_to_pandas(self) -> pd.DataFrame:
+        """One row per way to make trees."""
+        import pandas as pd
+
+        rows = []
+        for t in self.trees:
+            row = asdict(t)
+            for name in ("uuas", "uas"):
+                row[f"{name}_low"], row[f"{name}_high"] = row.pop(f"{name}_interval")
+            rows.append({"model": self.model} | row | {"heads": " ".join(t.heads)})
+        return pd.DataFrame(rows)
+
+    def table(self) -> HeadTable:
+        """UUAS of every head's spanning trees on the choosing sentences, as a HeadTable."""
+        from interp.table import HeadTable
+
+        records = [
+            {
+                "model": self.model, "stack": stack, "layer": layer, "metric": "uuas",
+                "score": list(row), "n": int(self.counts["train_sentences"]), "unit": "gold edges",
+            }
+            for stack, grid in self.by_head.items()
+            for layer, row in enumerate(grid)
+            if all(x == x for x in row)  # noqa: PLR0124  (a layer without attention has NaN)
+        ]  # fmt: skip
+        return HeadTable.from_records(records, {(self.model, "uuas"): self.provenance})
+
+    def plot(self) -> go.Figure:
+        """Accuracy of the best head per relation with its interval, the offset baseline beside."""
+        import plotly.graph_objects as go
+
+        from interp.page import COLOURS, GREY
+
+        names = [r.relation for r in self.relations]
+        error = {
+            "type": "data",
+            "symmetric": False,
+            "array": [r.interval[1] - r.accuracy for r in self.relations],
+            "arrayminus": [r.accuracy - r.interval[0] for r in self.relations],
+        }
+        figure = go.Figure()
+        found = [r.accuracy for r in self.relations]
+        figure.add_bar(
+            x=names, y=found, error_y=error, name="best head", marker_color=COLOURS[0],
+            hovertext=[f"{r.head} {r.direction}, n {r.n}" for r in self.relations],
+        )  # fmt: skip
+        base = [r.baseline for r in self.relations]
+        mark = {"color": GREY, "symbol": "line-ew-open", "size": 16}
+        figure.add_scatter(x=names, y=base, mode="markers", name="best fixed offset", marker=mark)
+        figure.update_layout(template="plotly_white", yaxis={"range": [0, 1]})
+        figure.update_yaxes(title_text="share of dependents")
+        return figure
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain lists and numbers; NaN as None."""
+        return _plain(
+            {
+                "format": _FORMAT,
+                "model": self.model,
+                "relations": [asdict(r) for r in self.relations],
+                "trees": [asdict(t) for t in self.trees],
+                "by_head": {k: [list(row) for row in grid] for k, grid in self.by_head.items()},
+                "drawn": [asdict(d) for d in self.drawn],
+                "counts": dict(self.counts),
+                "notes": list(self.notes),
+                "provenance": dict(self.provenance),
+            }
+        )
+
+    @classmethod
+    def from_dict(cls, told: Mapping[str, Any]) -> TreeScores:
+        """What `to_dict` gave.
+
+        Raises:
+            StoreError: it is something else, or damaged.
+        """
+        from interp.errors import StoreError
+
+        try:
+            if told["format"] != _FORMAT:
+                raise ValueError(f"its format is not {_FORMAT!r}")
+            return cls(
+                model=told["model"],
+                relations=tuple(Relation(**_read(r)) for r in told["relations"]),
+                trees=tuple(Trees(**_read(t)) for t in told["trees"]),
+                by_head={k: _read({"x": g})["x"] for k, g in told["by_head"].items()},
+                drawn=tuple(Drawn(**_read(d)) for d in told["drawn"]),
+                counts=dict(told["counts"]),
+                notes=tuple(told["notes"]),
+                provenance=dict(told["provenance"]),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise StoreError(f"no result of a search for trees, or damaged: {error}") from error
+
+    def __repr__(self) -> str:
+        best = sorted(self.relations, key=lambda r: -r.gain)[:3]
+        told = ", ".join(
+            f"{r.relation} {r.accuracy:.0%} (offset {r.baseline:.0%}) {r.head}" for r in best
+        )
+        made = [t for t in self.trees if t.method == SPANNING and t.punct]
+        trees = f"UUAS {made[0].uuas:.3f} of {made[0].heads[0]}; " if made else ""
+        return f"TreeScores({self.model}: {trees}{told})"
+
+
+SPANNING = "maximum spanning tree"
+_FORMAT = "interp dependency trees 1"
+
+
+def _plain(x: Any) -> Any:
+    if isinstance(x, Mapping):
+        return {str(k): _plain(v) for k, v in x.items()}
+    if isinstance(x, (list, tuple)):
+        return [_plain(v) for v in x]
+    return None if isinstance(x, float) and not math.isfinite(x) else x
+
+
+def _read(told: Mapping[str, Any]) -> Any:
+    """Lists as tuples, None as NaN."""
+
+    def back(x: Any) -> Any:
+        return tuple(back(v) for v in x) if isinstance(x, list) else math.nan if x is None else x
+
+    return {k: back(v) for k, v in told.items()}
