@@ -6,7 +6,6 @@ itself is set to zero, since no word is its own head.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
@@ -30,6 +29,8 @@ Join = Literal["sum", "mean", "first", "max"]
 JOINS = ("sum", "mean", "first", "max")
 Progress = Callable[[str, int, int], None]
 Array = np.ndarray
+_COUNTED = ("sentences", "read", "words", "words_in_pieces", "single_words", "too_long",
+            "without_pieces", "words_without_pieces", "text_differs")  # fmt: skip
 _TOKENS = 4096  # pieces, padding counted, in one batch
 
 
@@ -113,25 +114,22 @@ def word_attention(
     values: list[Array | None] = [None] * len(kept)
     done = 0
     for batch in _batches([len(a.ids) for _, a, _ in kept]):
-        for at, found in zip(batch, _run(model, sites, [kept[i] for i in batch], reading)):
+        rows = _run(model, sites, [kept[i] for i in batch], reading)
+        for at, found in zip(batch, rows, strict=True):
             values[at] = found
         done += len(batch)
         if progress is not None:
             progress(model.name, done, len(kept))
-    assert all(v is not None for v in values)
-    return WordAttention(
-        tuple(s for s, _, _ in kept), tuple(values), tuple(names), tuple(places), counts
-    )  # type: ignore[arg-type]
+    sentences = tuple(s for s, _, _ in kept)
+    read = tuple(v for v in values if v is not None)  # all: every sentence was in a batch
+    return WordAttention(sentences, read, tuple(names), tuple(places), counts)
 
 
 def _readable(
     model: Model, sentences: list[Sentence], by: Literal["words", "offsets"], reading: Reading
 ) -> tuple[list[tuple[Sentence, Aligned, Array]], dict[str, int]]:
     """What can be read, with its pieces and the order its words are read in."""
-    counts = dict.fromkeys(
-        ("sentences", "words", "too_long", "without_pieces", "words_without_pieces",
-         "text_differs", "single_words", "words_in_pieces"), 0,
-    )  # fmt: skip
+    counts: dict[str, int] = dict.fromkeys(_COUNTED, 0)
     rng = None if reading.shuffled is None else np.random.default_rng(reading.shuffled)
     limit = min((x for x in (model.limit, _tokenizer_limit(model)) if x is not None), default=None)
     kept = []
@@ -229,7 +227,7 @@ def words_of(
     pattern, words = pattern[:, kept][:, :, kept], words[kept]
     received = _join(pattern, words, n_words, reading.to)
     joined = _join(received.transpose(1, 2), words, n_words, reading.attending).transpose(1, 2)
-    joined = copy.copy(joined).contiguous()
+    joined = joined.contiguous()
     joined.diagonal(dim1=1, dim2=2).zero_()
     return joined
 
