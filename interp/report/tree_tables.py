@@ -26,23 +26,23 @@ def relations(one: TreeScores) -> str:
     ordered = by_gain(one.relations)
     body = "".join(
         f'<tr><th scope="row">{escape(r.relation)}</th>'
-        f'<td class="words">{escape(r.head)} {escape(_WAYS.get(r.direction, r.direction))}</td>'
-        f'<td class="wide">{_bar(r)}</td><td>{_share(r.accuracy, r.interval)}</td>'
-        f"<td>{_share(r.baseline)} at {r.offset:+d}</td>"
-        f"<td>{_share(r.gain, r.gain_interval, signed=True)}</td>"
-        f'<td>{r.p:.3g}</td><td class="words">{_verdict(r)}</td><td>{r.n:,}</td></tr>'
+        f'<td class="words">{escape(headed((r.head,), r.direction))}</td>'
+        f'<td class="wide">{_bar(r)}</td><td>{share(r.accuracy, r.interval)}</td>'
+        f"<td>{share(r.baseline)} at {r.offset:+d}</td>"
+        f"<td>{share(r.gain, r.gain_interval, signed=True)}</td>"
+        f'<td>{r.p:.3g}</td><td class="words">{verdict(r)}</td><td>{r.n:,}</td></tr>'
         for r in ordered
     )
     more = "".join(
         f'<tr><th scope="row">{escape(r.relation)}</th>'
-        f'<td class="words">{escape(" ".join(r.ensemble))}</td>'
-        f"<td>{_share(r.ensemble_accuracy, r.ensemble_interval)}</td>"
-        f"<td>{_share(r.either)} {escape(r.either_head)}</td>"
-        f"<td>{_share(r.oracle)} {escape(r.oracle_head)}</td>"
-        f"<td>{_share(r.random)}</td><td>{_share(r.shuffled)}</td></tr>"
+        f'<td class="words">{escape(headed(r.ensemble))}</td>'
+        f"<td>{share(r.ensemble_accuracy, r.ensemble_interval)}</td>"
+        f"<td>{share(r.either)} {escape(headed((r.either_head,)))}</td>"
+        f"<td>{share(r.oracle)} {escape(headed((r.oracle_head,)))}</td>"
+        f"<td>{share(r.random)}</td><td>{share(r.shuffled)}</td></tr>"
         for r in ordered
     )
-    ways = "; ".join(f"{sign} {escape(_TOLD[way])}" for way, sign in _WAYS.items())
+    ways = "; ".join(f"{sign} {escape(_TOLD[way])}" for way, sign in WAYS.items())
     return (
         '<h3>Relations</h3><div class="scroll" tabindex="0"><table class="relations">'
         '<caption>The best head of every relation <span class="unit">per cent of dependents'
@@ -58,7 +58,7 @@ def relations(one: TreeScores) -> str:
     )
 
 
-_WAYS = {"row": "→", "column": "←", "both": "↔"}
+WAYS = {"row": "→", "column": "←", "both": "↔"}
 _BESIDE = ("either", "oracle", "random weights", "shuffled words")
 _TOLD = {
     "row": "the dependent attends to its head word",
@@ -67,7 +67,14 @@ _TOLD = {
 }
 
 
-def _verdict(r: Relation) -> str:
+def headed(heads: Sequence[str], direction: str = "") -> str:
+    """Heads in a row, directions as arrows: `L2H0 row` is `L2H0 →`."""
+    words = [WAYS.get(word, word) for word in f"{' '.join(heads)} {direction}".split()]
+    return " ".join(words)
+
+
+def verdict(r: Relation) -> str:
+    """Where the head stands against its baseline, in words."""
     if r.p < 0.05 and r.gain != 0:
         return "above" if r.gain > 0 else "below"
     return "not told apart"
@@ -87,8 +94,8 @@ def _tree_table(trees: Sequence[Trees], punct: bool) -> str:
     body = "".join(
         f'<tr class="{"baseline" if t.baseline else "own"}"><th scope="row">{escape(t.method)}'
         f"{' (baseline)' if t.baseline else ''}</th>"
-        f'<td class="words">{escape(" ".join(t.heads))} {escape(_WAYS.get(t.direction, ""))}</td>'
-        f"<td>{_fraction(t.uuas, t.uuas_interval)}</td><td>{_fraction(t.uas, t.uas_interval)}</td>"
+        f'<td class="words">{escape(headed(t.heads, t.direction))}</td>'
+        f"<td>{fraction(t.uuas, t.uuas_interval)}</td><td>{fraction(t.uas, t.uas_interval)}</td>"
         f"<td>{t.edges:,}</td></tr>"
         for t in ordered
     )
@@ -128,7 +135,7 @@ def _bar(r: Relation) -> str:
     return f'<svg class="score" viewBox="-1 0 162 14" aria-hidden="true">{out}</svg>'
 
 
-def _share(
+def share(
     value: float, interval: tuple[float, float] | None = None, *, signed: bool = False
 ) -> str:
     """A share in per cent, with its interval where it has one."""
@@ -142,7 +149,8 @@ def _share(
     return told
 
 
-def _fraction(value: float, interval: tuple[float, float]) -> str:
+def fraction(value: float, interval: tuple[float, float]) -> str:
+    """A share between 0 and 1, with its interval where it has one."""
     if not math.isfinite(value):
         return "none"
     low, high = interval

@@ -13,8 +13,9 @@ def relation(name: str = "obj", **changed) -> Relation:
     fields = {
         "relation": name, "n": 318, "train_n": 300, "head": "L2H0", "direction": "row",
         "accuracy": 0.72, "interval": (0.66, 0.77), "offset": -2, "baseline": 0.355, "gain": 0.365,
-        "gain_interval": (0.298, 0.429), "p": 0.004, "oracle": 0.73, "oracle_head": "L2H1",
-        "ensemble": ("L2H0", "L3H4"), "ensemble_accuracy": 0.733, "ensemble_interval": (0.68, 0.78),
+        "gain_interval": (0.298, 0.429), "p": 0.004, "oracle": 0.73, "oracle_head": "L2H1 column",
+        "ensemble": ("L2H0 row", "L3H4 row"),
+        "ensemble_accuracy": 0.733, "ensemble_interval": (0.68, 0.78),
         "either": 0.8, "either_head": "L1H7", "random": 0.06, "shuffled": 0.11,
     }  # fmt: skip
     return Relation(**fields | changed)

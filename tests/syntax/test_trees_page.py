@@ -7,6 +7,7 @@ import math
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -64,7 +65,7 @@ def test_a_row_per_relation_the_largest_difference_first() -> None:
 def test_what_stands_beside_the_best_head() -> None:
     _, *rows = Reader(render([scores()])).tables[1]
     assert rows[0] == [
-        "obj", "L2H0 L3H4", "73.3 [68.0, 78.0]", "80.0 L1H7", "73.0 L2H1", "6.0", "11.0",
+        "obj", "L2H0 → L3H4 →", "73.3 [68.0, 78.0]", "80.0 L1H7", "73.0 L2H1 ←", "6.0", "11.0",
     ]  # fmt: skip
     assert rows[1][-2:] == ["none", "none"]
 
@@ -102,7 +103,18 @@ def test_the_findings_name_the_best_trees_and_the_best_baseline() -> None:
         "The best trees (maximum spanning tree, L2H8) have 0.482 of the gold edges, the best "
         "baseline 0.391." in page
     )
+    high = trees("adjacent chain", heads=(), uuas=0.9, baseline=True)
+    told = "L2H8) have 0.482 of the gold edges, the best baseline 0.900."
+    assert told in render([scores(trees=(high, trees()))])
     assert "The best trees" not in render([scores(trees=())])
+
+
+def test_arcs_with_a_direction_must_point_the_right_way() -> None:
+    [one] = scores().drawn
+    turned = tuple((b, a) for a, b in one.predicted)
+    for directed, wrong in ((False, 1), (True, 2)):
+        page = render([scores(drawn=(replace(one, predicted=turned, directed=directed),))])
+        assert page.count('<path class="wrong"') == wrong
 
 
 def test_bars_lines_and_cells_are_where_the_numbers_say() -> None:
