@@ -20,6 +20,7 @@ from interp.analysis import Bound
 from interp.errors import OptionError, StatisticsError
 from interp.model.calls import Call, ComputedCall, RecordedCall
 from interp.model.inputs import takes
+from interp.model.remote import RemoteModel
 from interp.model.sites import Site
 from interp.prompts import Prompts
 from interp.targets import FoundTargets
@@ -125,6 +126,8 @@ def reduce_patterns(
     """
     if engine not in ENGINES:
         raise OptionError(f"engine {engine!r} is not known; known: {', '.join(ENGINES)}")
+    if isinstance(model, RemoteModel):
+        return _reduce_elsewhere(model, prompts, bounds, batch_size, advance)
     fused = engine == "fused"
     if fused:
         _require_fusable(model)
@@ -136,6 +139,30 @@ def reduce_patterns(
         inputs = model.inputs(batch) | few  # before the visit: it may try the model on padding
         with torch.no_grad(), model.visited(reducer.visit, fused=fused):
             model.run(inputs)
+    return found
+
+
+def _reduce_elsewhere(
+    model: RemoteModel,
+    prompts: Prompts | Mapping[str, Tensor],
+    bounds: Sequence[Bound],
+    batch_size: int,
+    advance: Callable[[], None],
+) -> list[PerPrompt]:
+    """The same numbers where the model is: one run per batch, `[prompt, head]` come back."""
+    found = [PerPrompt(bound) for bound in bounds]
+    asked = {
+        site: {b.label: b.reductions()[0] for b in bounds if applies(b, site, model)}
+        for site in model.sites
+    }
+    for batch in batches(prompts, batch_size):
+        tokens = _looked_at(batch, model) if isinstance(batch, Prompts) else None
+        means = model.means(model.inputs(batch), tokens, asked)
+        for site in model.sites:
+            for p in found:
+                if p.bound.label in asked[site]:
+                    p.values.setdefault(site, []).append(means[site][p.bound.label])
+            advance()
     return found
 
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from interp.analysis import Bound
 from interp.engine import ENGINES
+from interp.errors import OptionError
 from interp.prompts import Prompts
 from interp_kernels import estimate_memory
 from interp_kernels.problem import AttentionShape
@@ -57,7 +58,19 @@ def readable(size: int) -> str:
 def choose_engine(
     model: Model, prompts: Prompts | Mapping[str, Tensor], batch_size: int, engine: str
 ) -> str:
-    """The engine asked for; for "auto", streamed once a layer's patterns would pass 16 MiB."""
+    """The engine asked for; for "auto", streamed once a layer's patterns would pass 16 MiB.
+
+    Raises:
+        OptionError: an engine that a model elsewhere does not have: there, rows are formed in
+            blocks and reduced.
+    """
+    if model.elsewhere is not None:
+        if engine in ("auto", "stored"):
+            return "stored"
+        raise OptionError(
+            f"engine={engine!r}: {model.name} runs at {model.elsewhere}, where patterns are formed "
+            "in blocks of rows; use engine='auto'"
+        )
     if engine != "auto":
         return engine
     if not isinstance(prompts, Prompts):

@@ -97,6 +97,9 @@ def bound(metric: str | Analysis | Bound) -> Bound:
 
 def why_not(model: Model, metric: Bound) -> str | None:
     """One line on why a metric cannot be computed on a model, or None where it can."""
+    if model.elsewhere is not None and not metric.patterned():
+        need = "weights" if metric.analysis.kind == "weights" else "activations"
+        return f"{metric.label}: its {need} stay where {model.name} runs, at {model.elsewhere}"
     if metric.analysis.kind == "weights":
         from interp.model.weights import why_unreadable
 
@@ -170,7 +173,7 @@ def score_each(
 def _from_patterns(
     run: _Run, bounds: Sequence[Bound], null: Null, random: _Lazy
 ) -> Iterator[tuple[str, HeadTable]]:
-    kinds = {b.label: b.analysis.default_null if null == "auto" else null for b in bounds}
+    kinds = {b.label: _null_of(b, null, run.model) for b in bounds}
     scores = run.of(run.model, run.prompts, bounds, "scoring")
     beside: dict[str, dict[Site, _Scores]] = {}
     for kind in ("shuffled-tokens", "random-init"):
@@ -181,6 +184,14 @@ def _from_patterns(
     for b in bounds:
         found = scores[b.label]
         yield b.label, _table(run.model, b, found, beside.get(b.label), kinds[b.label], about)
+
+
+def _null_of(metric: Bound, null: Null, model: Model) -> Null:
+    if null != "auto":
+        return null
+    if model.elsewhere is not None and metric.analysis.default_null == "random-init":
+        return "none"  # random weights would need the room on this machine
+    return metric.analysis.default_null
 
 
 def _from_weights(

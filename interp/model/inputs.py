@@ -36,7 +36,9 @@ def is_encoder_decoder(model: nn.Module) -> bool:
     )
 
 
-def probe_inputs(model: nn.Module, seed: int = 0) -> dict[str, Tensor]:
+def probe_inputs(
+    model: nn.Module, seed: int = 0, device: torch.device | str | None = None
+) -> dict[str, Tensor]:
     """Random inputs, 2 items of 7 tokens (targets of 5); torch's global generator is not used."""
     generator = torch.Generator().manual_seed(seed)
     config: Any = model.config
@@ -75,7 +77,7 @@ def probe_inputs(model: nn.Module, seed: int = 0) -> dict[str, Tensor]:
             f"{type(model).__name__} takes {', '.join(sorted(names))}: no text, image or sound "
             "to try it with"
         )
-    return {name: x.to(first.device) for name, x in inputs.items()}
+    return {name: x.to(device or first.device) for name, x in inputs.items()}
 
 
 def _generates(model: nn.Module) -> bool:

@@ -13,21 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from torch import nn
 
 from interp.errors import LoadError, NonFiniteError, UnknownName
+from interp.model.folder import check_folder, one_line
 from interp.model.model import Model
 from interp.model.sources import adapter, package_of
-
-_INDEX = "model.safetensors.index.json"
-_PICKLES = (
-    "pytorch_model.bin",
-    "pytorch_model.bin.index.json",
-    "model.pt",
-    "model.pth",
-    "model.ckpt",
-)
 
 
 def load(
@@ -42,11 +34,13 @@ def load(
     trust_remote_code: bool = False,
     allow_pickle: bool = False,
     check: bool = True,
+    remote: bool | str = False,
 ) -> Model:
     """Load a model and check that its heads can be read.
 
     Args:
-        source: a hub id, a folder, `bundled:NAME`, `planted:NAME`, or a Hugging Face model.
+        source: a hub id, a folder, `bundled:NAME`, `planted:NAME`, a Hugging Face model, a
+            TransformerLens bridge or an nnsight model.
         tokenizer: for text prompts; found beside the weights unless given.
         name: what results call the model; the source unless given.
         revision: of a hub id.
@@ -56,6 +50,8 @@ def load(
         trust_remote_code: run code that comes with the checkpoint.
         allow_pickle: read pickled weights, which can run code.
         check: try the model on a few tokens; `interp check` prints what this compares.
+        remote: of an nnsight model: run it on its server (True, or the server's address) and get
+            back numbers per head alone; "local" does that in this process, to try it out.
 
     A model object is used as it is: neither it nor its config is changed.
 
@@ -66,9 +62,19 @@ def load(
         NonFiniteError: NaN or infinity in the weights.
     """
     package = package_of(source)
+    if remote and package != "nnsight":
+        raise LoadError("remote= is for nnsight models; wrap this one: nnsight.TransformersModel")
     if package is not None:
         given = {"device": device, "dtype": dtype, "revision": revision}
         _refuse(given, f"of a model that {package} holds")
+        if remote:
+            from interp.model.check import check_model
+
+            _refuse({"attention": attention}, "of a model that runs elsewhere")
+            elsewhere = adapter(package).remote(source, remote, name, tokenizer)
+            if check:
+                check_model(elsewhere).require()
+            return elsewhere
         held = adapter(package).unwrap(source, attention)
         model = _adopt(
             held.module, tokenizer or held.tokenizer, name or held.name or _name_of(held.module),
@@ -91,7 +97,7 @@ def load(
     path = Path(folder).expanduser()
     local = path.exists() or folder.startswith((".", "/", "~"))
     if local:
-        _check_folder(path, allow_pickle=allow_pickle)
+        check_folder(path, allow_pickle=allow_pickle)
         folder = str(path)
     options: dict[str, Any] = {
         "trust_remote_code": trust_remote_code,
@@ -179,59 +185,6 @@ def _planted(name: str) -> Any:
     return planted.build(name).model
 
 
-def _check_folder(path: Path, *, allow_pickle: bool) -> None:
-    """Say what is wrong with a folder before transformers says it in thirty lines."""
-    if not path.exists():
-        raise LoadError(f"{path} does not exist")
-    if not path.is_dir():
-        raise LoadError(
-            f"{path} is no folder; give the folder that holds config.json and model.safetensors"
-        )
-    config = path / "config.json"
-    if not config.exists():
-        raise LoadError(f"{path} has no config.json; it is no Hugging Face model folder")
-    try:
-        json.loads(config.read_text())
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise LoadError(f"{config} is no JSON: {error}") from error
-    shards = sorted(path.glob("*.safetensors"))
-    if not shards:
-        pickles = [p for p in _PICKLES if (path / p).exists()] or [
-            p.name for p in path.glob("*.bin")
-        ]
-        if not pickles:
-            raise LoadError(f"{path} has a config but no weights (*.safetensors)")
-        if not allow_pickle:
-            raise LoadError(
-                f"{path} holds its weights as a pickle ({pickles[0]}), and a pickle can run "
-                "any code; "
-                "convert it to safetensors, or allow it with allow_pickle=True "
-                "(--allow-pickle) if you trust it"
-            )
-    index = path / _INDEX
-    if index.exists():
-        try:
-            wanted = set(json.loads(index.read_text())["weight_map"].values())
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise LoadError(
-                f"{index} is damaged ({_line(error)}); download or copy it again"
-            ) from error
-        missing = sorted(wanted - {p.name for p in shards})
-        if missing:
-            raise LoadError(
-                f"{path} lacks {len(missing)} of {len(wanted)} weight files: "
-                f"{', '.join(missing[:3])}"
-            )
-    for shard in shards:
-        try:
-            with safe_open(shard, framework="pt") as file:
-                file.keys()
-        except SafetensorError as error:
-            raise LoadError(
-                f"{shard} is damaged or cut short ({error}); download or copy it again"
-            ) from error
-
-
 def _from_pretrained(
     folder: str, options: dict[str, Any], local: bool
 ) -> tuple[nn.Module, str | None]:
@@ -245,17 +198,17 @@ def _from_pretrained(
         )
     except (OSError, HFValidationError) as error:
         if local:
-            raise LoadError(f"{folder}: the config cannot be read: {_line(error)}") from error
+            raise LoadError(f"{folder}: the config cannot be read: {one_line(error)}") from error
         raise LoadError(
             f"{folder!r} is neither a folder nor a model that the hub or its cache can give "
-            f"({_line(error)}); check the name, the network and your access"
+            f"({one_line(error)}); check the name, the network and your access"
         ) from error
     except ValueError as error:
         if "trust_remote_code" in str(error):
             raise LoadError(_needs_code(folder)) from error
         config = _registered_config(folder, local)
         if config is None:
-            why = _line(error).partition(". ")[0]
+            why = one_line(error).partition(". ")[0]
             raise LoadError(f"{folder}: {why}; import its class first (--import FILE)") from error
     cls = _class_for(config, folder, options["trust_remote_code"])
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
@@ -279,7 +232,7 @@ def _from_pretrained(
                 "are read "
                 "only with allow_pickle=True (--allow-pickle)"
             ) from error
-        raise LoadError(f"{folder} cannot be loaded: {_line(error)}") from error
+        raise LoadError(f"{folder} cannot be loaded: {one_line(error)}") from error
     finally:
         logging.set_verbosity(level)
         if bars:
@@ -314,10 +267,6 @@ def _accepted(options: dict[str, Any]) -> dict[str, Any]:
         for k, v in options.items()
         if v is not None and not (k == "trust_remote_code" and not v)
     }
-
-
-def _line(error: BaseException) -> str:
-    return re.sub(r"\s+", " ", str(error)).strip()[:300]
 
 
 def _needs_code(folder: str) -> str:
@@ -390,7 +339,7 @@ def _tokenizer(folder: str, local: bool, trusted: bool) -> Any:
         return AutoTokenizer.from_pretrained(folder, trust_remote_code=trusted)
     except (OSError, ValueError, KeyError, ImportError) as error:
         if local:
-            raise LoadError(f"{folder}: its tokenizer cannot be read: {_line(error)}") from error
+            raise LoadError(f"{folder}: its tokenizer cannot be read: {one_line(error)}") from error
         return None  # a hub model without one: text prompts will say so
 
 

@@ -82,6 +82,11 @@ class Model:
         return str(getattr(self.config, "_attn_implementation", None) or "own code")
 
     @property
+    def elsewhere(self) -> str | None:
+        """Where the model runs, if not in this process: then only numbers per head come back."""
+        return None
+
+    @property
     def stacks(self) -> tuple[str, ...]:
         """Names of the attention stacks, such as `("encoder", "decoder", "cross")`."""
         return tuple(dict.fromkeys(site.stack for site in self.sites))

@@ -128,9 +128,11 @@ def find_sites(model: nn.Module, events: list[Event], target_length: int | None)
     """
     modules = dict(model.named_modules())
     calls = [(i, e, e.call) for i, e in enumerate(events) if e.call is not None]
-    stacks = [_stack(e.name, call, target_length) for _, e, call in calls]
-    stacks = _told_apart(stacks, [e.name for _, e, _ in calls])
-    layers = _layers(stacks, [e.name for _, e, _ in calls])
+    stacks, layers = stacks_and_layers(
+        [e.name for _, e, _ in calls],
+        [(call.z.shape[2], call.v.shape[2], _is_causal(call)) for _, _, call in calls],
+        target_length,
+    )
     sites = []
     for (index, event, call), stack, layer in zip(calls, stacks, layers, strict=True):
         projection, gated = _projection(modules, events, index, event.name, call)
@@ -161,13 +163,26 @@ def _is_causal(call: Call) -> bool:
     return not bool(seen.triu(1).any()) and bool(seen.tril(-1).any())
 
 
-def _stack(name: str, call: Call, target_length: int | None) -> str:
-    queries, keys = call.z.shape[2], call.v.shape[2]
+def stacks_and_layers(
+    names: list[str], seen: list[tuple[int, int, bool]], target_length: int | None
+) -> tuple[list[str], list[int]]:
+    """The stack and the layer of every attention call.
+
+    Args:
+        names: of the modules, in the order of their calls.
+        seen: number of queries, number of keys, and whether it looks back only.
+    """
+    stacks = [_stack(*sizes, target_length) for sizes in seen]
+    stacks = _told_apart(stacks, names)
+    return stacks, _layers(stacks, names)
+
+
+def _stack(queries: int, keys: int, causal: bool, target_length: int | None) -> str:
     if target_length is not None:
         if queries != target_length:
             return "encoder"
         return "decoder" if keys == target_length else "cross"
-    return "decoder" if _is_causal(call) else "encoder"
+    return "decoder" if causal else "encoder"
 
 
 def _told_apart(stacks: list[str], names: list[str]) -> list[str]:

@@ -7,7 +7,6 @@ and on all of them in the slow tests.
 from __future__ import annotations
 
 import importlib.util
-import warnings
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -15,42 +14,26 @@ from typing import Any
 import pytest
 import torch
 import zoo
+from model.source_objects import NO_ATTENTION, NO_BRIDGE, NOT_OURS, bridge_of
 
 import interp
 from interp.errors import CheckError, InterpError, LoadError, UnreadableAttention
 from interp.model.check import check_model
 from interp.model.hook_points import HookedBridge
 from interp.model.probe import probe
-from interp.model.sources import wrapped
 
 pytestmark = [
     pytest.mark.skipif(
         importlib.util.find_spec("transformer_lens") is None,
         reason="transformer-lens is not installed (the extra `tl`)",
     ),
-    # what the package does when imported and while it rewires a model is not ours
-    pytest.mark.filterwarnings("ignore:.*:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:.*:FutureWarning"),
-    pytest.mark.filterwarnings("ignore::UserWarning:transformer_lens.*"),
+    *map(pytest.mark.filterwarnings, NOT_OURS),
 ]
 
 IDS = torch.tensor([[9, 33, 21, 40, 33, 21, 21, 17, 9, 33]])
 FEW = ("gpt2", "llama", "t5")
-NO_BRIDGE = (
-    "deepseek_v32", "biogpt", "ctrl", "xlm_roberta", "electra", "distilbert", "modernbert",
-    "albert", "whisper", "dinov2", "beit", "swin", "clip", "siglip", "falcon_gqa", "mpnet",
-    "roformer", "deberta", "deberta_v2", "xlnet", "longformer",
-)  # fmt: skip
-NO_ATTENTION = ("mamba", "rwkv")
 READABLE = [n for n in zoo.FAMILIES if n not in NO_BRIDGE + NO_ATTENTION]
 TOLERANCE = {"atol": 3e-6, "rtol": 0}
-
-
-def bridge_of(name: str) -> Any:
-    family = zoo.FAMILIES[name]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return wrapped("transformer-lens", family.build(family.attentions[0]), None)
 
 
 @pytest.fixture(scope="module")

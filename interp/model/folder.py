@@ -1,0 +1,78 @@
+"""Say what is wrong with a model's folder before transformers says it in thirty lines."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+
+from interp.errors import LoadError
+
+_INDEX = "model.safetensors.index.json"
+_PICKLES = (
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+    "model.pt",
+    "model.pth",
+    "model.ckpt",
+)
+
+
+def one_line(error: BaseException) -> str:
+    """An error as one line."""
+    return re.sub(r"\s+", " ", str(error)).strip()[:300]
+
+
+def check_folder(path: Path, *, allow_pickle: bool) -> None:
+    """Say what is wrong with a folder before transformers says it in thirty lines."""
+    if not path.exists():
+        raise LoadError(f"{path} does not exist")
+    if not path.is_dir():
+        raise LoadError(
+            f"{path} is no folder; give the folder that holds config.json and model.safetensors"
+        )
+    config = path / "config.json"
+    if not config.exists():
+        raise LoadError(f"{path} has no config.json; it is no Hugging Face model folder")
+    try:
+        json.loads(config.read_text())
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise LoadError(f"{config} is no JSON: {error}") from error
+    shards = sorted(path.glob("*.safetensors"))
+    if not shards:
+        pickles = [p for p in _PICKLES if (path / p).exists()] or [
+            p.name for p in path.glob("*.bin")
+        ]
+        if not pickles:
+            raise LoadError(f"{path} has a config but no weights (*.safetensors)")
+        if not allow_pickle:
+            raise LoadError(
+                f"{path} holds its weights as a pickle ({pickles[0]}), and a pickle can run "
+                "any code; "
+                "convert it to safetensors, or allow it with allow_pickle=True "
+                "(--allow-pickle) if you trust it"
+            )
+    index = path / _INDEX
+    if index.exists():
+        try:
+            wanted = set(json.loads(index.read_text())["weight_map"].values())
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise LoadError(
+                f"{index} is damaged ({one_line(error)}); download or copy it again"
+            ) from error
+        missing = sorted(wanted - {p.name for p in shards})
+        if missing:
+            raise LoadError(
+                f"{path} lacks {len(missing)} of {len(wanted)} weight files: "
+                f"{', '.join(missing[:3])}"
+            )
+    for shard in shards:
+        try:
+            with safe_open(shard, framework="pt") as file:
+                file.keys()
+        except SafetensorError as error:
+            raise LoadError(
+                f"{shard} is damaged or cut short ({error}); download or copy it again"
+            ) from error
