@@ -1,0 +1,209 @@
+"""Trees from attention, from heads joined, and without any attention: how much is found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from interp.syntax.attention import WordAttention
+from interp.syntax.gold import DIRECTIONS, PUNCT, base, directed, largest
+from interp.syntax.result import SPANNING, Trees
+from interp.syntax.spanning import arborescence, arborescence_all, prim, prim_all, rooted
+from interp.syntax.statistics import Bootstrap
+from interp.syntax.treebank import Sentence
+
+Array = np.ndarray
+GOLD_ROOT = "arborescence, gold root"
+FOUND_ROOT = "arborescence, predicted root"
+JOINED = "spanning tree of joined heads"
+TOGETHER = 4  # heads joined at most
+CANDIDATES = 48  # heads that directed trees are made of, the first by single words
+JOINABLE = 12  # heads that may be joined, the first by their own trees
+NAN = (float("nan"), float("nan"))
+
+# The score of every (dependent, head) pair of a sentence, by its place among the sentences.
+Scorer = Callable[[int], Float[Array, "dependent head"]]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One sentence over the words that count: all of them, or all but punctuation."""
+
+    kept: Array  # indices of the words
+    heads: Array  # gold heads among them; -1 for a root or a head that is left out
+
+    @classmethod
+    def of(cls, sentence: Sentence, punct: bool) -> Part:
+        """The words of a sentence, with punctuation or without."""
+        words = [i for i, r in enumerate(sentence.relations) if punct or base(r) != PUNCT]
+        place = {w: at for at, w in enumerate(words)}
+        heads = [place.get(sentence.heads[w], -1) for w in words]
+        return cls(np.array(words, dtype=np.int64), np.array(heads, dtype=np.int64))
+
+    @property
+    def edges(self) -> int:
+        """Gold edges among the words."""
+        return int((self.heads >= 0).sum())
+
+    def of_score(self, score: Array) -> Array:
+        """The scores among the words, ready for a tree."""
+        part = score[..., self.kept[:, None], self.kept[None, :]]
+        return np.ascontiguousarray(part, dtype=np.float64)
+
+    def undirected(self, parents: Array) -> Array:
+        """How many gold edges are among parents `[..., word]`."""
+        at = np.arange(len(self.heads))
+        has = self.heads >= 0
+        right = (parents == self.heads) & has
+        gold_head = np.where(has, self.heads, 0)
+        # the gold edge (w, h) turned round: h hangs from w
+        turned = (
+            np.take_along_axis(parents, np.broadcast_to(gold_head, parents.shape), -1) == at
+        ) & has
+        return (right | turned).sum(-1)
+
+    def directed(self, heads: Array) -> Array:
+        """How many words that have a gold head are given it."""
+        return ((heads == self.heads) & (self.heads >= 0)).sum(-1)
+
+
+def parts_of(sentences: Sequence[Sentence], punct: bool) -> list[Part]:
+    """Every sentence over the words that count."""
+    return [Part.of(s, punct) for s in sentences]
+
+
+def uuas_by_head(attention: WordAttention, parts: Sequence[Part]) -> Float[Array, " head"]:
+    """The share of gold edges in the undirected spanning trees of every head."""
+    found = np.zeros(len(attention.heads))
+    total = 0
+    for value, part in zip(attention.values, parts, strict=True):
+        if part.edges:
+            found += part.undirected(prim_all(part.of_score(value)))
+            total += part.edges
+    return found / max(total, 1)
+
+
+def choose_directed(attention: WordAttention, parts: Sequence[Part]) -> tuple[int, str]:
+    """Head and direction whose directed trees from the gold root find most head words.
+
+    Directed trees are made of the heads that find most words one by one.
+    """
+    single = np.zeros((len(attention.heads), len(DIRECTIONS)))
+    for value, part in zip(attention.values, parts, strict=True):
+        for d, direction in enumerate(DIRECTIONS):
+            picked = largest(part.of_score(directed(value, direction)))
+            single[:, d] += part.directed(picked)
+    order = np.argsort(-single.max(1), kind="stable")[:CANDIDATES]
+    found = np.zeros((len(order), len(DIRECTIONS)))
+    for value, part in zip(attention.values, parts, strict=True):
+        if not part.edges:
+            continue
+        for d, direction in enumerate(DIRECTIONS):
+            score = part.of_score(directed(value[order], direction))
+            found[:, d] += part.directed(arborescence_all(score, root_of(part)))
+    head, direction = np.unravel_index(int(found.argmax()), found.shape)
+    return int(order[head]), DIRECTIONS[int(direction)]
+
+
+def choose_joined(
+    attention: WordAttention, parts: Sequence[Part], uuas: Float[Array, " head"]
+) -> list[int]:
+    """Heads whose mean makes the best trees, added one by one as long as they help."""
+    pool = np.argsort(-uuas, kind="stable")[:JOINABLE]
+    chosen, best = [int(pool[0])], float(uuas[pool[0]])
+    while len(chosen) < TOGETHER:
+        more = [int(h) for h in pool if h not in chosen]
+        if not more:
+            break
+        found, total = np.zeros(len(more)), 0
+        for value, part in zip(attention.values, parts, strict=True):
+            if part.edges:
+                sums = value[chosen].sum(0) + value[more]
+                found += part.undirected(prim_all(part.of_score(sums)))
+                total += part.edges
+        at = int(found.argmax())
+        if found[at] / max(total, 1) <= best:
+            break
+        best = float(found[at] / total)
+        chosen.append(more[at])
+    return chosen
+
+
+def root_of(part: Part) -> int:
+    """The gold root, or the first word that hangs from a word that was left out."""
+    return int(np.flatnonzero(part.heads < 0)[0])
+
+
+@dataclass(frozen=True)
+class Made:
+    """The counts of one way to make trees, per sentence."""
+
+    undirected: Float[Array, " sentence"]
+    directed: Float[Array, " sentence"] | None
+    edges: Float[Array, " sentence"]
+    words: Float[Array, " sentence"]  # that the directed count is of
+
+    def trees(
+        self, boot: Bootstrap, method: str, heads: Sequence[str], direction: str, punct: bool,
+        *, baseline: bool = False,
+    ) -> Trees:  # fmt: skip
+        """The shares with their intervals."""
+        given = self.directed
+        total = float(self.edges.sum())
+        return Trees(
+            method=method,
+            heads=tuple(heads),
+            direction=direction,
+            punct=punct,
+            uuas=float(self.undirected.sum()) / max(total, 1),
+            uuas_interval=boot.interval(self.undirected, self.edges),
+            uas=float("nan") if given is None else float(given.sum() / max(self.words.sum(), 1)),
+            uas_interval=NAN if given is None else boot.interval(given, self.words),
+            edges=int(total),
+            baseline=baseline,
+        )
+
+
+def make(parts: Sequence[Part], scorer: Scorer, method: str) -> Made:
+    """Trees of one method for every sentence.
+
+    The roots count where they were not given: a word that the tree hangs nowhere, and gold neither.
+    """
+    und, dire, edges, words = (np.zeros(len(parts)) for _ in range(4))
+    for at, part in enumerate(parts):
+        if len(part.kept) < 2 or not part.edges:
+            continue
+        heads, is_directed = tree(part, scorer(at), method)
+        edges[at] = part.edges
+        und[at] = part.undirected(heads)
+        if is_directed:
+            dire[at] = part.directed(heads)
+            words[at] = part.edges
+            if method == FOUND_ROOT:
+                dire[at] += float(((heads < 0) & (part.heads < 0)).sum())
+                words[at] += float((part.heads < 0).sum())
+    return Made(und, dire if method not in (SPANNING, JOINED) else None, edges, words)
+
+
+def tree(part: Part, score: Float[Array, "dependent head"], method: str) -> tuple[Array, bool]:
+    """Heads of one sentence's words, and whether they have a direction."""
+    score = part.of_score(score)
+    if method in (SPANNING, JOINED):
+        return prim(score), False
+    if method == FOUND_ROOT:
+        return rooted(score), True
+    return arborescence(score, root_of(part)), True
+
+
+def chain(parts: Sequence[Part], step: int) -> Made:
+    """Every word hangs from the next one (step 1) or the previous one (-1): all edges adjacent."""
+    und, dire, edges = (np.zeros(len(parts)) for _ in range(3))
+    for at, part in enumerate(parts):
+        n = len(part.kept)
+        heads = np.arange(n) + step
+        heads[(heads < 0) | (heads >= n)] = -1
+        und[at], dire[at], edges[at] = part.undirected(heads), part.directed(heads), part.edges
+    return Made(und, dire, edges, edges)
