@@ -27,6 +27,7 @@ from interp.commands.prune import prune
 from interp.commands.report import report
 from interp.commands.score import score
 from interp.commands.shapley import shapley
+from interp.commands.trees import trees
 from interp.commands.verify import verify
 from interp.errors import InterpError, OptionError, UnknownName
 
@@ -99,7 +100,7 @@ for command in (
     models,
 ):
     main.add_command(command)
-for command in (attribute, flow, faithfulness, methods):
+for command in (attribute, flow, faithfulness, methods, trees):
     main.add_command(command)
 for command in (report, completion):
     main.add_command(command)

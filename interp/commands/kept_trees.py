@@ -1,0 +1,83 @@
+"""Finished searches for trees in a folder, one file each, so that the same command goes on.
+
+A file is named by all that its numbers depend on; a search with anything else never finds it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from interp import __version__
+from interp.errors import StoreError
+from interp.files import read_bytes, write_atomically
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+    from interp.syntax.result import TreeScores
+
+_FORMAT = "interp kept trees 1"
+
+
+class KeptTrees:
+    """Results of `interp trees` in a folder, one per key of `key_of`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def path(self, key: Mapping[str, Any]) -> Path:
+        """Where the result of a key is or would be."""
+        digest = hashlib.sha256(_line(key).encode()).hexdigest()[:32]
+        return self.folder / f"{digest}.json"
+
+    def find(self, key: Mapping[str, Any]) -> tuple[TreeScores, str] | None:
+        """The result of a key and the version of interp that made it; None if there is none.
+
+        Raises:
+            StoreError: its file is damaged or cannot be read.
+        """
+        from interp.syntax.result import TreeScores
+
+        path = self.path(key)
+        if not path.exists():
+            return None
+        content = read_bytes(path)
+        try:
+            told = json.loads(content)
+            body = told["result"]
+            if told["format"] != _FORMAT or _line(told["key"]) != _line(key):
+                raise ValueError("it is of something else")
+            if told["sha256"] != hashlib.sha256(_line(body).encode()).hexdigest():
+                raise ValueError("its checksum is wrong")
+            return TreeScores.from_dict(body), str(told["interp"])
+        except (ValueError, KeyError, TypeError, StoreError) as error:
+            raise StoreError(
+                f"{path} is damaged ({error}); delete it and run the same command again"
+            ) from error
+
+    def keep(self, key: Mapping[str, Any], found: TreeScores) -> None:
+        """Keep a result, whole or not at all; raises StoreError."""
+        body = found.to_dict()
+        digest = hashlib.sha256(_line(body).encode()).hexdigest()
+        told = {
+            "format": _FORMAT, "interp": __version__, "key": dict(key), "sha256": digest,
+            "result": body,
+        }  # fmt: skip
+        write_atomically(self.path(key), json.dumps(told, allow_nan=False).encode())
+
+
+def key_of(model: Model, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """All that moves the numbers: the weights, how they are run, and the settings of the search."""
+    from interp.provenance import model_provenance
+
+    made = model_provenance(model)
+    made.pop("versions")
+    return {**made, "device": model.device.type, **settings}
+
+
+def _line(x: Any) -> str:
+    """Plain data as one line, the same for the same data in any order."""
+    return json.dumps(x, sort_keys=True, allow_nan=False)

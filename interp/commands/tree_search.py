@@ -1,0 +1,205 @@
+"""The run of `interp trees` over models: search or take what is kept, print, write."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from interp.commands.each import each_model
+from interp.commands.kept_trees import KeptTrees, key_of
+from interp.commands.loading import Loading, named
+from interp.commands.progress import Voice
+from interp.errors import StoreError
+
+if TYPE_CHECKING:
+    from interp.syntax.attention import Reading
+    from interp.syntax.result import TreeScores
+    from interp.syntax.treebank import Treebank
+
+Tell = Callable[[str, int, int], None]
+OF_READING = ("to", "attending", "by")
+SAFE = "run the same command again to continue"
+TREES, RELATIONS, WHOLE, PAGE = "trees.csv", "relations.csv", "trees.json", "trees.html"
+
+
+@dataclass
+class TreeSearch:
+    """One `interp trees`: what is asked of every model, and what has come of it so far."""
+
+    treebank: Treebank
+    train: Treebank | None
+    loading: Loading
+    voice: Voice
+    out: Path | None
+    as_json: bool
+    top: int
+    options: dict[str, Any]
+    found: list[TreeScores] = field(default_factory=list)
+    kept: int = 0
+
+    @classmethod
+    def prepare(
+        cls, treebank: Path, train: Path | None, *, n: int | None, on_error: Any, out: Path | None,
+        **rest: Any,
+    ) -> TreeSearch:  # fmt: skip
+        """Read the treebanks and try the folder, before any model is loaded.
+
+        Raises:
+            TreebankError: a treebank that cannot be used.
+            StoreError: an output folder that cannot be written.
+        """
+        from interp.syntax.conllu import read_conllu
+
+        banks = []
+        for path in (treebank, train):
+            bank = None if path is None else read_conllu(path, on_error=on_error)
+            banks.append(bank if bank is None or n is None else bank.first(n))
+        if out is not None:
+            from interp.store import Store
+
+            Store(out).prepare()
+        search = cls(banks[0], banks[1], out=out, **rest)
+        for bank in filter(None, banks):
+            for note in bank.notes:
+                search.voice.note(f"{bank.name}: {note}")
+        return search
+
+    def run(self, sources: Sequence[str]) -> int:
+        """Search every model, print, write; the exit code."""
+        code = 0
+        try:
+            failed = each_model(named(sources), self.voice, self._model)
+            code = int(bool(failed))
+            if failed and len(sources) > 1:
+                self.voice.error(
+                    f"{len(failed)} of {len(sources)} models failed: {', '.join(failed)}"
+                )
+        except KeyboardInterrupt:
+            code = 130
+            kept = SAFE if self.out is not None else "with --out it could be continued"
+            self.voice.error(f"interrupted; {kept}")
+        except StoreError as error:
+            code = 1
+            self.voice.error(str(error), error)
+        if self.as_json:
+            told = [one.to_dict() for one in self.found]
+            click.echo(json.dumps(told, indent=1, ensure_ascii=False, allow_nan=False))
+        if self.out is not None and self.found and code in (0, 1):
+            self._write(self.out)
+        return code
+
+    def _model(self, source: str, name: str) -> None:
+        with self.voice.bars(name) as tell:
+            tell("loading", 0, 1)
+            model = self.loading.load(source, name)
+            tell("loading", 1, 1)
+            store = None if self.out is None else KeptTrees(self.out / "kept")
+            key = key_of(model, self._settings())
+            there = None if store is None else store.find(key)
+            if there is None:
+                from interp.model.check import check_model
+                from interp.syntax.search import dependency_trees
+
+                check_model(model).require()
+                found = dependency_trees(
+                    model, self.treebank, train=self.train, reading=self._reading(),
+                    progress=_passes(tell, name), **self._of_search(),
+                )  # fmt: skip
+                if store is not None:
+                    store.keep(key, found)
+            else:
+                found, version = there
+                self.voice.note(f"{name}: kept from an earlier run, by interp {version}")
+        self.found.append(found)
+        if not self.as_json:
+            click.echo(text(found, self.top))
+
+    def _reading(self) -> Reading:
+        from interp.syntax.attention import Reading
+
+        return Reading(**{name: self.options[name] for name in OF_READING})
+
+    def _of_search(self) -> dict[str, Any]:
+        return {k: v for k, v in self.options.items() if k not in OF_READING}
+
+    def _settings(self) -> dict[str, Any]:
+        banks = {"treebank": self.treebank, "train": self.train}
+        told: dict[str, Any] = {
+            name: None if bank is None else [bank.name, bank.content_hash, len(bank)]
+            for name, bank in banks.items()
+        }
+        return told | self.options
+
+    def _write(self, folder: Path) -> None:
+        import pandas as pd
+
+        from interp.cli import COMMAND
+        from interp.files import write_atomically
+        from interp.report.trees import render
+
+        command = shlex.join(["interp", *click.get_current_context().meta[COMMAND]])
+        told = [one.to_dict() for one in self.found]
+        contents = {
+            WHOLE: json.dumps(told, indent=1, ensure_ascii=False, allow_nan=False) + "\n",
+            RELATIONS: _csv(pd.concat([one.to_pandas() for one in self.found])),
+            TREES: _csv(pd.concat([one.trees_to_pandas() for one in self.found])),
+            PAGE: render(self.found, command=command, beside=[WHOLE, RELATIONS, TREES]),
+        }
+        for name, content in contents.items():
+            write_atomically(folder / name, content.encode())
+        self.voice.note(f"{folder}: {', '.join(contents)}")
+
+
+def _passes(tell: Tell, model: str) -> Tell:
+    """Progress over sentences under a name that says so: the model's own bar is of metrics."""
+
+    def told(what: str, done: int, total: int) -> None:
+        tell("sentences" + what.removeprefix(model), done, total)
+
+    return told
+
+
+def _csv(frame: Any) -> str:
+    return frame.to_csv(index=False, lineterminator="\n")
+
+
+def text(one: TreeScores, top: int) -> str:
+    """One model for a terminal: relations with the largest differences, trees, notes."""
+    from interp.report.tree_tables import by_gain, fraction, headed, share, verdict
+
+    relations = [("relation", "head", "found %", "best offset", "difference", "p", "", "n")]
+    for r in by_gain(one.relations)[:top]:
+        relations.append(
+            (
+                r.relation, headed((r.head,), r.direction), share(r.accuracy, r.interval),
+                f"{share(r.baseline)} at {r.offset:+d}",
+                share(r.gain, r.gain_interval, signed=True), f"{r.p:.3g}", verdict(r), f"{r.n:,}",
+            )
+        )  # fmt: skip
+    made = [("trees", "heads", "UUAS", "UAS", "punct", "edges")]
+    for t in sorted(one.trees, key=lambda t: (not t.punct, -t.uuas)):
+        made.append(
+            (
+                t.method + (" (baseline)" if t.baseline else ""), headed(t.heads, t.direction),
+                fraction(t.uuas, t.uuas_interval), fraction(t.uas, t.uas_interval),
+                "in" if t.punct else "out", f"{t.edges:,}",
+            )
+        )  # fmt: skip
+    left = len(one.relations) - len(relations) + 1
+    more = [f"{left} more relations: --top, --json or --out has them"] if left else []
+    counts = ", ".join(f"{k.replace('_', ' ')} {n:,}" for k, n in one.counts.items() if n)
+    notes = [f"note: {note}" for note in one.notes]
+    lines = [*(columns(relations) if top else []), *more, *columns(made), counts, *notes]
+    return "\n".join([one.model, *(f"  {line}".rstrip() for line in lines), ""])
+
+
+def columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """Rows of texts as lines with aligned columns."""
+    width = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+    return ["  ".join(f"{c:<{w}}" for c, w in zip(row, width, strict=True)) for row in rows]

@@ -1,0 +1,297 @@
+"""`interp trees`: the numbers of the Python call, kept and continued, one line per error."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from click.testing import CliRunner, Result
+from syntax.small_bert import save_bert
+
+import interp
+import interp.syntax.search
+from interp.cli import main
+from interp.resources import folder
+from interp.syntax.attention import Reading
+from interp.syntax.conllu import read_conllu
+from interp.syntax.result import TreeScores
+from interp.syntax.search import dependency_trees
+
+BANK = read_conllu(folder("data") / "treebank.conllu")
+FEW = ("-n", "24")
+Run = Callable[..., Result]
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    words = sorted({word for one in BANK for word in one.words})
+    return save_bert(tmp_path_factory.mktemp("models") / "bert", words)
+
+
+@pytest.fixture(scope="module")
+def found(bert: Path) -> TreeScores:
+    return dependency_trees(interp.load(bert, name="bert"), BANK.first(24))
+
+
+@pytest.fixture
+def run() -> Run:
+    """Run `interp trees ARGS` here; exceptions that the command does not handle fail the test."""
+
+    def runs(*args: str | Path) -> Result:
+        result = CliRunner().invoke(main, ["trees", *map(str, args)], prog_name="interp")
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return result
+
+    return runs
+
+
+def errors(result: Result) -> list[str]:
+    begin = "interp: error: "
+    lines = [line for line in result.stderr.splitlines() if line]
+    assert all(line.startswith("interp: ") for line in lines), result.stderr
+    return [line.removeprefix(begin) for line in lines if line.startswith(begin)]
+
+
+def never(*_: object, **__: object) -> None:
+    raise AssertionError("searched again")
+
+
+def test_json_has_the_numbers_of_the_python_call(run: Run, bert: Path, found: TreeScores) -> None:
+    result = run(bert, *FEW, "--json")
+    assert result.exit_code == 0
+    [told] = json.loads(result.stdout)
+    assert told == json.loads(json.dumps(found.to_dict()))
+    assert told["provenance"]["treebank"]["sha256"] == BANK.content_hash
+
+
+def test_the_printed_table(run: Run, bert: Path, found: TreeScores) -> None:
+    result = run(bert, *FEW, "--top", 2)
+    lines = result.stdout.splitlines()
+    assert lines[0] == "bert"
+    assert lines[1].split()[:2] == ["relation", "head"]
+    best = sorted(found.relations, key=lambda r: (-r.gain, r.relation))
+    for line, r in zip(lines[2:4], best, strict=False):
+        cells = line.split()
+        assert cells[:2] == [r.relation, r.head]
+        assert cells[3] == f"{100 * r.accuracy:.1f}"
+        assert f"{100 * r.baseline:.1f} at {r.offset:+d}" in line
+        assert line.endswith(str(r.n))
+    assert f"{len(best) - 2} more relations" in lines[4]
+    chain = next(t for t in found.trees if t.baseline and t.punct)
+    row = next(line for line in lines if line.strip().startswith(f"{chain.method} (baseline)"))
+    assert f"{chain.uuas:.3f} [{chain.uuas_interval[0]:.3f}" in row
+    assert any("note: heads are chosen on the first half" in line for line in lines)
+    none = run(bert, *FEW, "--top", 0, "-q").stdout.splitlines()
+    assert none[1].split()[:3] == [str(len(best)), "more", "relations:"]
+
+
+def test_files_are_written_and_say_the_same(
+    run: Run, bert: Path, found: TreeScores, tmp_path: Path
+) -> None:
+    result = run(bert, *FEW, "-o", tmp_path / "out")
+    assert result.exit_code == 0
+    [told] = json.loads((tmp_path / "out" / "trees.json").read_text())
+    assert told == json.loads(json.dumps(found.to_dict()))
+    relations = pd.read_csv(tmp_path / "out" / "relations.csv", keep_default_na=False)
+    assert relations["accuracy"].tolist() == [r.accuracy for r in found.relations]
+    trees = pd.read_csv(tmp_path / "out" / "trees.csv")
+    assert trees["uuas"].tolist() == [t.uuas for t in found.trees]
+    page = (tmp_path / "out" / "trees.html").read_text()
+    assert f"interp trees {bert} -n 24" in page
+    assert page.count('class="arcs"') == len(found.drawn)
+    assert "trees.json, relations.csv, trees.csv, trees.html" in result.stderr
+    assert not list(tmp_path.rglob("*.tmp"))
+
+
+def test_finished_models_are_kept_and_no_other_option_gets_their_numbers(
+    run: Run, bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = Path(shutil.copytree(bert, tmp_path / "other"))
+    out, file = tmp_path / "out", tmp_path / "bank.conllu"
+    shutil.copy(folder("data") / "treebank.conllu", file)
+    first = run(bert, *FEW, "--no-controls", "-o", out)
+    monkeypatch.setattr(interp.syntax.search, "dependency_trees", never)
+    again = run(bert, *FEW, "--no-controls", "-o", out)
+    assert again.exit_code == 0
+    assert again.stdout == first.stdout
+    assert f"bert: kept from an earlier run, by interp {interp.__version__}" in again.stderr
+    for changed in (
+        (bert, "-n", "25", "--no-controls"),
+        (bert, *FEW),
+        (bert, *FEW, "--no-controls", "--seed", "1"),
+        (bert, *FEW, "--no-controls", "--to", "mean"),
+        (bert, *FEW, "--no-controls", "--attending", "first"),
+        (bert, *FEW, "--no-controls", "--by", "offsets"),
+        (bert, *FEW, "--no-controls", "--stack", "encoder"),
+        (bert, *FEW, "--no-controls", "--dtype", "float64"),
+        (bert, *FEW, "--no-controls", "--train", file),
+    ):
+        result = run(*changed, "-o", out)
+        assert "searched again" in errors(result)[0], changed
+    text = file.read_text(encoding="utf-8").replace("keeper", "sleeper")
+    file.write_text(text, encoding="utf-8")
+    for changed in ((bert, "--treebank", file), (other,)):
+        assert "searched again" in errors(run(*changed, *FEW, "--no-controls", "-o", out))[0]
+
+
+def test_other_weights_under_the_same_name_are_searched(
+    run: Run, bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = Path(shutil.copytree(bert, tmp_path / "bert"))
+    run(copy, *FEW, "--no-controls", "-o", tmp_path / "out")
+    shutil.rmtree(copy)
+    save_bert(copy, sorted({word for one in BANK for word in one.words}), seed=1)
+    monkeypatch.setattr(interp.syntax.search, "dependency_trees", never)
+    result = run(copy, *FEW, "--no-controls", "-o", tmp_path / "out")
+    assert "searched again" in errors(result)[0]
+
+
+def test_an_interrupted_run_goes_on_with_the_models_left(
+    run: Run, bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = Path(shutil.copytree(bert, tmp_path / "other"))
+    asked = (bert, other, *FEW, "--no-controls", "-o", tmp_path / "out")
+    searched: list[str] = []
+
+    def once(model, *args, **options):
+        if searched:
+            raise KeyboardInterrupt
+        searched.append(model.name)
+        return dependency_trees(model, *args, **options)
+
+    monkeypatch.setattr(interp.syntax.search, "dependency_trees", once)
+    result = run(*asked)
+    assert result.exit_code == 130
+    assert errors(result) == ["interrupted; run the same command again to continue"]
+    assert not (tmp_path / "out" / "trees.json").exists()
+    searched.clear()
+    assert run(*asked).exit_code == 0
+    assert searched == ["other"]
+    told = json.loads((tmp_path / "out" / "trees.json").read_text())
+    assert [one["model"] for one in told] == ["bert", "other"]
+    assert told[0]["relations"] == told[1]["relations"]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: text[: len(text) // 2],
+        lambda text: text.replace('"accuracy": 0.', '"accuracy": 1.', 1),
+        lambda text: text.replace('"seed": 0', '"seed": 1', 1),
+        lambda text: "[]",
+    ],
+    ids=["cut off", "another number", "another key", "something else"],
+)
+def test_a_damaged_file_is_named_not_read(run: Run, bert: Path, tmp_path: Path, damage) -> None:
+    run(bert, *FEW, "--no-controls", "-o", tmp_path)
+    [kept] = (tmp_path / "kept").iterdir()
+    text = kept.read_text()
+    kept.write_text(damage(text))
+    assert kept.read_text() != text
+    result = run(bert, *FEW, "--no-controls", "-o", tmp_path)
+    assert result.exit_code == 1
+    [told] = errors(result)
+    assert told.startswith(f"{kept} is damaged (")
+    assert told.endswith("delete it and run the same command again")
+
+
+def test_heads_chosen_on_one_file_and_reported_on_another(
+    run: Run, bert: Path, tmp_path: Path
+) -> None:
+    text = (folder("data") / "treebank.conllu").read_text(encoding="utf-8")
+    blocks = text.strip().split("\n\n")
+    for name, part in (("a", blocks[:30]), ("b", blocks[30:50])):
+        (tmp_path / f"{name}.conllu").write_text("\n\n".join(part) + "\n\n", encoding="utf-8")
+    result = run(
+        bert, "--treebank", tmp_path / "b.conllu", "--train", tmp_path / "a.conllu", "--json",
+        "--to", "max", "--attending", "first", "--seed", "3", "--no-controls",
+    )  # fmt: skip
+    train, test = (read_conllu(tmp_path / f"{name}.conllu") for name in "ab")
+    want = dependency_trees(
+        interp.load(bert, name="bert"), test, train=train, controls=False, seed=3,
+        reading=Reading(to="max", attending="first"),
+    )  # fmt: skip
+    assert json.loads(result.stdout) == [json.loads(json.dumps(want.to_dict()))]
+
+
+def test_a_decoder_is_read_by_its_text(run: Run) -> None:
+    result = run("bundled:induction", "--no-controls", "--json", "-q")
+    [told] = json.loads(result.stdout)
+    assert any("each word sees only those before it" in note for note in told["notes"])
+    assert list(told["by_head"]) == ["decoder"]
+    assert result.stderr == ""
+
+
+def test_what_cannot_be_read_is_one_line_before_any_model_is_loaded(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("interp.commands.loading.Loading.load", never)
+    missing = run("no/such/model", "--treebank", tmp_path / "none.conllu")
+    assert missing.exit_code == 2
+    assert errors(missing) == [f"{tmp_path / 'none.conllu'} is no file; give a treebank in CoNLL-U"]
+    bad = tmp_path / "bad.conllu"
+    bad.write_text("1\ta\t_\tX\t_\t_\t2\tdep\t_\t_\n2\tb\t_\tX\t_\t_\t1\tdep\t_\t_\n")
+    for option in ("--treebank", "--train"):
+        result = run("no/such/model", option, bad)
+        assert result.exit_code == 1
+        assert errors(result) == [
+            f"{bad}, line 1: not a tree: the heads of 1 -> 2 -> 1 go in a circle, and no word has "
+            "head 0"
+        ]
+    assert run().exit_code == 2
+    assert run("x", "-n", "1").exit_code == 2
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    assert "is a file" in errors(run("no/such/model", "-o", blocked))[0]
+
+
+def test_sentences_with_errors_can_be_skipped_and_are_counted(
+    run: Run, bert: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "bank.conllu"
+    good = (folder("data") / "treebank.conllu").read_text(encoding="utf-8")
+    path.write_text("1\tbad\n\n" + good, encoding="utf-8")
+    result = run(bert, "--treebank", path, "--on-error", "skip", "--no-controls", *FEW)
+    assert result.exit_code == 0
+    assert f"bank: 1 sentence with errors: skipped; the first: {path}, line 1" in result.stderr
+    assert "1 sentence with errors" in result.stdout
+
+
+def test_a_sentence_beyond_the_context_is_left_out_and_counted(
+    run: Run, bert: Path, tmp_path: Path
+) -> None:
+    rows = ["1\tgo\tgo\tVERB\t_\t_\t0\troot\t_\t_"]
+    rows += [f"{at}\tsea\tsea\tNOUN\t_\t_\t1\tobj\t_\t_" for at in range(2, 60)]
+    path = tmp_path / "bank.conllu"
+    good = (folder("data") / "treebank.conllu").read_text(encoding="utf-8")
+    path.write_text("\n".join(rows) + "\n\n" + good, encoding="utf-8")
+    result = run(bert, "--treebank", path, "--no-controls", "--json", *FEW)
+    [told] = json.loads(result.stdout)
+    assert told["counts"]["train_too_long"] == 1
+    assert told["counts"]["train_sentences"] == 11
+
+
+def test_a_model_that_fails_is_told_and_the_others_are_done(run: Run, bert: Path) -> None:
+    result = run("planted:induction", bert, *FEW, "--no-controls", "--top", 1)
+    assert result.exit_code == 1
+    told = errors(result)
+    assert told[0] == "planted:induction has no tokenizer, and trees need words; give one"
+    assert told[1] == "1 of 2 models failed: planted:induction"
+    assert result.stdout.splitlines()[0] == "bert"
+
+
+def test_the_default_treebank_is_found_in_a_wheel(
+    run: Run, bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(folder("data"), tmp_path / "_repository" / "data")
+    text = (folder("data") / "treebank.conllu").read_text(encoding="utf-8")
+    short = "\n\n".join(text.split("\n\n")[:20]) + "\n\n"
+    (tmp_path / "_repository" / "data" / "treebank.conllu").write_text(short, encoding="utf-8")
+    monkeypatch.setattr("interp.resources._PACKAGE", tmp_path)
+    [told] = json.loads(run(bert, "--no-controls", "--json").stdout)
+    assert told["provenance"]["treebank"]["n"] == 20
