@@ -1,0 +1,273 @@
+"""Does the model need the head that follows a relation: minimal pairs without it.
+
+A pair is a sentence and one that differs from it only in breaking a dependency. The model's margin
+is by how much likelier it finds the good one; without a head that serves the dependency the margin
+shrinks, and by more than without other heads of the same layers.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+
+from interp.display import Displayed
+from interp.edits import zero
+from interp.errors import OptionError, PromptError, StoreError
+from interp.head import Head
+from interp.prompts import Prompts
+from interp.syntax.attention import Progress
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from interp.model.model import Model
+
+Array = np.ndarray
+_TOKENS = 4096  # in one forward pass, padding counted
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two sentences that differ in one dependency."""
+
+    good: str
+    bad: str
+
+
+@dataclass(frozen=True, eq=False)
+class PairCheck(Displayed):
+    """What a model loses on minimal pairs without some heads, beside random ones.
+
+    Args:
+        margin: per pair, log-likelihood of the good sentence minus the bad one, in nats.
+        without: the same with the heads zeroed; `random` that for random heads of the same layers.
+        kind: `log-likelihood` (decoders) or `pseudo-log-likelihood` (masked language models).
+    """
+
+    heads: tuple[str, ...]
+    margin: Float[Array, " pair"] = field(repr=False)
+    without: Float[Array, " pair"] = field(repr=False)
+    random: Float[Array, "draw pair"] = field(repr=False)
+    random_heads: tuple[tuple[str, ...], ...] = field(repr=False)
+    kind: str
+    provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def accuracy(self) -> float:
+        """The share of pairs whose good sentence the model finds likelier."""
+        return float((self.margin > 0).mean())
+
+    @property
+    def drop(self) -> float:
+        """How much the mean margin loses without the heads, in nats."""
+        return float((self.margin - self.without).mean())
+
+    @property
+    def drop_sem(self) -> float:
+        """Its standard error over pairs."""
+        lost = self.margin - self.without
+        return float(lost.std(ddof=1) / math.sqrt(len(lost)))
+
+    @property
+    def random_drops(self) -> Float[Array, " draw"]:
+        """The same for every random set."""
+        return (self.margin - self.random).mean(1)
+
+    @property
+    def p(self) -> float:
+        """The share of sets, these heads counted, that cost as much: small if these matter more."""
+        return float((1 + (self.random_drops >= self.drop).sum()) / (1 + len(self.random)))
+
+    def to_pandas(self) -> pd.DataFrame:
+        """One row per set of heads, the checked one first."""
+        import pandas as pd
+
+        rows = [(" ".join(self.heads), "checked", self.without)]
+        rows += [
+            (" ".join(h), "random", w) for h, w in zip(self.random_heads, self.random, strict=True)
+        ]
+        return pd.DataFrame(
+            [
+                {
+                    "heads": names,
+                    "set": which,
+                    "drop": float((self.margin - w).mean()),
+                    "accuracy": float((w > 0).mean()),
+                    "n": len(w),
+                }
+                for names, which, w in rows
+            ]
+        )
+
+    def __repr__(self) -> str:
+        drawn = self.random_drops
+        return (
+            f"PairCheck({' '.join(self.heads)}: {self.accuracy:.0%} of {len(self.margin)} pairs, "
+            f"{float((self.without > 0).mean()):.0%} without; margin {self.margin.mean():.3g} nats,"
+            f" lost {self.drop:.3g} ± {self.drop_sem:.2g}; random heads of the same layers"
+            f" {drawn.mean():.3g} [{drawn.min():.3g}, {drawn.max():.3g}]; p {self.p:.2g})"
+        )
+
+
+def read_pairs(path: str | os.PathLike, *, n: int | None = None) -> list[Pair]:
+    """Pairs of a JSONL file with `sentence_good` and `sentence_bad` in each line, as BLiMP has.
+
+    Raises:
+        StoreError: no such file, or a line without them, by its number.
+    """
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise StoreError(f"{path} is no UTF-8 text: {error}") from error
+    except OSError as error:
+        raise StoreError(f"cannot read {path}: {error.strerror or error}") from error
+    out = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip() or (n is not None and len(out) == n):
+            continue
+        try:
+            told = json.loads(line)
+            out.append(Pair(str(told["sentence_good"]), str(told["sentence_bad"])))
+        except (ValueError, KeyError, TypeError) as error:
+            raise StoreError(
+                f"{path}, line {number}: no JSON object with sentence_good and sentence_bad"
+                f" ({error})"
+            ) from error
+    if not out:
+        raise StoreError(f"{path} holds no pairs")
+    return out
+
+
+def check_pairs(
+    model: Model,
+    pairs: Sequence[Pair],
+    heads: Sequence[str | tuple[int, int] | Head],
+    *,
+    n_random: int = 20,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> PairCheck:
+    """Zero the heads, and random sets of as many in the same layers, and compare the margins.
+
+    Raises:
+        PromptError: the model predicts no tokens, or cannot read the sentences.
+        OptionError: no pairs, no heads, or no other heads in their layers.
+    """
+    if not pairs or not heads:
+        raise OptionError(f"{len(pairs)} pairs and {len(heads)} heads; give one of each at least")
+    asked = [Head.parse(h) if isinstance(h, str) else Head(*h) for h in heads]
+    texts = [text for pair in pairs for text in (pair.good, pair.bad)]
+    score = _scorer(model, texts)
+    drawn = _random_sets(model, asked, n_random, seed)
+
+    def margin(chosen: Sequence[Head]) -> Array:
+        edits = [zero([(h.layer, h.head) for h in chosen])] if chosen else []
+        with model.edited(*edits):
+            likely = score()
+        return likely[0::2] - likely[1::2]
+
+    sets = [[], asked, *drawn]
+    margins = []
+    for at, chosen in enumerate(sets):
+        margins.append(margin(chosen))
+        if progress is not None:
+            progress(f"{model.name}: minimal pairs", at + 1, len(sets))
+    from interp.provenance import model_provenance
+
+    masked = model.kind != "causal"
+    return PairCheck(
+        tuple(map(str, asked)),
+        margins[0],
+        margins[1],
+        np.stack(margins[2:]),
+        tuple(tuple(map(str, s)) for s in drawn),
+        "pseudo-log-likelihood" if masked else "log-likelihood",
+        model_provenance(model)
+        | {"n_pairs": len(pairs), "ablation": "zero", "seed": seed, "n_random": n_random}
+        | {"made_by": "interp.syntax.check_pairs"},
+    )
+
+
+def _random_sets(model: Model, heads: Sequence[Head], n_random: int, seed: int) -> list[list[Head]]:
+    """Sets with as many heads in each layer, none of the checked ones among them."""
+    rng = np.random.default_rng(seed)
+    others: dict[int, list[Head]] = {}
+    for head in heads:
+        if head.layer not in others:
+            others[head.layer] = [
+                h for h in model.heads() if h.layer == head.layer and h not in heads
+            ]
+        if len(others[head.layer]) < sum(h.layer == head.layer for h in heads):
+            raise OptionError(
+                f"layer {head.layer} of {model.name} has too few other heads to compare with"
+            )
+    if n_random < 1:
+        raise OptionError(f"n_random={n_random}; a comparison needs at least one random set")
+    out = []
+    for _ in range(n_random):
+        chosen: list[Head] = []
+        for layer, pool in others.items():
+            n = sum(h.layer == layer for h in heads)
+            chosen += [pool[i] for i in rng.choice(len(pool), n, replace=False)]
+        out.append(sorted(chosen))
+    return out
+
+
+def _scorer(model: Model, texts: Sequence[str]) -> Any:
+    """A function that gives the log-likelihood of every text, in nats, as the model now runs."""
+    if model.tokenizer is None:
+        raise PromptError(f"{model.name} has no tokenizer, and pairs are sentences; give one")
+    ids = Prompts.of(list(texts), model).ids
+    if model.kind == "causal":
+        rows = [(at, list(x), list(range(1, len(x))), list(x[1:]), -1) for at, x in enumerate(ids)]
+    elif model.kind == "encoder" and model.tokenizer.mask_token_id is not None:
+        special = set(model.tokenizer.all_special_ids)
+        rows = []
+        for at, x in enumerate(ids):
+            for i, token in enumerate(x):
+                if token not in special:
+                    masked = [*x[:i], model.tokenizer.mask_token_id, *x[i + 1 :]]
+                    rows.append((at, masked, [i], [token], 0))
+    else:
+        raise PromptError(
+            f"{model.name} ({model.kind}) gives no likelihood of a sentence; minimal pairs need a "
+            "decoder or a masked language model"
+        )
+    order = sorted(range(len(rows)), key=lambda r: len(rows[r][1]))
+
+    def score() -> Array:
+        out = np.zeros(len(texts))
+        for batch in _batches(order, rows):
+            with torch.no_grad():
+                logits = model.run(Prompts(tuple(tuple(rows[r][1]) for r in batch)))
+            if logits.dim() != 3 or logits.shape[-1] < model.d_vocab:
+                raise PromptError(
+                    f"{model.name} predicts no tokens (its output is {tuple(logits.shape)}); load "
+                    "it with its language-model head"
+                )
+            for row, log_p in zip(batch, logits.double().log_softmax(-1), strict=True):
+                at, _, positions, targets, shift = rows[row]
+                where = torch.tensor(positions, device=log_p.device) + shift
+                picked = log_p[where, torch.tensor(targets, device=log_p.device)]
+                out[at] += float(picked.sum())
+        return out
+
+    return score
+
+
+def _batches(order: Sequence[int], rows: Sequence[tuple]) -> list[list[int]]:
+    out: list[list[int]] = [[]]
+    for r in order:
+        if out[-1] and (len(out[-1]) + 1) * len(rows[r][1]) > _TOKENS:
+            out.append([])
+        out[-1].append(r)
+    return out

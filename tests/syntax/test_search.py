@@ -1,0 +1,148 @@
+"""The whole search on models: planted heads end to end, controls, results that come back."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+from syntax.made import random_bank, sentence, word_tokenizer
+from syntax.small_bert import save_bert
+
+import interp
+from interp.errors import PromptError, StoreError, UnknownName
+from interp.syntax import TreeScores, dependency_trees
+from interp.syntax.result import SPANNING
+from interp.syntax.treebank import Treebank
+
+
+@pytest.fixture(scope="module")
+def planted():
+    """A decoder whose L0H3 looks one word back."""
+    words = [f"v{i}" for i in range(40)]
+    return interp.load("planted:bystander", tokenizer=word_tokenizer(words))
+
+
+def chains(n, seed=0):
+    """Sentences in which every word hangs from the one before it; some do so at a distance."""
+    rng = np.random.default_rng(seed)
+    out = []
+    for i in range(n):
+        size = int(rng.integers(5, 11))
+        heads = [-1, *range(size - 1)]
+        relations = ["root", *(["flat"] * (size - 2)), "far"]
+        heads[-1] = 0
+        words = [f"v{int(x)}" for x in rng.integers(0, 40, size)]
+        out.append(sentence(tuple(heads), tuple(relations), words, line=i))
+    return Treebank("chains", tuple(out), "1" * 64)
+
+
+@pytest.fixture(scope="module")
+def found(planted) -> TreeScores:
+    return dependency_trees(planted, chains(60))
+
+
+def test_the_planted_head_is_found_end_to_end(found) -> None:
+    flat = found.relation("flat")
+    assert (flat.head, flat.direction, flat.accuracy) == ("L0H3", "row", 1.0)
+    assert (flat.offset, flat.baseline) == (-1, 1.0)  # and so does a fixed offset
+    assert flat.gain == 0.0
+    assert flat.p == 1.0
+    assert flat.random < 0.7
+    assert flat.shuffled < 0.5
+    assert found.relation("far").accuracy < 0.7
+    best = found.best()
+    chain = next(t for t in found.trees if t.method == "head is the previous word" and t.punct)
+    assert (best.heads, best.uuas) == (("L0H3",), chain.uuas)
+
+
+def test_halves_are_chosen_from_and_reported_on(found) -> None:
+    assert (found.counts["train_sentences"], found.counts["test_sentences"]) == (30, 30)
+    assert any("first half of chains" in note for note in found.notes)
+    assert any("each word sees only those before it" in note for note in found.notes)
+
+
+def test_two_files_are_the_two_parts(planted) -> None:
+    found = dependency_trees(planted, chains(10, 1), train=chains(20, 2), controls=False)
+    assert (found.counts["train_sentences"], found.counts["test_sentences"]) == (20, 10)
+    assert found.provenance["train"]["n"] == 20
+    assert math.isnan(found.relation("flat").random)
+    assert not [t for t in found.trees if "random" in t.method]
+
+
+def test_every_way_to_make_trees_is_there_with_and_without_punctuation(found) -> None:
+    methods = [(t.method, t.punct) for t in found.trees]
+    assert len(set(methods)) == len(methods) == 20
+    assert {punct for _, punct in methods} == {True, False}
+    for t in found.trees:
+        assert 0 <= t.uuas_interval[0] <= t.uuas <= t.uuas_interval[1] <= 1
+        assert math.isnan(t.uas) or t.uas_interval[0] <= t.uas <= t.uas_interval[1]
+
+
+def test_the_grid_has_every_head(found, planted) -> None:
+    (grid,) = found.by_head.values()
+    assert [len(row) for row in grid] == [planted.n_heads] * planted.n_layers
+    table = found.table()
+    assert table.top(1).to_pandas()[["layer", "head"]].to_numpy().tolist() == [[0, 3]]
+    assert table.matrix("uuas").tolist() == [list(row) for row in grid]
+
+
+def test_drawn_sentences_hold_both_trees(found) -> None:
+    for d in found.drawn:
+        gold = {frozenset((h, w)) for w, h in enumerate(d.heads) if h >= 0}
+        assert len(d.predicted) == len(d.words) - 1
+        assert d.found == len(gold & {frozenset(e) for e in d.predicted})
+
+
+def test_a_result_comes_back_from_json(found) -> None:
+    text = json.dumps(found.to_dict(), allow_nan=False)
+    back = TreeScores.from_dict(json.loads(text))
+    assert json.dumps(back.to_dict()) == text
+    assert back.relations == found.relations
+    assert back.drawn == found.drawn
+    with pytest.raises(StoreError, match="no result of a search for trees"):
+        TreeScores.from_dict({"format": "x"})
+    broken = json.loads(text)
+    del broken["relations"][0]["n"]
+    with pytest.raises(StoreError, match="damaged"):
+        TreeScores.from_dict(broken)
+
+
+def test_it_shows_itself(found, tmp_path) -> None:
+    frame = found.to_pandas()
+    assert frame["relation"].tolist() == ["flat", "far"]
+    assert (frame["low"] <= frame["accuracy"]).all()
+    assert len(found.trees_to_pandas()) == 20
+    assert "L0H3" in found._repr_html_()
+    assert list(found.plot().data[0].x) == ["flat", "far"]
+    found.save_html(tmp_path / "t.html")
+    with pytest.raises(UnknownName, match="did you mean flat"):
+        found.relation("flatt")
+
+
+def test_the_same_call_gives_the_same_result(planted, found) -> None:
+    again = dependency_trees(planted, chains(60))
+    assert json.dumps(again.to_dict()) == json.dumps(found.to_dict())
+
+
+def test_a_random_encoder_finds_no_more_than_chance(tmp_path) -> None:
+    bank = random_bank(120, seed=1, low=8, high=9)
+    model = interp.load(save_bert(tmp_path, [f"v{i}" for i in range(40)]))
+    found = dependency_trees(model, bank)
+    for r in found.relations:
+        assert abs(r.accuracy - 1 / 7) < 0.12
+        assert r.p > 0.01
+    for t in found.trees:
+        if not t.baseline and "probe" not in t.method:
+            assert abs(t.uuas - 2 / 8) < 0.06
+
+
+def test_too_few_sentences(planted) -> None:
+    with pytest.raises(PromptError, match="give two or more, or a second file"):
+        dependency_trees(planted, chains(1))
+
+
+def test_the_best_head_is_chosen_with_punctuation_as_asked(found) -> None:
+    assert found.best(punct=False).punct is False
+    assert found.best().method == SPANNING
