@@ -267,7 +267,8 @@ class _Run(Watch):
                         if mode == "mlp":
                             self.mlps[layer.order] = result
                         else:
-                            found.update({reader: result for reader in group.readers})
+                            for reader in group.readers:
+                                found[reader] = result
                 self.parts[layer.order] = found
                 out = own(*args, **kwargs)
             if last and ends:
@@ -356,7 +357,6 @@ class _Run(Watch):
             return None
         self.freezing = False
         new = self.mlps.get(layer.order)
-        self.live[self.graph.index[f"mlp{layer.site.layer}"]] = self._shaped(
-            x if new is None else new
-        )
-        return new
+        mine = x.clone() if new is None else new  # some families add attention to it in place
+        self.live[self.graph.index[f"mlp{layer.site.layer}"]] = self._shaped(mine)
+        return None if new is None else new.clone()
