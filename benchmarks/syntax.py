@@ -123,7 +123,7 @@ def report(found: TreeScores, took: float, times: dict, checks: list[str], name:
         "| method | heads | punctuation | UUAS | UAS |", "|---|---|---|---|---|",
     ]  # fmt: skip
     for t in found.trees:
-        uas = "" if t.uas != t.uas else f"{percent(t.uas)} {within(t.uas_interval)}"  # noqa: PLR0124
+        uas = "" if t.uas != t.uas else f"{percent(t.uas)} {within(t.uas_interval)}"
         lines.append(
             f"| {t.method} | {' '.join(t.heads)} | {'in' if t.punct else 'out'} |"
             f" **{percent(t.uuas)}** {within(t.uuas_interval)} | {uas} |"
