@@ -20,12 +20,14 @@ from interp.analysis import Bound
 from interp.errors import OptionError, StatisticsError
 from interp.model.calls import Call, ComputedCall, RecordedCall
 from interp.model.inputs import takes
+from interp.model.memory import backing_off, prompts_in
+from interp.model.ranks import Ranks
 from interp.model.remote import RemoteModel
 from interp.model.sites import Site
 from interp.prompts import Prompts
 from interp.targets import FoundTargets
 from interp_kernels import attention_statistics, reference
-from interp_kernels.errors import KernelError
+from interp_kernels.errors import KernelError, TooLittleMemory
 from interp_kernels.problem import Attention
 from interp_kernels.reductions import Chosen, Distance, Output, Reduction
 
@@ -126,43 +128,104 @@ def reduce_patterns(
     """
     if engine not in ENGINES:
         raise OptionError(f"engine {engine!r} is not known; known: {', '.join(ENGINES)}")
-    if isinstance(model, RemoteModel):
-        return _reduce_elsewhere(model, prompts, bounds, batch_size, advance)
-    fused = engine == "fused"
-    if fused:
+    if engine == "fused":
         _require_fusable(model)
+    todo = batches(prompts, batch_size)
+    done = _Done(advance, sum(map(prompts_in, todo)), len(model.sites), len(todo))
+
+    def run(batch: Prompts | Mapping[str, Tensor]) -> list[PerPrompt]:
+        done.begin(prompts_in(batch))
+        if isinstance(model, RemoteModel):
+            found = _reduced_elsewhere(model, batch, bounds, done)
+        else:
+            found = _reduced(model, batch, bounds, engine, done)
+        done.end()
+        return found
+
+    if model.ranks is not None:  # alone, a process that goes on with less would leave the others
+        parts = [run(batch) for batch in todo]
+    else:
+        parts = backing_off(todo, run, model.name)
+    found = [PerPrompt(bound) for bound in bounds]
+    for part in parts:
+        for whole, p in zip(found, part, strict=True):
+            for site, values in p.values.items():
+                whole.values.setdefault(site, []).extend(values)
+    return found if model.ranks is None else [_gathered(p, model.ranks) for p in found]
+
+
+def _reduced(
+    model: Model,
+    batch: Prompts | Mapping[str, Tensor],
+    bounds: Sequence[Bound],
+    engine: str,
+    advance: Callable[[], None],
+) -> list[PerPrompt]:
+    """One batch on this machine."""
     found = [PerPrompt(bound) for bound in bounds]
     # scores need no logits, and those of a long prompt outweigh everything else
     few: dict[str, Any] = {"logits_to_keep": 1} if "logits_to_keep" in takes(model.module) else {}
-    for batch in batches(prompts, batch_size):
-        reducer = _Reducer(model, found, batch, engine, advance)
-        inputs = model.inputs(batch) | few  # before the visit: it may try the model on padding
-        with torch.no_grad(), model.visited(reducer.visit, fused=fused):
-            model.run(inputs)
+    reducer = _Reducer(model, found, batch, engine, advance)
+    inputs = model.inputs(batch) | few  # before the visit: it may try the model on padding
+    with torch.no_grad(), model.visited(reducer.visit, fused=engine == "fused"):
+        model.run(inputs)
     return found
 
 
-def _reduce_elsewhere(
+class _Done:
+    """Tells of layers done, also where a batch is done in parts of which some had to be redone."""
+
+    def __init__(self, advance: Callable[[], None], prompts: int, layers: int, batches: int):
+        self.advance, self.prompts, self.layers = advance, prompts, layers
+        self.total = layers * batches
+        self.told = self.before = self.part = self.seen = 0
+
+    def begin(self, prompts: int) -> None:
+        """A part of so many prompts is about to run."""
+        self.part, self.seen = prompts, 0
+
+    def __call__(self) -> None:
+        """A layer of the part is done."""
+        self.seen += 1
+        self._tell(self.before + self.part * self.seen / self.layers)
+
+    def end(self) -> None:
+        """The part is done."""
+        self.before += self.part
+        self._tell(self.before)
+
+    def _tell(self, prompts: float) -> None:
+        now = int(self.total * prompts / self.prompts + 1e-6)
+        while self.told < now:
+            self.told += 1
+            self.advance()
+
+
+def _gathered(mine: PerPrompt, ranks: Ranks) -> PerPrompt:
+    """Every process's heads beside each other."""
+    values = {ranks.whole_site(s): [ranks.gather(mine.of(s), s)] for s in mine.values}
+    return PerPrompt(mine.bound, values)
+
+
+def _reduced_elsewhere(
     model: RemoteModel,
-    prompts: Prompts | Mapping[str, Tensor],
+    batch: Prompts | Mapping[str, Tensor],
     bounds: Sequence[Bound],
-    batch_size: int,
     advance: Callable[[], None],
 ) -> list[PerPrompt]:
-    """The same numbers where the model is: one run per batch, `[prompt, head]` come back."""
+    """One batch where the model is: one run, `[prompt, head]` come back."""
     found = [PerPrompt(bound) for bound in bounds]
     asked = {
         site: {b.label: b.reductions()[0] for b in bounds if applies(b, site, model)}
         for site in model.sites
     }
-    for batch in batches(prompts, batch_size):
-        tokens = _looked_at(batch, model) if isinstance(batch, Prompts) else None
-        means = model.means(model.inputs(batch), tokens, asked)
-        for site in model.sites:
-            for p in found:
-                if p.bound.label in asked[site]:
-                    p.values.setdefault(site, []).append(means[site][p.bound.label])
-            advance()
+    tokens = _looked_at(batch, model) if isinstance(batch, Prompts) else None
+    means = model.means(model.inputs(batch), tokens, asked)
+    for site in model.sites:
+        for p in found:
+            if p.bound.label in asked[site]:
+                p.values.setdefault(site, []).append(means[site][p.bound.label])
+        advance()
     return found
 
 
@@ -210,6 +273,8 @@ class _Reducer:
             self.model.require_finite(call, site)
         try:
             self._reduce(site, call, real)
+        except TooLittleMemory:
+            raise  # fewer prompts at a time may do
         except KernelError as error:
             raise StatisticsError(f"{self.model.name}, {site.name}: {error}") from error
         self.model.require_finite(call, site)

@@ -97,9 +97,11 @@ def bound(metric: str | Analysis | Bound) -> Bound:
 
 def why_not(model: Model, metric: Bound) -> str | None:
     """One line on why a metric cannot be computed on a model, or None where it can."""
-    if model.elsewhere is not None and not metric.patterned():
+    spread = model.ranks is not None and f"on {model.ranks.size} processes"
+    where = (model.elsewhere and f"at {model.elsewhere}") or spread
+    if where and not metric.patterned():
         need = "weights" if metric.analysis.kind == "weights" else "activations"
-        return f"{metric.label}: its {need} stay where {model.name} runs, at {model.elsewhere}"
+        return f"{metric.label}: its {need} stay where {model.name} runs, {where}"
     if metric.analysis.kind == "weights":
         from interp.model.weights import why_unreadable
 
@@ -351,7 +353,9 @@ def random_init(model: Model, seed: int) -> Model:
         torch.manual_seed(seed)
         module = model.untrained()
     name = f"{model.name} (random weights)"
-    if {site.module for site in model.sites} <= {at for at, _ in module.named_modules()}:
+    if model.ranks is None and {s.module for s in model.sites} <= {
+        at for at, _ in module.named_modules()
+    }:
         # The same class: its sites lie where they were found. Looked for anew they could be missed,
         # for where random weights write next to nothing, one stream looks like another.
         return Model(module, name, model.sites, model.tokenizer)

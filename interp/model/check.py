@@ -109,10 +109,14 @@ def _site(model: Model, events: list[Event], site: Site) -> SiteCheck:
     projected = next(e for e in events[index:] if e.name == site.projection)
     assert projected.given is not None
     assert projected.returned is not None
-    matrix, bias = output_projection(model.module, site)
+    ranks = model.ranks
+    all_heads = site if ranks is None else ranks.whole_site(site)
+    matrix, bias = output_projection(model.module, all_heads)
+    matrix = matrix if ranks is None else ranks.mine(matrix, site)
     given = precise(projected.given.reshape(-1, site.n_heads, site.d_v))
     heads = torch.einsum("nhd,hdm->nhm", given, precise(matrix))
-    total = heads.sum(1) + (0 if bias is None else precise(bias))
+    total = heads.sum(1) if ranks is None else ranks.total(heads.sum(1), site)
+    total = total + (0 if bias is None else precise(bias))
     error = _relative(total, projected.returned.reshape(total.shape))
     return SiteCheck(
         site, pattern_error, error, "gated before the projection" if site.gated else ""

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from interp.errors import PromptError
 from interp.model.inference import inference
 from interp.model.inputs import context_length, takes
+from interp.model.memory import ran_out
 
 # In this order: what a model is trained to give, else its last states.
 _OUTPUTS = ("logits", "logits_per_image", "last_hidden_state", "pooler_output", "image_embeds")
@@ -49,7 +50,7 @@ def _called(module: nn.Module, given: dict[str, Any], name: str) -> Any:
         return module(**given)
     except (IndexError, RuntimeError) as error:
         length = 0 if ids is None else ids.shape[-1]
-        if context is None or length <= context:
+        if context is None or length <= context or ran_out(error):
             raise
         raise PromptError(
             f"a prompt has {length} tokens; {name} was made for {context} and does not run beyond "

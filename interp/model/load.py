@@ -19,6 +19,7 @@ from torch import nn
 from interp.errors import LoadError, NonFiniteError, UnknownName
 from interp.model.folder import check_folder, one_line
 from interp.model.model import Model
+from interp.model.placement import placement, require_here
 from interp.model.sources import adapter, package_of
 
 
@@ -35,6 +36,8 @@ def load(
     allow_pickle: bool = False,
     check: bool = True,
     remote: bool | str = False,
+    device_map: str | dict | None = None,
+    tp_plan: str | dict | None = None,
 ) -> Model:
     """Load a model and check that its heads can be read.
 
@@ -52,6 +55,8 @@ def load(
         check: try the model on a few tokens; `interp check` prints what this compares.
         remote: of an nnsight model: run it on its server (True, or the server's address) and get
             back numbers per head alone; "local" does that in this process, to try it out.
+        device_map: spread layers over this machine's devices, such as "auto" (needs accelerate).
+        tp_plan: spread heads over processes started by torchrun: "auto" takes the family's plan.
 
     A model object is used as it is: neither it nor its config is changed.
 
@@ -62,6 +67,9 @@ def load(
         NonFiniteError: NaN or infinity in the weights.
     """
     package = package_of(source)
+    spread = {"device_map": device_map, "tp_plan": tp_plan}
+    if package is not None or isinstance(source, nn.Module) or str(source).startswith("planted:"):
+        _refuse(spread, "for a model that is there already")
     if remote and package != "nnsight":
         raise LoadError("remote= is for nnsight models; wrap this one: nnsight.TransformersModel")
     if package is not None:
@@ -107,11 +115,13 @@ def load(
     }
     if attention is not None:
         options["attn_implementation"] = attention
+    options |= placement(device=device, **spread)
     module, found_revision = _from_pretrained(folder, options, local)
     if tokenizer is None:
         tokenizer = _tokenizer(folder, local, trust_remote_code)
     if device is not None:
         module = module.to(device)
+    require_here(module, folder)
     module.eval()
     return _adopt(
         module,

@@ -29,6 +29,7 @@ from interp.model.inputs import (
     vocabulary,
 )
 from interp.model.padding import LeftPadding, left_padding, pad_id, position_ids
+from interp.model.ranks import Ranks, whole
 from interp.model.sites import Site
 from interp.model.visits import Visit, visiting
 
@@ -58,6 +59,7 @@ class Model:
     revision: str | None = None
     unread: tuple[str, ...] = ()  # attention the model has that is not softmax attention
     source: str = "transformers"  # the package that held it, and how it is read
+    ranks: Ranks | None = None  # of a model spread over processes: sites count the heads held here
 
     # --- what it is ---------------------------------------------------------------------------
 
@@ -248,9 +250,10 @@ class Model:
         """
         for edit in edits:
             self._check_heads(edit)
+        here = edits if self.ranks is None else self.ranks.local(edits, self.sites)
 
         def visit(site: Site, call: Call, real: Tensor) -> None:
-            for edit in edits:
+            for edit in here:
                 edit(call, site, real)
 
         token = _edits.set((*_edits.get(), (self, edits)))
@@ -266,7 +269,8 @@ class Model:
         return tuple(e.name for model, edits in _edits.get() if model is self for e in edits)
 
     def _check_heads(self, edit: Edit) -> None:
-        sizes = {(s.stack, s.layer): s.n_heads for s in self.sites}
+        sites = self.sites if self.ranks is None else map(self.ranks.whole_site, self.sites)
+        sizes = {(s.stack, s.layer): s.n_heads for s in sites}
         if edit.stack is not None and edit.stack not in self.stacks:
             raise OptionError(f"no stack {edit.stack!r}; {self.name} has {', '.join(self.stacks)}")
         for head in edit.heads:
@@ -307,6 +311,8 @@ class Model:
         """Activations of one forward pass by name; see `interp.capture.capture` for the options."""
         from interp.capture import capture
 
+        if self.ranks is not None and self.ranks.spread:
+            raise OptionError(self.ranks.why_not_captured(self.name))
         return capture(self, prompts, names, **options)
 
     def mean_z(
@@ -361,7 +367,8 @@ class Model:
     def content_hash(self) -> str:
         """sha256 of every parameter and buffer that is saved: names, types, shapes and bytes."""
         digest = hashlib.sha256()
-        for name, x in sorted(self.module.state_dict().items()):
+        for name, part in sorted(self.module.state_dict().items()):
+            x: Any = whole(part)
             digest.update(f"{name} {x.dtype} {tuple(x.shape)};".encode())
             digest.update(x.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
         return digest.hexdigest()

@@ -183,6 +183,8 @@ class _answered:
         from nnsight.intervention.backends.remote import RemoteError
 
         what = str(error).strip().partition("\n")[0][:300] or type(error).__name__
+        if isinstance(error, RemoteError) and "out of memory" in what.lower():
+            raise MemoryError(f"at {self.where}: {what}") from error  # met with fewer prompts
         if isinstance(error, RemoteError):
             raise LoadError(f"the server at {self.where} did not do it: {what}") from error
         closed = (httpx.HTTPError, OSError)

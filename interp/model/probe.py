@@ -13,6 +13,7 @@ from interp.errors import LoadError, UnreadableAttention
 from interp.model.inference import inference
 from interp.model.inputs import is_encoder_decoder, probe_inputs, takes
 from interp.model.model import Model
+from interp.model.ranks import ranks_of
 from interp.model.sites import Event, Site, find_sites, recorded
 from interp.model.streams import find_streams
 
@@ -50,7 +51,9 @@ def probe(
     _require_known_layout(module, sites)
     streams = find_streams(module, events, sites)
     sites = [replace(site, streams=s) for site, s in zip(sites, streams, strict=True)]
-    return Model(module, name, tuple(sites), tokenizer, revision, unread=_unread(module, sites))
+    model = Model(module, name, tuple(sites), tokenizer, revision, unread=_unread(module, sites))
+    model.ranks = ranks_of(module, sites)
+    return model
 
 
 def _attention_modules(module: nn.Module) -> list[str]:

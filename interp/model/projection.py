@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from interp.errors import UnreadableAttention
+from interp.model.ranks import whole
 from interp.model.sites import Site
 
 
@@ -26,8 +27,9 @@ def output_projection(
             "so a head's own part of the result cannot be told"
         )
     projection: Any = module.get_submodule(site.projection)
-    weight = projection.weight
+    weight = whole(projection.weight)
     bias = getattr(projection, "bias", None)
+    bias = None if bias is None else whole(bias)
     width = site.n_heads * site.d_v
     if not any(True for _ in projection.children()) and weight.is_floating_point():
         if isinstance(projection, nn.Linear):
