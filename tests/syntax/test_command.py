@@ -15,6 +15,8 @@ from syntax.small_bert import save_bert
 import interp
 import interp.syntax.search
 from interp.cli import main
+from interp.commands.tree_search import _passes
+from interp.errors import CheckError
 from interp.resources import folder
 from interp.syntax.attention import Reading
 from interp.syntax.conllu import read_conllu
@@ -105,6 +107,7 @@ def test_files_are_written_and_say_the_same(
     assert f"interp trees {bert} -n 24" in page
     assert page.count('class="arcs"') == len(found.drawn)
     assert "trees.json, relations.csv, trees.csv, trees.html" in result.stderr
+    assert errors(result) == []
     assert not list(tmp_path.rglob("*.tmp"))
 
 
@@ -133,10 +136,20 @@ def test_finished_models_are_kept_and_no_other_option_gets_their_numbers(
     ):
         result = run(*changed, "-o", out)
         assert "searched again" in errors(result)[0], changed
+    assert "searched again" in errors(run(other, *FEW, "--no-controls", "-o", out))[0]
+
+
+def test_a_treebank_of_the_same_name_with_another_word_is_searched(
+    run: Run, bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = Path(shutil.copy(folder("data") / "treebank.conllu", tmp_path / "bank.conllu"))
+    asked = (bert, *FEW, "--no-controls", "--treebank", file, "-o", tmp_path / "out")
+    run(*asked)
+    monkeypatch.setattr(interp.syntax.search, "dependency_trees", never)
+    assert run(*asked).exit_code == 0
     text = file.read_text(encoding="utf-8").replace("keeper", "sleeper")
     file.write_text(text, encoding="utf-8")
-    for changed in ((bert, "--treebank", file), (other,)):
-        assert "searched again" in errors(run(*changed, *FEW, "--no-controls", "-o", out))[0]
+    assert "searched again" in errors(run(*asked))[0]
 
 
 def test_other_weights_under_the_same_name_are_searched(
@@ -183,9 +196,10 @@ def test_an_interrupted_run_goes_on_with_the_models_left(
         lambda text: text[: len(text) // 2],
         lambda text: text.replace('"accuracy": 0.', '"accuracy": 1.', 1),
         lambda text: text.replace('"seed": 0', '"seed": 1', 1),
+        lambda text: text.replace("interp kept trees 1", "interp kept trees 2"),
         lambda text: "[]",
     ],
-    ids=["cut off", "another number", "another key", "something else"],
+    ids=["cut off", "another number", "another key", "another format", "something else"],
 )
 def test_a_damaged_file_is_named_not_read(run: Run, bert: Path, tmp_path: Path, damage) -> None:
     run(bert, *FEW, "--no-controls", "-o", tmp_path)
@@ -245,6 +259,9 @@ def test_what_cannot_be_read_is_one_line_before_any_model_is_loaded(
         ]
     assert run().exit_code == 2
     assert run("x", "-n", "1").exit_code == 2
+    device = run("no/such/model", "--device", "abacus")
+    assert device.exit_code == 2
+    assert errors(device)[0].startswith("device 'abacus' cannot be used")
     blocked = tmp_path / "file"
     blocked.write_text("")
     assert "is a file" in errors(run("no/such/model", "-o", blocked))[0]
@@ -283,6 +300,27 @@ def test_a_model_that_fails_is_told_and_the_others_are_done(run: Run, bert: Path
     assert told[0] == "planted:induction has no tokenizer, and trees need words; give one"
     assert told[1] == "1 of 2 models failed: planted:induction"
     assert result.stdout.splitlines()[0] == "bert"
+
+
+def test_a_model_whose_attention_is_not_its_own_is_refused(
+    run: Run, bert: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Failed:
+        def require(self) -> None:
+            raise CheckError("its patterns are not those it ran with")
+
+    monkeypatch.setattr("interp.model.check.check_model", lambda model: Failed())
+    result = run(bert, *FEW)
+    assert result.exit_code == 1
+    assert errors(result) == ["bert: its patterns are not those it ran with"]
+
+
+def test_progress_is_told_over_sentences() -> None:
+    told: list[tuple[str, int, int]] = []
+    tell = _passes(lambda *step: told.append(step), "bert")
+    tell("bert", 3, 10)
+    tell("bert, random weights", 1, 10)
+    assert told == [("sentences", 3, 10), ("sentences, random weights", 1, 10)]
 
 
 def test_the_default_treebank_is_found_in_a_wheel(
