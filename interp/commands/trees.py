@@ -33,7 +33,12 @@ OF_SEARCH = ("stack", "to", "attending", "by", "controls", "seed")
     "--treebank, and numbers are from the other half.",
 )
 @click.option(
-    "-n", "n", type=click.IntRange(2), metavar="N", help="Sentences of each file; all by default."
+    "-n",
+    "--sentences",
+    "n",
+    type=click.IntRange(2),
+    metavar="N",
+    help="The first N sentences of each file; all by default.",
 )
 @click.option(
     "--on-error",

@@ -84,14 +84,15 @@ def _told(one: TreeScores) -> str:
     names = ", ".join(f"{r.relation} ({r.head})" for r in by_gain(better)[:5])
     told = f"{len(better)} of {len(one.relations)} relations have a head above their baseline"
     told += f": {names}{', ...' if len(better) > 5 else ''}." if better else "."
-    base = max((t.uuas for t in one.trees if t.baseline and t.punct), default=math.nan)
+    base = max((t.uuas for t in one.trees if t.baseline and t.punct), default=None)
     made = max(
         (t for t in one.trees if not t.baseline and t.punct), key=lambda t: t.uuas, default=None
     )
     if made is not None:
         told += (
             f" The best trees ({made.method}, {' '.join(made.heads)}) have"
-            f" {made.uuas:.3f} of the gold edges, the best baseline {base:.3f}."
+            f" {made.uuas:.3f} of the gold edges"
+            f"{'' if base is None else f', the best baseline {base:.3f}'}."
         )
     return f"<p>{escape(told)}</p>"
 

@@ -315,6 +315,13 @@ def test_a_model_whose_attention_is_not_its_own_is_refused(
     assert errors(result) == ["bert: its patterns are not those it ran with"]
 
 
+def test_options_may_come_from_a_file(run: Run, bert: Path, tmp_path: Path) -> None:
+    asked = f'models = ["{bert}"]\nsentences = 24\ncontrols = false\n'
+    (tmp_path / "trees.toml").write_text(asked)
+    told = run("--config", tmp_path / "trees.toml", "--json")
+    assert told.stdout == run(bert, *FEW, "--no-controls", "--json").stdout
+
+
 def test_progress_is_told_over_sentences() -> None:
     told: list[tuple[str, int, int]] = []
     tell = _passes(lambda *step: told.append(step), "bert")

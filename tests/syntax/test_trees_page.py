@@ -106,6 +106,7 @@ def test_the_findings_name_the_best_trees_and_the_best_baseline() -> None:
     high = trees("adjacent chain", heads=(), uuas=0.9, baseline=True)
     told = "L2H8) have 0.482 of the gold edges, the best baseline 0.900."
     assert told in render([scores(trees=(high, trees()))])
+    assert "L2H8) have 0.482 of the gold edges.<" in render([scores(trees=(trees(),))])
     assert "The best trees" not in render([scores(trees=())])
 
 
