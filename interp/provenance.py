@@ -22,6 +22,7 @@ def model_provenance(model: Model) -> dict[str, Any]:
         "content_hash": model.content_hash,
         "dtype": str(model.dtype).removeprefix("torch."),
         "attention": model.attention,
+        "source": model.source,
         "versions": {
             "interp": __version__,
             "torch": torch.__version__,

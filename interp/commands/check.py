@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from interp.commands.loading import Loading, import_first, loading_options, named
+from interp.commands.loading import (
+    Loading,
+    device_map_option,
+    import_first,
+    loading_options,
+    named,
+    source_option,
+)
 from interp.errors import InterpError
 
 if TYPE_CHECKING:
@@ -15,6 +22,8 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("sources", nargs=-1, required=True, metavar="MODEL...")
+@source_option
+@device_map_option
 @loading_options
 def check(sources: tuple[str, ...], loading: Loading, imports: tuple[str, ...]) -> None:
     """Check that the heads of a model are read right, layer by layer.
@@ -32,6 +41,8 @@ def check(sources: tuple[str, ...], loading: Loading, imports: tuple[str, ...]) 
         try:
             model = loading.load(source, name)
             click.echo(repr(model))
+            if loading.through is not None:
+                click.echo(f"  source: {model.source}")
             found = check_model(model)
         except InterpError as error:
             if click.get_current_context().meta.get("interp.debug"):

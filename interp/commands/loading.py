@@ -30,12 +30,25 @@ class Loading:
     revision: str | None
     trust_remote_code: bool
     allow_pickle: bool
+    through: str | None = None  # the package that holds the model, or the plain one
+    device_map: str | None = None
 
     def load(self, source: str, name: str) -> Model:
         """The model, not yet checked; raises InterpError."""
         from interp.model.load import load
+        from interp.model.sources import adapter, wrapped
 
-        return load(source, name=name, check=False, **vars(self))
+        through = self.through or "transformers"
+        if through != "transformers":
+            adapter(through)  # before any weights are read
+        options = {k: v for k, v in vars(self).items() if k != "through"}
+        model = load(source, name=name, check=False, **options)
+        if through == "transformers":
+            return model
+        held = wrapped(through, model.module, model.tokenizer)
+        again = load(held, tokenizer=model.tokenizer, name=name, check=False)
+        again.revision = model.revision
+        return again
 
     def require_device(self) -> None:
         """Raise OptionError for a device that torch does not know or this machine does not have."""
@@ -58,7 +71,8 @@ def loading_options(function: Callable) -> Callable:
 
     @wraps(function)
     def command(**options: Any) -> Any:
-        loading = Loading(**{name: options.pop(name) for name in Loading.__dataclass_fields__})
+        given = [name for name in Loading.__dataclass_fields__ if name in options]
+        loading = Loading(**{name: options.pop(name) for name in given})
         return function(loading=loading, **options)
 
     for option in reversed(
@@ -93,6 +107,21 @@ def loading_options(function: Callable) -> Callable:
     ):
         command = option(command)
     return command
+
+
+source_option = click.option(
+    "--source",
+    "through",
+    type=click.Choice(["transformers", "transformer-lens", "nnsight"]),
+    help="Hold the model as that package does, to read it as its users would; the numbers are "
+    "the same.",
+)
+device_map_option = click.option(
+    "--device-map",
+    metavar="PLAN",
+    help="Spread a large model's layers over this machine's devices, such as auto; needs "
+    "accelerate.",
+)
 
 
 def _remember(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:

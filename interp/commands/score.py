@@ -8,7 +8,14 @@ from typing import Any
 import click
 
 from interp.commands.config import config_option
-from interp.commands.loading import Loading, import_first, loading_options, named
+from interp.commands.loading import (
+    Loading,
+    device_map_option,
+    import_first,
+    loading_options,
+    named,
+    source_option,
+)
 from interp.errors import OptionError
 
 DEFAULT_OUT = Path("results")
@@ -95,6 +102,8 @@ DEFAULT_OUT = Path("results")
     help="Load the models, time one prompt, and print what scoring would take; score nothing.",
 )
 @config_option()
+@source_option
+@device_map_option
 @loading_options
 def score(
     sources: tuple[str, ...],
