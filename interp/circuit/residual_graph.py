@@ -45,14 +45,22 @@ class Reader:
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """One block: its attention, whether it has an MLP, and whether both run side by side."""
+    """One block: its attention, whether it has an MLP, and the module by which that reads.
+
+    `middle` is None where the MLP reads the stream that enters the block, beside the attention.
+    """
 
     order: int
     site: Site
     block: str
     has_mlp: bool
-    parallel: bool
+    middle: str | None
     scale: float  # of what heads write, before it is added to the stream
+
+    @property
+    def parallel(self) -> bool:
+        """Whether attention and MLP run side by side."""
+        return self.has_mlp and self.middle is None
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,6 +190,7 @@ class ResidualGraph:
 
 
 def _layer(model: Model, order: int, site: Site) -> Layer:
+    from interp.circuit.silent_layers import middle_of
     from interp.model.layout import layouts
 
     where = f"{site.name} ({site.module})"
@@ -209,4 +218,5 @@ def _layer(model: Model, order: int, site: Site) -> Layer:
             f"{where}: {writing.after} stands between the heads' results and the stream, as in "
             "Gemma 2, so what one head writes depends on the others; patch heads, not edges"
         )
-    return Layer(order, site, pre.module, has_mlp, has_mlp and mid is None, writing.scale)
+    middle = middle_of(model, site, pre.module) if has_mlp else None
+    return Layer(order, site, pre.module, has_mlp, middle, writing.scale)

@@ -106,8 +106,8 @@ def watched(graph: ResidualGraph, watcher: Watcher) -> Iterator[None]:
             on_input(layer.block, layer, watcher.pre, first=True)
             on_input(layer.site.projection, layer, watcher.heads)
             if layer.has_mlp:
-                if not layer.parallel:
-                    on_input(streams["resid_mid"].module, layer, watcher.mid)
+                if layer.middle is not None:
+                    on_input(layer.middle, layer, watcher.mid)
                 out = streams["mlp_out"]
                 on_output(out.module, layer, watcher.mlp, out.scale)
             on_output(layer.block, layer, watcher.post)

@@ -1,0 +1,280 @@
+"""A transformer from weights that a compiler of programs made, such as Tracr (Lindner et al. 2023).
+
+    from tracr.compiler import compiling, lib
+    hist = lib.make_hist()
+    made = compiling.compile_rasp_to_model(hist, {"a", "b"}, 5, compiler_bos="BOS")
+    program = compiled(made, output=hist.label, name="hist")
+    model = interp.load(program.module, name="hist")
+
+Nothing here imports Tracr or jax: what it compiled is read by the names of its parameters. Such a
+model has no norms; what is circuit and what is not follows from the weights alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedConfig, PreTrainedModel
+from transformers.modeling_outputs import CausalLMOutput
+
+from interp.errors import OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from jaxtyping import Float
+
+_NOTHING = 1e-5  # compiled weights are whole numbers and their ratios
+
+
+class CompiledConfig(PreTrainedConfig):
+    """Sizes of a compiled transformer."""
+
+    model_type = "interp_compiled"
+
+    def __init__(
+        self,
+        vocab_size: int = 4,
+        hidden_size: int = 8,
+        num_hidden_layers: int = 1,
+        num_attention_heads: int = 1,
+        head_dim: int = 8,
+        d_mlp: int = 8,
+        n_out: int = 4,
+        max_position_embeddings: int = 8,
+        causal: bool = False,
+        **other: Any,
+    ) -> None:
+        self.vocab_size, self.hidden_size = vocab_size, hidden_size
+        self.num_hidden_layers, self.num_attention_heads = num_hidden_layers, num_attention_heads
+        self.head_dim, self.d_mlp, self.n_out = head_dim, d_mlp, n_out
+        self.max_position_embeddings, self.causal = max_position_embeddings, causal
+        other.setdefault("tie_word_embeddings", False)
+        super().__init__(**other)
+
+
+class _Attention(nn.Module):
+    def __init__(self, config: CompiledConfig) -> None:
+        super().__init__()
+        self.shape = config.num_attention_heads, config.head_dim
+        self.causal = config.causal
+        width = config.num_attention_heads * config.head_dim
+        self.query = nn.Linear(config.hidden_size, width)
+        self.key = nn.Linear(config.hidden_size, width)
+        self.value = nn.Linear(config.hidden_size, width)
+        self.linear = nn.Linear(width, config.hidden_size)
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, pos, _ = x.shape
+        parts = (self.query(x), self.key(x), self.value(x))
+        q, k, v = (y.view(batch, pos, *self.shape).transpose(1, 2) for y in parts)
+        scores = q @ k.transpose(-1, -2) / self.shape[1] ** 0.5
+        if self.causal:
+            future = torch.ones(pos, pos, dtype=torch.bool, device=x.device).triu(1)
+            scores = scores.masked_fill(future, torch.finfo(scores.dtype).min)
+        z = scores.softmax(-1) @ v
+        return self.linear(z.transpose(1, 2).reshape(batch, pos, -1))
+
+
+class _MLP(nn.Module):
+    def __init__(self, config: CompiledConfig) -> None:
+        super().__init__()
+        self.linear_1 = nn.Linear(config.hidden_size, config.d_mlp)
+        self.linear_2 = nn.Linear(config.d_mlp, config.hidden_size)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.linear_2(torch.relu(self.linear_1(x)))
+
+
+class _Block(nn.Module):
+    def __init__(self, config: CompiledConfig) -> None:
+        super().__init__()
+        self.attn, self.mlp = _Attention(config), _MLP(config)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.attn(x)
+        return x + self.mlp(x)
+
+
+class CompiledTransformer(PreTrainedModel):
+    """Attention and MLP by turns, without norms; the outputs are some coordinates of the stream."""
+
+    config_class = CompiledConfig
+    base_model_prefix = "model"
+
+    def __init__(self, config: CompiledConfig) -> None:
+        super().__init__(config)
+        self.token_embed = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.pos_embed = nn.Embedding(config.max_position_embeddings, config.hidden_size)
+        self.layers = nn.ModuleList([_Block(config) for _ in range(config.num_hidden_layers)])
+        self.output = nn.Linear(config.hidden_size, config.n_out, bias=False)
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Module:
+        """The table of tokens."""
+        return self.token_embed
+
+    def _init_weights(self, module: nn.Module) -> None:
+        """Compiled weights are copied in; a fresh model keeps what its modules draw."""
+
+    def forward(self, input_ids: Tensor, **_: Any) -> CausalLMOutput:
+        """Outputs at every position."""
+        position = torch.arange(input_ids.shape[1], device=input_ids.device)
+        x = self.token_embed(input_ids) + self.pos_embed(position)
+        for layer in self.layers:
+            x = layer(x)
+        return CausalLMOutput(logits=self.output(x))
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """A compiled model, how its tokens are written, and the circuit that its weights are.
+
+    `edges` are the (writer, reader) of the residual graph whose weights meet and that lead from the
+    words to the output.
+    """
+
+    name: str
+    module: CompiledTransformer
+    tokens: dict[Any, int]
+    bos: Any
+    edges: frozenset[tuple[str, str]]
+
+    @property
+    def nodes(self) -> frozenset[str]:
+        """Writers of the circuit, `embed` included."""
+        return frozenset(w for w, _ in self.edges)
+
+    def ids(self, words: Sequence[Any]) -> list[int]:
+        """Token ids of a list of words, the beginning of the sequence in front.
+
+        Raises:
+            OptionError: a word that the program does not know.
+        """
+        unknown = [w for w in words if w not in self.tokens]
+        if unknown:
+            known = ", ".join(map(str, self.tokens))
+            raise OptionError(f"program {self.name} knows no {unknown[0]!r}; it knows {known}")
+        return [self.tokens[self.bos], *(self.tokens[w] for w in words)]
+
+
+def compiled(made: Any, *, output: str, name: str) -> Program:
+    """The torch model of what `tracr.compiler.compiling.compile_rasp_to_model` returns.
+
+    Args:
+        output: the label of the program's last expression, `program.label`.
+
+    Raises:
+        OptionError: layer norms, which Tracr makes only if asked to; or no such output.
+    """
+    about = made.model_config
+    if about.layer_norm:
+        raise OptionError(f"program {name}: compiled with layer norm; compile it without")
+    params = {k: {n: np.array(x) for n, x in v.items()} for k, v in made.params.items()}
+    labels = list(made.residual_labels)
+    wanted = _output_labels(made, output)
+    missing = [x for x in wanted if x not in labels]
+    if missing:
+        raise OptionError(
+            f"program {name} has no coordinate {missing[0]!r}; give output=program.label of the "
+            "very program that was compiled"
+        )
+    outputs = [labels.index(x) for x in wanted]
+    config = CompiledConfig(
+        vocab_size=len(params["token_embed"]["embeddings"]),
+        hidden_size=len(labels),
+        num_hidden_layers=about.num_layers,
+        num_attention_heads=about.num_heads,
+        head_dim=about.key_size,
+        d_mlp=about.mlp_hidden_size,
+        n_out=len(outputs),
+        max_position_embeddings=len(params["pos_embed"]["embeddings"]),
+        causal=about.causal,
+        name_or_path=f"tracr:{name}",
+    )
+    with torch.random.fork_rng(devices=[]):
+        module = CompiledTransformer(config).float()
+    weights = {
+        "token_embed.weight": params["token_embed"]["embeddings"],
+        "pos_embed.weight": params["pos_embed"]["embeddings"],
+        "output.weight": np.eye(len(labels))[outputs],
+    }
+    for i in range(about.num_layers):
+        for theirs, ours in (
+            *((f"attn/{part}", f"attn.{part}") for part in ("query", "key", "value", "linear")),
+            ("mlp/linear_1", "mlp.linear_1"),
+            ("mlp/linear_2", "mlp.linear_2"),
+        ):
+            found = params[f"transformer/layer_{i}/{theirs}"]
+            weights[f"layers.{i}.{ours}.weight"] = found["w"].T
+            weights[f"layers.{i}.{ours}.bias"] = found["b"]
+    state = {k: torch.tensor(np.ascontiguousarray(x)).float() for k, x in weights.items()}
+    module.load_state_dict(state, strict=True)
+    tokens = dict(made.input_encoder.encoding_map)
+    bos, pad = made.input_encoder.bos_token, made.input_encoder.pad_token
+    words = [i for word, i in tokens.items() if word not in (bos, pad)]
+    return Program(name, module.eval(), tokens, bos, edges_of(module, words))
+
+
+def _output_labels(made: Any, output: str) -> list[str]:
+    """Coordinates of the stream that the program's output is read from, in the encoder's order."""
+    coded = getattr(made.output_encoder, "encoding_map", None)
+    if coded is None:
+        return [output]
+    return [f"{output}:{value}" for value in sorted(coded, key=coded.__getitem__)]
+
+
+def edges_of(module: CompiledTransformer, words: Sequence[int]) -> frozenset[tuple[str, str]]:
+    """The edges of a compiled model that carry something of its words to its output.
+
+    Args:
+        words: ids of the tokens that inputs differ in; what they have in common, and positions,
+            are the same in every input of one length, so nothing of them is carried.
+    """
+    table = module.token_embed.weight.detach()[list(words)]
+    written: dict[str, Tensor] = {"embed": table - table[:1]}  # directions, one per row
+    meets: list[tuple[str, str]] = []
+    config: Any = module.config
+    layers: Any = module.layers
+
+    def read(reader: str, weight: Float[Tensor, "out d_model"]) -> None:
+        for writer, directions in written.items():
+            if float((directions @ weight.detach().T).abs().max()) > _NOTHING:
+                meets.append((writer, reader))
+
+    for i, layer in enumerate(layers):
+        attention, new = layer.attn, {}
+        for h in range(config.num_attention_heads):
+            mine = slice(h * config.head_dim, (h + 1) * config.head_dim)
+            for part, matrix in (
+                ("q", attention.query),
+                ("k", attention.key),
+                ("v", attention.value),
+            ):
+                read(f"L{i}H{h}.{part}", matrix.weight[mine])
+            new[f"L{i}H{h}"] = attention.linear.weight.detach()[:, mine].T
+        written |= new
+        read(f"mlp{i}", layer.mlp.linear_1.weight)
+        written[f"mlp{i}"] = layer.mlp.linear_2.weight.detach().T
+    read("logits", module.output.weight)
+    return _leading(meets)
+
+
+def _leading(edges: list[tuple[str, str]]) -> frozenset[tuple[str, str]]:
+    """Those that lie on a way from the embeddings to the logits."""
+    kept = edges
+    while True:
+        writes = {w for w, _ in kept}
+        reads = {r.partition(".")[0] for _, r in kept}
+        left = [
+            (w, r)
+            for w, r in kept
+            if (w == "embed" or w in reads) and (r == "logits" or r.partition(".")[0] in writes)
+        ]
+        if len(left) == len(kept):
+            return frozenset(kept)
+        kept = left
