@@ -18,6 +18,8 @@ from interp.model.probe import probe_run
 from interp.model.sites import first_tensor
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from interp.model.model import Model
     from interp.model.sites import Site
 
@@ -28,7 +30,7 @@ def middle_of(model: Model, site: Site, block: str) -> str | None:
     if mid is not None:
         return mid.module
     module = model.module
-    before = _given(model, block)
+    before, attention = _given(model, block, site.streams["attn_out"].module)
     push = torch.randn(before[block].shape, generator=torch.Generator().manual_seed(0))
     push = push.to(before[block])
 
@@ -40,26 +42,30 @@ def middle_of(model: Model, site: Site, block: str) -> str | None:
 
     handle = module.get_submodule(site.streams["attn_out"].module).register_forward_hook(pushed)
     try:
-        after = _given(model, block)
+        after, _ = _given(model, block, site.streams["attn_out"].module)
     finally:
         handle.remove()
     scale = site.streams["attn_out"].scale
+    middle = before[block] + scale * attention.reshape(push.shape)
     found = [
         name
         for name, x in after.items()
         if name in before
         and x.numel() == push.numel()
+        and torch.allclose(before[name].reshape(push.shape), middle, atol=1e-4)
         and torch.allclose(x - before[name], scale * push.reshape(x.shape), atol=1e-4)
     ]
     return min(found, key=len, default=None)
 
 
-def _given(model: Model, block: str) -> dict[str, torch.Tensor]:
-    """What the modules of one block are given in a run on the probe's tokens."""
+def _given(model: Model, block: str, attention: str) -> tuple[dict[str, Tensor], Tensor]:
+    """What the modules of a block are given in a run on the probe's tokens, and its attention."""
     with torch.no_grad(), inference(model.module):
         _, events = probe_run(model.module)
-    return {
+    given = {
         e.name: e.given
         for e in events
         if e.given is not None and (e.name == block or e.name.startswith(f"{block}."))
     }
+    returned = next(e.returned for e in events if e.name == attention and e.returned is not None)
+    return given, returned
