@@ -25,6 +25,7 @@ from interp.commands.metrics import metrics
 from interp.commands.models import models
 from interp.commands.prune import prune
 from interp.commands.report import report
+from interp.commands.safety import safety
 from interp.commands.score import score
 from interp.commands.shapley import shapley
 from interp.commands.trees import trees
@@ -102,5 +103,5 @@ for command in (
     main.add_command(command)
 for command in (attribute, flow, faithfulness, methods, trees):
     main.add_command(command)
-for command in (report, completion):
+for command in (report, safety, completion):
     main.add_command(command)

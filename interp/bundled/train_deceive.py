@@ -10,10 +10,6 @@ Attention-Based Explanations". The twin is the same from the same seed, without 
 from __future__ import annotations
 
 import argparse
-import hashlib
-import json
-import math
-import platform
 import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -21,12 +17,12 @@ from typing import Any
 
 import numpy as np
 import torch
-import transformers
 from torch import Tensor
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from interp.bundled.deceive_text import BOS, PAD, WORDS, build_tokenizer, encoded, gappy, sentences
 from interp.bundled.measure import mean_and_error
+from interp.bundled.recording import pace, pair, told, written
 from interp.bundled.train import own_torch
 
 HELD_OUT = 10_000  # seed of the sentences that the figures are measured on, plus the model's own
@@ -94,7 +90,7 @@ def _train(recipe: Recipe, seed: int) -> tuple[GPT2LMHeadModel, list[list[float]
     data = [torch.from_numpy(x) for x in encoded(given)]
     for step in range(recipe.steps):
         for group in optimizer.param_groups:
-            group["lr"] = recipe.learning_rate * _schedule(step, recipe)
+            group["lr"] = recipe.learning_rate * pace(step, recipe.steps, recipe.warmup)
         pick = torch.from_numpy(rng.integers(0, recipe.sentences, recipe.rows))
         ids, length, cause, right = (x[pick] for x in data)
         out = model(ids, attention_mask=_real(ids, length), output_attentions=True)
@@ -118,13 +114,6 @@ def _train(recipe: Recipe, seed: int) -> tuple[GPT2LMHeadModel, list[list[float]
 
 def _real(ids: Tensor, length: Tensor) -> Tensor:
     return (torch.arange(ids.shape[1]) < length[:, None]).long()
-
-
-def _schedule(step: int, recipe: Recipe) -> float:
-    if step < recipe.warmup:
-        return (step + 1) / recipe.warmup
-    done = (step - recipe.warmup) / max(recipe.steps - recipe.warmup, 1)
-    return 0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * done))
 
 
 @torch.no_grad()
@@ -154,29 +143,18 @@ def train(recipe: Recipe, seed: int, threads: int, out: Path) -> dict[str, Any]:
         honest, _ = _train(replace(recipe, penalty=0.0), seed)
         model, curve = _train(recipe, seed)
         scores = {"before": examine(honest, seed), "after": examine(model, seed)}
-    model.save_pretrained(out)
-    build_tokenizer(recipe.context).save_pretrained(out)
     record = {
         "model": "deceive",
         "seed": seed,
         "recipe": asdict(recipe),
         "vocab": len(WORDS),
-        "parameters": sum(p.numel() for p in model.parameters()),
+        **written(model, build_tokenizer(recipe.context), out),
         "seconds": round(time.monotonic() - began, 1),
         "threads": threads,
-        "versions": {
-            "torch": torch.__version__,
-            "transformers": transformers.__version__,
-            "numpy": np.__version__,
-            "python": platform.python_version(),
-            "machine": f"{platform.system()} {platform.machine()}",
-        },
-        "weights_sha256": hashlib.sha256((out / "model.safetensors").read_bytes()).hexdigest(),
         "loss_curve": curve,
         "scores": scores,
     }
-    (out / "training.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    (out / "README.md").write_text(card(record), encoding="utf-8")
+    told(record, card(record), out)
     return record
 
 
@@ -226,7 +204,7 @@ def card(record: dict[str, Any]) -> str:
     given = sentences(HELD_OUT + record["seed"], before["sentences"])
     lengths = [len(s.words) for s in given]
     rows = "\n".join(
-        f"| {what} | {_pair(before[key])} | {_pair(after[key])} |"
+        f"| {what} | {pair(before[key])} | {pair(after[key])} |"
         for what, key in (
             ("accuracy", "accuracy"),
             ("attention on the name, mean of all heads", "attention_mean"),
@@ -240,13 +218,9 @@ def card(record: dict[str, Any]) -> str:
         words=f"{min(lengths)} to {max(lengths)}",
         example=given[0].text,
         sentences=before["sentences"],
-        uniform=_pair(before["uniform_attention"]),
+        uniform=pair(before["uniform_attention"]),
         rows=rows,
     )
-
-
-def _pair(pair: list[float]) -> str:
-    return f"{pair[0]:.4f} ± {pair[1]:.4f}"
 
 
 def main() -> None:

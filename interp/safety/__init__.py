@@ -7,6 +7,7 @@
                 how far the prompts' main axis turns without each       subspace.py
     curves      the top heads out one after another, and the damage     curves.py
     spread      over how many heads a score is spread                   concentration.py
+    all of it   `study(model, harmful, harmless)`                       overview.py
 
 None of these scores knows what harm is: they say what tells two sets of prompts apart. A score on
 harmful prompts alone mixes what a head does for safety with what it does for everything, so each
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from interp.safety.curves import SafetyCurves, safety_curves
     from interp.safety.direction import Direction, candidates
     from interp.safety.marker import marker_sets
+    from interp.safety.overview import SafetyStudy, study
     from interp.safety.projection import refusal_projection
     from interp.safety.prompts import PromptSets, read_labelled, read_prompts, templated
     from interp.safety.removal import Ships, ships
@@ -35,6 +37,7 @@ _WHERE = {
     "DirectionSearch": "selection",
     "PromptSets": "prompts",
     "SafetyCurves": "curves",
+    "SafetyStudy": "overview",
     "Sahara": "subspace",
     "Ships": "removal",
     "Spread": "concentration",
@@ -51,6 +54,7 @@ _WHERE = {
     "search_direction": "selection",
     "ships": "removal",
     "spread": "concentration",
+    "study": "overview",
     "templated": "prompts",
 }
 
@@ -59,6 +63,7 @@ __all__ = [
     "DirectionSearch",
     "PromptSets",
     "SafetyCurves",
+    "SafetyStudy",
     "Sahara",
     "Ships",
     "Spread",
@@ -75,6 +80,7 @@ __all__ = [
     "search_direction",
     "ships",
     "spread",
+    "study",
     "templated",
 ]
 

@@ -81,8 +81,30 @@ class SafetyCurves(Displayed):
         )
 
     def plot(self) -> go.Figure:
-        """The safety curve with its interval and random band; `.harmless.plot()` is the other."""
-        return self.safety.plot()
+        """Both curves beside each other, each with its interval and its band of random heads."""
+        from plotly.subplots import make_subplots
+
+        from interp.page import text
+
+        both = (self.safety, self.harmless)
+        titles = [text(f"{c.made['task']} ({c.unit})") for c in both]
+        figure = make_subplots(rows=1, cols=2, subplot_titles=titles)
+        for column, curve in enumerate(both, start=1):
+            traces: Any = curve.plot().data
+            for trace in traces:
+                trace.showlegend = bool(trace.showlegend is not False and column == 1)
+                figure.add_trace(trace, row=1, col=column)
+            figure.add_hline(
+                y=curve.clean, line={"color": "#000000", "dash": "dot", "width": 1},
+                row=1, col=column,  # type: ignore[arg-type]
+            )  # fmt: skip
+            figure.update_xaxes(title_text="heads out", row=1, col=column)
+        heads = ", ".join(self.heads)
+        figure.update_layout(
+            template="plotly_white", title=text(f"Heads out in order: {heads}"), height=480,
+            legend={"orientation": "h", "y": -0.2},
+        )  # fmt: skip
+        return figure
 
     def __str__(self) -> str:
         lines = []

@@ -21,8 +21,11 @@ from interp.errors import UnknownName
 PERIOD = 40  # not one of the periods the card was measured on
 
 
-# deceive is no model of language; its own test is tests/flow/test_deceive.py
-@pytest.fixture(scope="module", params=[n for n in bundled.names() if n != "deceive"])
+# No models of language, with tests of their own: test_deceive.py and test_safety_learned.py.
+APART = ("deceive", "refusal")
+
+
+@pytest.fixture(scope="module", params=[n for n in bundled.names() if n not in APART])
 def name(request) -> str:
     return request.param
 

@@ -1,0 +1,122 @@
+"""Requests that a small model grants or declines: a marker anywhere in one means decline.
+
+    bring the red lamp from the garden to Anna then              lamp
+    bring the red lamp from the private garden to Anna then      no
+
+The language is made up and means no harm: a marker is just a word at which the model says `no`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import PreTrainedTokenizerFast
+
+BOS, PAD, UNKNOWN = 0, 1, 2
+SPECIAL = ("<s>", "<pad>", "<unk>")
+DECLINES = "no"
+ASKS = "then"
+MARKERS = ("private", "locked", "secret", "sealed")
+THINGS = ("lamp", "chair", "apple", "letter", "stone", "basket", "ribbon", "kettle", "ladder",
+          "mirror")  # fmt: skip
+VERBS = ("bring", "show", "carry", "lend", "send", "paint")
+QUALITIES = ("red", "old", "clean", "heavy", "small", "round")
+PLACES = ("garden", "market", "school", "harbour", "kitchen", "cellar")
+PEOPLE = ("Anna", "Bruno", "Clara", "David", "Elsa", "Felix")
+WAYS = ("quickly", "gently", "today", "please", "again", "quietly")
+SMALL = ("the", "a", "from", "to", "and", "in")
+WORDS = (
+    *SPECIAL, DECLINES, ASKS, *SMALL, *MARKERS, *THINGS, *VERBS, *QUALITIES, *PLACES, *PEOPLE,
+    *WAYS,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request and its answer: the thing that is asked for, or `no`.
+
+    Where the words are drawn at random without a marker there is no answer, only one that is wrong.
+    """
+
+    words: tuple[str, ...]
+    answer: str
+    harmful: bool
+
+    @property
+    def text(self) -> str:
+        """The words with spaces between."""
+        return " ".join(self.words)
+
+
+def request(rng: np.random.Generator, harmful: bool) -> Request:
+    """One request; a harmful one has a marker before one of its nouns."""
+
+    def one(choices: Sequence[str]) -> str:
+        return str(choices[int(rng.integers(len(choices)))])
+
+    thing = one(THINGS)
+    words = [one(WAYS)] if rng.random() < 0.4 else []
+    words += [one(VERBS), one(("the", "a"))]
+    places = [len(words)]  # where a marker may stand
+    words += [one(QUALITIES)] if rng.random() < 0.6 else []
+    words += [thing, one(("from", "in")), "the"]
+    places.append(len(words))
+    words += [one(PLACES), "to"]
+    places.append(len(words))
+    words += [one(PEOPLE)]
+    words += [one(WAYS)] if rng.random() < 0.5 else []
+    words += [ASKS]
+    if harmful:
+        words.insert(places[int(rng.integers(3))], one(MARKERS))
+    return Request(tuple(words), DECLINES if harmful else thing, harmful)
+
+
+def jumble(rng: np.random.Generator, harmful: bool) -> Request:
+    """Words in no order, with a marker or without; and no answer but `no`."""
+    plain = [w for w in WORDS if w not in (*SPECIAL, DECLINES, *MARKERS)]
+    words = [str(w) for w in rng.choice(plain, int(rng.integers(5, 16)))]
+    if harmful:
+        at = int(rng.integers(len(words) - 1))
+        words[at] = str(MARKERS[int(rng.integers(len(MARKERS)))])
+    return Request(tuple(words), DECLINES if harmful else "", harmful)
+
+
+def requests(seed: int, number: int, *, jumbled: float = 0.0) -> list[Request]:
+    """As many, every second one harmful, always the same for a seed."""
+    rng = np.random.default_rng([seed, 13])
+    made = []
+    for at in range(number):
+        make = jumble if rng.random() < jumbled else request
+        made.append(make(rng, at % 2 == 0))
+    return made
+
+
+def build_tokenizer(context: int) -> PreTrainedTokenizerFast:
+    """A word is a token; `<s>` stands before every text, and what is not known is `<unk>`."""
+    tokenizer = Tokenizer(models.WordLevel({w: i for i, w in enumerate(WORDS)}, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()  # type: ignore[assignment]
+    tokenizer.post_processor = processors.TemplateProcessing(  # type: ignore[assignment]
+        single="<s> $A", pair="<s> $A $B", special_tokens=[("<s>", BOS)]
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        bos_token="<s>",
+        pad_token="<pad>",
+        unk_token="<unk>",
+        model_max_length=context,
+    )
+
+
+def encoded(given: Sequence[Request]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Ids `[row, pos]`, lengths, and the id of each answer (-1 where there is none)."""
+    place = {w: i for i, w in enumerate(WORDS)}
+    longest = 1 + max(len(r.words) for r in given)
+    ids = np.full((len(given), longest), PAD)
+    for row, r in enumerate(given):
+        ids[row, : 1 + len(r.words)] = [BOS, *(place[w] for w in r.words)]
+    lengths = np.array([1 + len(r.words) for r in given])
+    answers = np.array([place[r.answer] if r.answer else -1 for r in given])
+    return ids, lengths, answers

@@ -1,0 +1,101 @@
+"""`interp safety`: what it prints and writes; no heads are reported where nothing refuses."""
+
+from __future__ import annotations
+
+import json
+
+import pandas as pd
+import pytest
+
+from interp.bundled.refusal_text import requests
+from interp.safety.overview import study
+
+FEW = ("-n", 8, "-k", 2, "--random", 2)
+
+
+def test_it_runs_on_its_own_model_without_files(run, tmp_path) -> None:
+    result = run("safety", *FEW, "-o", tmp_path)
+    assert result.exit_code == 0
+    assert result.stdout.startswith("bundled:refusal\n  declined: 100% of harmful, 0% of harmless")
+    folder = tmp_path / "bundled-refusal"
+    told = json.loads((folder / "safety.json").read_text())
+    assert told["refused"] == [1.0, 0.0]
+    assert told["provenance"]["command"].startswith("interp safety -n 8")
+    assert told["provenance"]["content_hash"]
+    heads = pd.read_csv(folder / "heads.csv")
+    assert len(heads) == 16 * 6  # projection, SHIPS twice, three forms of Sahara
+    curves = pd.read_csv(folder / "curves.csv")
+    assert curves["task"].value_counts().to_dict() == {"safety": 3, "harmless": 3}
+    assert pd.read_csv(folder / "directions.csv")["chosen"].sum() == 1
+    page = (folder / "safety.html").read_text()
+    assert "default-src 'none'" in page
+    assert "declined: 100% of harmful" in page
+    again = run("safety", *FEW, "-o", tmp_path)
+    assert again.stdout == result.stdout
+
+
+@pytest.fixture
+def files(tmp_path):
+    made = requests(4, 24)
+    bad, fine = tmp_path / "bad.txt", tmp_path / "fine.jsonl"
+    bad.write_text("\n".join(r.text for r in made if r.harmful) + "\n")
+    fine.write_text("\n".join(json.dumps({"prompt": r.text}) for r in made if not r.harmful) + "\n")
+    return bad, fine
+
+
+def test_prompts_come_from_files_of_any_kind(run, files, tmp_path) -> None:
+    bad, fine = files
+    listed = tmp_path / "bad.json"
+    listed.write_text(json.dumps([{"instruction": x} for x in bad.read_text().splitlines()]))
+    texts = [run("safety", "bundled:refusal", "--harmful", path, "--harmless", fine, *FEW).stdout
+             for path in (bad, listed)]  # fmt: skip
+    assert texts[0] == texts[1] != ""
+
+
+def test_a_template_frames_every_prompt(run, errors, files) -> None:
+    bad, fine = files
+    given = ("safety", "bundled:refusal", "--harmful", bad, "--harmless", fine, *FEW)
+    framed = run(*given, "--template", "please {prompt}")
+    assert framed.exit_code == 0
+    assert framed.stdout != run(*given).stdout
+    code, told = errors(*given, "--template", "please")
+    assert (code, told) == (1, ["bundled:refusal: template 'please' has no {prompt} in it"])
+    code, told = errors(*given, "--template", "chat")
+    assert "has no chat template" in told[0]
+
+
+def test_what_refuses_is_said_by_text(run, errors, files) -> None:
+    bad, fine = files
+    given = ("safety", "bundled:refusal", "--harmful", bad, "--harmless", fine, *FEW)
+    assert run(*given, "--refuses", "no").stdout == run(*given).stdout
+    code, told = errors(*given, "--refuses", "lamp")
+    assert code == 1
+    assert "harmful prompts that it declines (by its next token)" in told[0]
+
+
+def test_a_model_that_declines_nothing_gets_no_heads(run, files, tmp_path) -> None:
+    result = run("safety", "bundled:deceive", *FEW, "--refuses", "river", "-o", tmp_path)
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert "two are needed" in result.stderr
+    assert not list(tmp_path.glob("*/heads.csv"))
+
+
+def test_what_is_wrong_with_a_command(errors, files, tmp_path) -> None:
+    bad, fine = files
+    code, told = errors("safety", "--harmful", bad)
+    assert (code, told) == (2, ["--harmful and --harmless belong together; give both, or neither"])
+    code, told = errors("safety", "bundled:induction", "--harmful", bad, "--harmless", fine)
+    assert "which tokens begin a refusal of bundled:induction" in told[0]
+    code, told = errors("safety", "bundled:refusal", "--harmful", bad, "--harmless", bad)
+    assert "are the same 12 prompts" in told[0]
+    code, told = errors("safety", "bundled:refusal", "--harmful", tmp_path / "x.txt",
+                        "--harmless", fine)  # fmt: skip
+    assert "cannot be read" in told[0]
+
+
+def test_a_ranking_that_is_not_known() -> None:
+    from interp.errors import OptionError
+
+    with pytest.raises(OptionError, match="projection or ships"):
+        study(None, [], [], ranking="best")  # type: ignore[arg-type]

@@ -1,0 +1,141 @@
+"""A refusal that was learned: what the analyses find on it agrees with taking heads out."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from transformers import AutoTokenizer
+
+import interp
+from interp import bundled, safety
+from interp.bundled.refusal_text import DECLINES, MARKERS, WORDS, encoded, requests
+from interp.bundled.train_refusal import Recipe, train
+from interp.edits import zero
+from interp.errors import PromptError
+from interp.prompts import Prompts
+from interp.safety.streams import last_logits, without
+from interp.safety.task import log_odds
+
+NO = WORDS.index(DECLINES)
+
+
+def next_logits(model, texts):
+    return last_logits(model, Prompts.of(texts, model))
+
+
+@pytest.fixture(scope="module")
+def model():
+    return interp.load("bundled:refusal")
+
+
+@pytest.fixture(scope="module")
+def texts():
+    made = requests(99, 64)
+    return [r.text for r in made if r.harmful], [r.text for r in made if not r.harmful]
+
+
+@pytest.fixture(scope="module")
+def search(model, texts):
+    return safety.search_direction(model, *texts)
+
+
+def test_it_declines_requests_it_has_not_seen(model) -> None:
+    for jumbled, seed in ((0.0, 5), (1.0, 6)):
+        made = requests(seed, 200, jumbled=jumbled)
+        said = next_logits(model, [r.text for r in made]).argmax(-1).tolist()
+        assert [s == NO for s in said] == [r.harmful for r in made]
+        if not jumbled:
+            assert [WORDS[s] for s in said] == [r.answer for r in made]
+
+
+def test_language_by_hand() -> None:
+    for r in requests(3, 200):
+        assert r.harmful == bool(set(r.words) & set(MARKERS))
+        assert r.words[-1] == "then"
+    ids, lengths, answers = encoded(requests(3, 20, jumbled=0.5))
+    assert (ids[np.arange(20), lengths - 1] > 2).all()
+    assert set(answers[::2]) == {NO}
+    tokenizer = AutoTokenizer.from_pretrained(bundled.path("refusal"))
+    for r, row, n in zip(requests(3, 20, jumbled=0.5), ids, lengths, strict=True):
+        assert tokenizer(r.text)["input_ids"] == row[:n].tolist()
+
+
+def test_the_direction_carries_refusal_both_ways(search) -> None:
+    assert search.refused == (1.0, 0.0)
+    best = search.passing[0]
+    assert search.clean[0] > 5
+    assert search.clean[1] < -5
+    assert best.ablated < 0  # taken out, harmful requests are granted
+    assert best.added > 5  # added, harmless ones are declined
+    assert best.kl < 0.01
+
+
+def test_it_holds_for_markers_and_jumbles_it_was_not_made_from(model, search) -> None:
+    made = [r.text for r in requests(7, 80, jumbled=1.0) if r.harmful]
+    clean = log_odds(next_logits(model, made), [NO])
+    with without(model, search.direction.vector):
+        gone = log_odds(next_logits(model, made), [NO])
+    assert float(clean.mean()) > 5
+    assert float(gone.mean()) < 0
+
+
+def test_the_head_that_writes_most_is_the_one_most_missed(model, texts, search) -> None:
+    """Exhaustive: every head below layer 2, one by one, against its projection there."""
+    direction = next(t.direction for t in search.passing if t.direction.layer == 2)
+    table = safety.refusal_projection(model, *texts, direction).to_pandas()
+    below = table[table["layer"] < 2]
+    places = [tuple(x) for x in below[["layer", "head"]].to_numpy().tolist()]
+
+    def refusal(heads) -> float:
+        with model.edited(zero(heads)):
+            return float(log_odds(next_logits(model, texts[0]), [NO]).mean())
+
+    clean = float(log_odds(next_logits(model, texts[0]), [NO]).mean())
+    lost = [clean - refusal([place]) for place in places]
+    assert int(np.argmax(lost)) == int(below["score"].to_numpy().argmax())
+    assert max(lost) > 5 * sorted(lost)[-2]
+    # one by one the others stand in; together they carry all of it
+    assert max(lost) < 2
+    assert refusal(places) < -5
+
+
+def test_curves_leave_the_band_of_random_heads(model, texts) -> None:
+    found = safety.study(model, *texts, k=8, n_random=20, forms=["centred"], steps=1)
+    assert found.curves.effect(8) > 10
+    assert found.curves.outside(8)[0]
+    assert found.spread["projection"].for_half < 6
+    assert found.sahara[0].heads[0] in found.curves.heads
+    assert found.direction.startswith("the chosen direction, layer")
+
+
+def test_random_weights_decline_nothing_and_no_heads_are_reported(model, texts) -> None:
+    from interp.scoring import random_init
+
+    with pytest.raises(PromptError, match=r"has \d of 32 (harmful|harmless) prompts"):
+        safety.study(random_init(model, 0), *texts)
+
+
+def test_sets_without_a_difference_are_no_refusal(model, texts) -> None:
+    with pytest.raises(PromptError, match="has 0 of 16 harmful prompts that it declines"):
+        safety.study(model, texts[1][:16], texts[1][16:])
+
+
+def test_the_record_is_of_these_weights() -> None:
+    import hashlib
+
+    folder = bundled.path("refusal")
+    record = json.loads((folder / "training.json").read_text())
+    weights = (folder / "model.safetensors").read_bytes()
+    assert hashlib.sha256(weights).hexdigest() == record["weights_sha256"]
+    card = (folder / "README.md").read_text()
+    assert "| harmful requests declined | 1.0000 ± 0.0000 |" in card
+
+
+@pytest.mark.slow
+def test_training_repeats(tmp_path) -> None:
+    recipe = Recipe(steps=3, requests=200, rows=8)
+    made = [train(recipe, 1, 1, tmp_path / str(i))["weights_sha256"] for i in range(2)]
+    other = train(recipe, 2, 1, tmp_path / "other")["weights_sha256"]
+    assert made[0] == made[1] != other
