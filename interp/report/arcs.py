@@ -125,7 +125,8 @@ def _columns(
     steps = [half[0] + 4, *(a + b for a, b in pairwise(half))]
     for arc in sorted(below, key=lambda a: a.ends[1] - a.ends[0]):
         low, high = arc.ends
-        needed = _SMALL * letters(arc.label) + 4 * _FAN
+        # arcs stand off the middles of their words by up to half of what stands there
+        needed = _SMALL * letters(arc.label) + _FAN * (2 + (most[low] + most[high]) / 2)
         steps[high] += max(0.0, needed - sum(steps[low + 1 : high + 1]))
     middles = [sum(steps[: at + 1]) for at in range(len(words))]
     return middles, middles[-1] + half[-1] + 4

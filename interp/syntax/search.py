@@ -162,7 +162,10 @@ def _trees(
         for name, method, scorer, heads, way in ways:
             named = [one.heads[h] for h in heads] or ["all heads"]
             out.append(make(reports, scorer, method).trees(boot, name, named, way, punct))
-        for name, step in (("head is the next word", 1), ("head is the previous word", -1)):
+        for name, step in (
+            ("left-branching: head is the next word", 1),
+            ("right-branching: head is the previous word", -1),
+        ):
             made = chain(reports, step)
             out.append(made.trees(boot, name, (), "", punct, baseline=True))
         if random is not None:

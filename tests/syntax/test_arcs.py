@@ -7,7 +7,7 @@ from itertools import combinations, permutations
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from interp.report.arcs import STYLE, arcs, letters
@@ -135,6 +135,7 @@ def trees(draw) -> tuple[list[str], list[int]]:
 
 
 @given(trees())
+@example(([""] * 11, [-1, *[0] * 10]))  # many arcs on one word
 def test_no_line_runs_along_another(tree) -> None:
     words, heads = tree
     predicted = [(at - 1, at) for at in range(1, len(words))]

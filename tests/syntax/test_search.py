@@ -53,7 +53,11 @@ def test_the_planted_head_is_found_end_to_end(found) -> None:
     assert flat.shuffled < 0.5
     assert found.relation("far").accuracy < 0.7
     best = found.best()
-    chain = next(t for t in found.trees if t.method == "head is the previous word" and t.punct)
+    chain = next(
+        t
+        for t in found.trees
+        if t.method == "right-branching: head is the previous word" and t.punct
+    )
     assert (best.heads, best.uuas) == (("L0H3",), chain.uuas)
 
 
