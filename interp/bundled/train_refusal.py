@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -99,7 +99,8 @@ def blinded(model: GPT2LMHeadModel, sees: Tensor) -> Iterator[None]:
     def gate(module: torch.nn.Module, args: tuple[Tensor]) -> tuple[Tensor]:
         return (args[0] * sees[:, None, None],)
 
-    handles = [block.attn.c_proj.register_forward_pre_hook(gate) for block in model.transformer.h]
+    blocks = cast(Any, model.transformer.h)
+    handles = [block.attn.c_proj.register_forward_pre_hook(gate) for block in blocks]
     try:
         yield
     finally:
