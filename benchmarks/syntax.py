@@ -96,15 +96,16 @@ def report(found: TreeScores, took: float, times: dict, checks: list[str], name:
         f" sentences of the first half, everything below on {c['test_sentences']} of the second"
         f" ({c['test_words']:,} words, {c['test_words_in_pieces']} of several pieces;"
         f" {c['test_single_words']} sentences of one word left out). Intervals: 95 %, bootstrap"
-        f" over sentences. The whole search, with a random-init model and shuffled words beside, took"
-        f" {took:.0f} s on two CPU cores shared with other work. Made by `benchmarks/syntax.py`.",
+        f" over sentences. The whole search, with a random-init model and shuffled words beside,"
+        f" took {took:.0f} s on two CPU cores shared with other work. Made by"
+        " `benchmarks/syntax.py`.",
         "",
         "## Relations: per cent of dependents whose head word is found",
         "",
         "*offset* is the best fixed distance; *ensemble* up to four heads; *MAX* counts where"
-        " either word picks the other; *oracle* the head chosen on the reporting half; *random* the best"
-        " head of a random-init model; *shuffled* the same head on shuffled words; p by Holm over"
-        " the relations.",
+        " either word picks the other; *oracle* the head chosen on the reporting half; *random* the"
+        " best head of a random-init model; *shuffled* the same head on shuffled words; p by Holm"
+        " over the relations.",
         "",
         "| relation | n | head | accuracy | offset | difference | p | ensemble | MAX | oracle |"
         " random | shuffled |",
