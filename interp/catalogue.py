@@ -21,17 +21,20 @@ from interp.errors import OptionError, UnknownName
 if TYPE_CHECKING:
     from interp.analysis import Analysis, Bound
     from interp.attribution.declare import Method
+    from interp.circuit.declare import Discovery
 
 ROOMS = ("heads", "weights", "special")  # scores of heads
 USUAL = ("heads", "weights")  # rooms that are scored unless something else is asked for
 FLOW = "flow"  # attribution methods
-KINDS = ("detector", "statistic", "weights", "experiment", "attribution")
+DISCOVERY = "discovery"  # ways to find a circuit
+KINDS = ("detector", "statistic", "weights", "experiment", "attribution", "discovery")
 _DECLARED = {  # what the decorators fill in by themselves
     "detector": {"unit": "attention mass", "low": 0.0, "high": 1.0},
     "statistic": {"unit": "", "low": 0.0, "high": None},
     "weights": {"unit": "", "low": None, "high": None},
     "experiment": {"unit": "", "low": None, "high": None},
     "attribution": {"unit": "", "low": None, "high": None},
+    "discovery": {"unit": "", "low": None, "high": None},
 }
 
 
@@ -109,7 +112,7 @@ def read_entry(path: Path, room: str) -> Entry:
             )
     raise OptionError(
         f"{path} declares no analysis {path.stem!r}: decorate a function of the file's name with "
-        "@detector, @statistic, @weights, @experiment or @attribution"
+        "@detector, @statistic, @weights, @experiment, @attribution or @discovery"
     )
 
 
@@ -128,6 +131,23 @@ def usual() -> dict[str, Entry]:
 def methods() -> dict[str, Entry]:
     """Every attribution method, by name."""
     return _entries(FLOW)
+
+
+@cache
+def discoveries() -> dict[str, Entry]:
+    """Every way to find a circuit, by name."""
+    return _entries(DISCOVERY)
+
+
+def finder(name: str) -> Discovery:
+    """A way to find a circuit, imported.
+
+    Raises:
+        UnknownName: no method of that name, with the nearest.
+    """
+    if name not in discoveries():
+        raise UnknownName("method to find a circuit", name, discoveries())
+    return getattr(import_module(f"interp.{DISCOVERY}"), name)
 
 
 def _entries(room: str) -> dict[str, Entry]:

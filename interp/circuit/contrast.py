@@ -1,0 +1,209 @@
+"""A contrast: prompts that show a behaviour, the same prompts without it, and what is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.causal.task import Task, part
+from interp.errors import OptionError, PromptError
+from interp.prompts import Prompts
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+
+Array = np.ndarray
+BATCH = 32
+LEAST_GAP = 2.0  # standard errors that the clean and the corrupted value must lie apart
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Prompts of one length with what they are measured by.
+
+    `value` takes logits of these prompts, or of several copies of them one after another, and gives
+    a number per prompt (and copy), in the task's unit.
+    """
+
+    which: tuple[int, ...]
+    clean: Prompts
+    corrupted: Prompts
+    value: Callable[[Float[Tensor, "batch pos d_vocab"]], Float[Tensor, " batch"]]
+
+
+@dataclass(frozen=True, eq=False)
+class ContrastTask:
+    """Pairs of prompts of equal length: clean, and corrupted so that the behaviour is absent.
+
+    Args:
+        task: the clean prompts, what is read from them, and the corrupted prompts.
+        roles: per prompt, token positions by what stands there, such as `{"S2": 9, "end": 13}`.
+        templates: per prompt, which template it is from; "" for all where there is one.
+        truth: heads of the circuit by role, where they are known because they were built in.
+
+    Raises:
+        OptionError: no corrupted prompts, or roles and templates for another number of prompts.
+        PromptError: a pair of unequal lengths, or pairs that do not differ.
+    """
+
+    task: Task
+    roles: tuple[Mapping[str, int], ...] = ()
+    templates: tuple[str, ...] = ()
+    truth: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        clean, corrupted = self.task.prompts, self.task.corrupted
+        if not isinstance(clean, Prompts) or not isinstance(corrupted, Prompts):
+            raise OptionError(
+                f"task {self.task.name} has no corrupted prompts (ids); a contrast needs one for "
+                "each prompt: task.with_corrupted(prompts, model)"
+            )
+        for i, (a, b) in enumerate(zip(clean.ids, corrupted.ids, strict=True)):
+            if len(a) != len(b):
+                raise PromptError(
+                    f"task {self.task.name}: pair {i} has {len(a)} clean and {len(b)} corrupted "
+                    "tokens; both sides must have one length, token by token"
+                )
+            if a == b:
+                raise PromptError(
+                    f"task {self.task.name}: pair {i} has the same tokens on both sides, so there "
+                    "is no contrast"
+                )
+        for name, given in (("roles", self.roles), ("templates", self.templates)):
+            if given and len(given) != len(self):
+                raise OptionError(f"{name} for {len(given)} of {len(self)} prompts; one for each")
+
+    @property
+    def name(self) -> str:
+        """What the task is called."""
+        return self.task.name
+
+    @property
+    def clean(self) -> Prompts:
+        """The prompts that show the behaviour."""
+        assert isinstance(self.task.prompts, Prompts)
+        return self.task.prompts
+
+    @property
+    def corrupted(self) -> Prompts:
+        """The prompts without it."""
+        assert isinstance(self.task.corrupted, Prompts)
+        return self.task.corrupted
+
+    def __len__(self) -> int:
+        return len(self.task)
+
+    def batches(self, size: int = BATCH) -> Iterator[Batch]:
+        """All prompts in batches of one length each, so that nothing is padded."""
+        by_length: dict[int, list[int]] = {}
+        for i, ids in enumerate(self.clean.ids):
+            by_length.setdefault(len(ids), []).append(i)
+        for members in by_length.values():
+            for first in range(0, len(members), size):
+                which = tuple(members[first : first + size])
+                clean, corrupted = (part(p, which) for p in (self.clean, self.corrupted))
+                assert isinstance(clean, Prompts)
+                assert isinstance(corrupted, Prompts)
+                yield Batch(which, clean, corrupted, self._value(which))
+
+    def _value(self, which: tuple[int, ...]) -> Callable[[Tensor], Tensor]:
+        task = self.task
+        if task.needs_clean:
+            raise OptionError(f"task {task.name} compares with the clean run, which a contrast is")
+
+        def value(logits: Tensor) -> Tensor:
+            copies, rest = divmod(len(logits), len(which))
+            assert not rest
+            rows = [
+                logits[c * len(which) + k, p]
+                for c in range(copies)
+                for k, i in enumerate(which)
+                for p in task.positions[i]
+            ]
+            read = torch.stack(rows)
+            if task.vocabulary is not None:
+                read = read[:, list(task.vocabulary)]
+            n = len(read) // copies
+            return torch.cat([task.values(read[c * n : (c + 1) * n], which) for c in range(copies)])
+
+        return value
+
+    def some(self, which: Sequence[int]) -> ContrastTask:
+        """Only some of the pairs, in this order; a pair may come twice (bootstrap).
+
+        Raises:
+            OptionError: none.
+        """
+        if not len(which):
+            raise OptionError(f"none of the {len(self)} pairs of {self.name} is left")
+        rows = [int(i) for i in which]
+        task, old = self.task, self.task
+        start = [0]
+        for positions in old.positions:
+            start.append(start[-1] + len(positions))
+        moved = torch.tensor([r for i in rows for r in range(start[i], start[i + 1])])
+
+        def read_rows(logits: Tensor, index: Tensor, clean: Tensor | None) -> Tensor:
+            assert old.read_rows is not None
+            return old.read_rows(logits, moved.to(index.device)[index], clean)
+
+        def read_prompt(logits: Tensor, prompt: int) -> Any:
+            assert old.read_prompt is not None
+            return old.read_prompt(logits, rows[prompt])
+
+        clean, corrupted = part(self.clean, rows), part(self.corrupted, rows)
+        task = replace(
+            old,
+            prompts=clean,
+            corrupted=corrupted,
+            positions=tuple(old.positions[i] for i in rows),
+            read_rows=None if old.read_rows is None else read_rows,
+            read_prompt=None if old.read_prompt is None else read_prompt,
+        )
+        return replace(
+            self,
+            task=task,
+            roles=tuple(self.roles[i] for i in rows) if self.roles else (),
+            templates=tuple(self.templates[i] for i in rows) if self.templates else (),
+        )
+
+    def values(self, model: Model) -> tuple[Float[Array, " prompt"], Float[Array, " prompt"]]:
+        """The measure of every prompt on its clean and on its corrupted side."""
+        found = np.zeros((2, len(self)))
+        with torch.no_grad():
+            for batch in self.batches():
+                for side, prompts in enumerate((batch.clean, batch.corrupted)):
+                    value = batch.value(model.run(prompts)).double().cpu().numpy()
+                    found[side, list(batch.which)] = value
+        return found[0], found[1]
+
+    def gap(self, model: Model) -> tuple[float, float]:
+        """The mean of clean less corrupted, and its standard error.
+
+        Raises:
+            OptionError: the model does not show the behaviour: the gap is within two standard
+                errors of zero, so there is nothing that a circuit could explain.
+        """
+        clean, corrupted = self.values(model)
+        difference = clean - corrupted
+        if not self.task.higher_is_better:
+            difference = -difference
+        mean = float(difference.mean())
+        sem = float(difference.std(ddof=1) / np.sqrt(len(self))) if len(self) > 1 else 0.0
+        if not mean > LEAST_GAP * sem or mean <= 1e-6:
+            raise OptionError(
+                f"{model.name} does not do {self.name}: clean less corrupted {mean:.3g} ± {sem:.2g}"
+                f" {self.task.unit} over {len(self)} pairs; there is nothing for a circuit to "
+                "explain"
+            )
+        return mean, sem
+
+    def about(self) -> dict[str, Any]:
+        """What provenance says about the task."""
+        return self.task.about() | {"templates": len(set(self.templates)) or 1}
