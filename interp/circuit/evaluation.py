@@ -1,0 +1,283 @@
+"""How good a circuit of heads is: faithful over sizes, complete, minimal, stable, beyond chance.
+
+Everything is measured by running the model with some heads at work and the others replaced; the
+name of that ablation is in every figure. MLPs and embeddings always work: these are circuits of
+heads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+
+from interp.causal.game import Game, Progress
+from interp.circuit.contrast import ContrastTask
+from interp.circuit.result import Circuit
+from interp.discovery._ranking import auroc, auroc_interval, marked
+from interp.display import Displayed
+from interp.errors import OptionError
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+    from interp.model.model import Model
+
+Array = np.ndarray
+SHARES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+DRAWS = 1000
+LEVEL = 0.95
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation(Displayed):
+    """Figures of one ranking of heads on one task.
+
+    Args:
+        ablation: what replaces a head that is not in the circuit.
+        sizes: how many heads are in, for each of the shares of all heads.
+        per_prompt: the task's value with the first heads alone, `[size, prompt]`; `full` and
+            `empty` with all and with none of them.
+        random: the mean value of random sets of the same sizes, `[draw, size]`.
+        without: the value when the circuit of `chosen` heads is out and the others work.
+        one_out: what the circuit loses when one of its heads is left out, in the task's unit.
+    """
+
+    circuit: Circuit
+    ablation: str
+    sizes: tuple[int, ...]
+    per_prompt: Float[Array, "size prompt"] = field(repr=False)
+    full: Float[Array, " prompt"] = field(repr=False)
+    empty: Float[Array, " prompt"] = field(repr=False)
+    random: Float[Array, "draw size"] = field(repr=False)
+    chosen: int
+    without: Float[Array, " prompt"] = field(repr=False)
+    one_out: Mapping[str, float] = field(default_factory=dict)
+    truth: tuple[str, ...] = ()
+    seed: int = 0
+    made: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def faithfulness(self) -> Float[Array, " size"]:
+        """f(k): 0 with no heads, 1 with all (Mueller et al. 2025, arXiv 2504.13151)."""
+        return _faithful(self.per_prompt.mean(1), self.full.mean(), self.empty.mean())
+
+    @property
+    def cmd(self) -> float:
+        """Area between f and 1 over the share of heads, by trapezoids from 0: 0 is best."""
+        return _area(self.sizes, np.abs(1 - self.faithfulness), 1.0)
+
+    @property
+    def cpr(self) -> float:
+        """Area under f; no bound: heads that hurt the task make it exceed 1."""
+        return _area(self.sizes, self.faithfulness, 0.0)
+
+    def interval(self, what: str = "cmd") -> tuple[float, float]:
+        """The middle 95 % of `cmd` or `cpr` when prompts are drawn anew."""
+        if what not in ("cmd", "cpr"):
+            raise OptionError(f"{what!r} has no interval here; ask for cmd or cpr")
+        rng = np.random.default_rng([self.seed, 5])
+        n, found = self.per_prompt.shape[1], []
+        for _ in range(DRAWS):
+            some = rng.integers(0, n, n)
+            f = _faithful(
+                self.per_prompt[:, some].mean(1), self.full[some].mean(), self.empty[some].mean()
+            )
+            end = (np.abs(1 - f), 1.0) if what == "cmd" else (f, 0.0)
+            found.append(_area(self.sizes, *end))
+        low, high = np.quantile(found, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+        return float(low), float(high)
+
+    @property
+    def random_cmd(self) -> Float[Array, " draw"]:
+        """`cmd` of random orders of heads: what a ranking must beat."""
+        found = [_faithful(row, self.full.mean(), self.empty.mean()) for row in self.random]
+        return np.array([_area(self.sizes, np.abs(1 - f), 1.0) for f in found])
+
+    @property
+    def completeness(self) -> float:
+        """The share of the behaviour that goes with the circuit: 1 if nothing of it is left."""
+        gap = self.full.mean() - self.empty.mean()
+        return float((self.full.mean() - self.without.mean()) / gap)
+
+    @property
+    def unneeded(self) -> tuple[str, ...]:
+        """Heads of the circuit without which it is as good: minimality asks for none."""
+        gap = abs(float(self.full.mean() - self.empty.mean()))
+        sign = 1 if self.full.mean() >= self.empty.mean() else -1
+        return tuple(h for h, lost in self.one_out.items() if sign * lost < 0.01 * gap)
+
+    def against_truth(self) -> dict[str, float]:
+        """AUROC of the ranking's sizes of scores against the known circuit, with its interval.
+
+        Raises:
+            OptionError: the circuit is not known.
+        """
+        if not self.truth:
+            raise OptionError(f"no circuit is known for {self.circuit.task}; give truth=")
+        heads = self.circuit.heads
+        size = np.array([abs(self.circuit.score[self.circuit.nodes.index(h)]) for h in heads])
+        mask = marked(heads, self.truth)
+        low, high = auroc_interval(size, mask, seed=self.seed)
+        return {"auroc": auroc(size, mask), "low": low, "high": high}
+
+    def to_pandas(self) -> pd.DataFrame:
+        """One row per size."""
+        import pandas as pd
+
+        f = self.faithfulness
+        gap = self.full.mean() - self.empty.mean()
+        drawn = (self.random - self.empty.mean()) / gap
+        band = np.quantile(drawn, [0.025, 0.975], axis=0)
+        return pd.DataFrame(
+            {
+                "heads": self.sizes, "share": np.array(self.sizes) / len(self.circuit.heads),
+                "value": self.per_prompt.mean(1), "faithfulness": f,
+                "random": drawn.mean(0), "random_low": band[0], "random_high": band[1],
+                "n": self.per_prompt.shape[1], "ablation": self.ablation,
+            }
+        )  # fmt: skip
+
+    def plot(self) -> go.Figure:
+        """f over the number of heads, with the band of random orders."""
+        import plotly.graph_objects as go
+
+        from interp.page import BAND, COLOURS, GREY, text
+
+        rows: Any = self.to_pandas()
+        figure = go.Figure()
+        figure.add_scatter(
+            x=[*rows["heads"], *rows["heads"][::-1]], fill="toself", fillcolor=BAND,
+            y=[*rows["random_high"], *rows["random_low"][::-1]], line={"width": 0},
+            name="random orders, middle 95 %", hoverinfo="skip",
+        )  # fmt: skip
+        figure.add_scatter(x=rows["heads"], y=rows["faithfulness"], mode="lines+markers",
+                           line={"color": COLOURS[0]}, name=self.circuit.method)  # fmt: skip
+        figure.add_hline(y=1, line={"color": GREY, "dash": "dot", "width": 1})
+        figure.update_layout(
+            template="plotly_white",
+            title=text(f"{self.circuit.task}: the first heads alone, others {self.ablation}"),
+        )
+        figure.update_xaxes(title_text="heads at work")
+        figure.update_yaxes(title_text="faithfulness")
+        return figure
+
+    def __repr__(self) -> str:
+        low, high = self.interval()
+        told = f"CMD {self.cmd:.3f} [{low:.3f}, {high:.3f}], random {self.random_cmd.mean():.3f}"
+        told += f"; completeness of {self.chosen} heads {self.completeness:.2f}"
+        if self.truth:
+            told += f"; AUROC {self.against_truth()['auroc']:.3f}"
+        return f"Evaluation({self.circuit.method}, {self.ablation}: {told})"
+
+
+def evaluate(
+    model: Model,
+    circuit: Circuit,
+    task: ContrastTask,
+    *,
+    ablation: str = "corrupted",
+    k: int | None = None,
+    truth: Sequence[str] | None = None,
+    n_random: int = 20,
+    seed: int = 0,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Evaluation:
+    """Measure a circuit of heads on a task, which may be other pairs than it was found on.
+
+    Args:
+        ablation: `corrupted` puts in what each head writes on the prompt's own corrupted side; or
+            a kind of `interp.causal.replacement.KINDS`.
+        k: heads of the circuit for completeness and minimality; as many as the truth has, or a
+            tenth of all heads, unless given.
+        truth: heads of the known circuit; those of the task unless given.
+        n_random: random orders of all heads.
+        options: of `interp.causal.Game`.
+
+    Raises:
+        OptionError: a circuit of another model, or heads that make no difference to the task.
+    """
+    labels = list(circuit.heads)
+    every = [str(h) for h in model.heads()]
+    if not set(labels) <= set(every):
+        odd = sorted(set(labels) - set(every))
+        raise OptionError(
+            f"the circuit is of {circuit.model} ({circuit.n_layers} layers of {circuit.n_heads}"
+            f" heads); {model.name} has no {', '.join(odd[:3])}"
+        )
+    known = [h for heads in task.truth.values() for h in heads] if truth is None else list(truth)
+    kind = "resample" if ablation == "corrupted" else ablation
+    game = Game(model, task.task, kind=kind, seed=seed, **options)
+    index = {label: i for i, label in enumerate(game.players.labels)}
+    ranked = [h for h in circuit.ranking if h in index] + [h for h in every if h not in labels]
+    n = len(every)
+    sizes = tuple(sorted({max(1, round(share * n)) for share in SHARES}))
+    chosen = max(1, min(n, k or len(known) or round(n / 10)))
+    rng = np.random.default_rng([seed, 3])
+    orders = [rng.permutation(n) for _ in range(n_random)]
+
+    def gates(heads: Sequence[str]) -> Array:
+        row = np.zeros(n)
+        row[[index[h] for h in heads]] = 1
+        return row
+
+    rows = [gates(every), gates([]), *(gates(ranked[:size]) for size in sizes)]
+    rows.append(1 - gates(ranked[:chosen]))
+    rows += [gates([h for h in ranked[:chosen] if h != out]) for out in ranked[:chosen]]
+    at = len(rows)
+    rows += [gates([every[i] for i in order[:size]]) for order in orders for size in sizes]
+    values = game.values(torch.tensor(np.stack(rows)), progress=progress).numpy()
+    full, empty = values[0], values[1]
+    if abs(float(full.mean() - empty.mean())) < 1e-6:
+        raise OptionError(
+            f"{task.name} is {full.mean():.4g} {task.task.unit} with all heads and with none"
+            f" ({ablation}), so no circuit of heads can be told from another"
+        )
+    inside = values[2 + sizes.index(chosen)] if chosen in sizes else None
+    if inside is None:
+        inside = game.values(torch.tensor(gates(ranked[:chosen])[None])).numpy()[0]
+    first = 3 + len(sizes)
+    one_out = {
+        head: float(inside.mean() - values[first + i].mean())
+        for i, head in enumerate(ranked[:chosen])
+    }
+    return Evaluation(
+        circuit, ablation, sizes, values[2 : 2 + len(sizes)], full, empty,
+        values[at:].mean(1).reshape(n_random, len(sizes)), chosen, values[2 + len(sizes)],
+        one_out, tuple(known), seed,
+        dict(circuit.made) | game.about() | {"ablation": ablation, "n_random": n_random},
+    )  # fmt: skip
+
+
+def stability(
+    scores: Float[Array, "node prompt"], k: int, *, draws: int = DRAWS, seed: int = 0
+) -> tuple[float, float, float]:
+    """How much of the first k nodes stays when prompts are drawn anew: mean Jaccard, 95 % band.
+
+    Each draw's first k are compared with the first k of all prompts.
+    """
+    whole = set(np.argsort(-np.abs(scores.mean(1)), kind="stable")[:k].tolist())
+    rng = np.random.default_rng([seed, 7])
+    found = []
+    for _ in range(draws):
+        some = scores[:, rng.integers(0, scores.shape[1], scores.shape[1])].mean(1)
+        mine = set(np.argsort(-np.abs(some), kind="stable")[:k].tolist())
+        found.append(len(whole & mine) / len(whole | mine))
+    low, high = np.quantile(found, [0.025, 0.975])
+    return float(np.mean(found)), float(low), float(high)
+
+
+def _faithful(value: Array, full: float, empty: float) -> Array:
+    return (value - empty) / (full - empty)
+
+
+def _area(sizes: Sequence[int], height: Array, start: float) -> float:
+    """Trapezoids over the share of heads, from `start` at none."""
+    x = np.array([0, *sizes]) / max(sizes)
+    return float(np.trapezoid(np.array([start, *height]), x))

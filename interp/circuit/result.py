@@ -1,0 +1,337 @@
+"""A circuit: nodes and edges with their scores, and how they were found."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float
+
+from interp.display import Displayed
+from interp.errors import OptionError, StoreError
+
+if TYPE_CHECKING:
+    import networkx as nx
+    import pandas as pd
+    import plotly.graph_objects as go
+
+    from interp.circuit.contrast import ContrastTask
+    from interp.circuit.declare import Found
+    from interp.model.model import Model
+
+Array = np.ndarray
+_FORMAT = "interp circuit 1"
+DRAWN = 300  # edges or nodes in a drawing at most
+
+
+@dataclass(frozen=True, eq=False)
+class Circuit(Displayed):
+    """Nodes of a model with their scores for a task; the larger in size, the more they matter.
+
+    Args:
+        nodes: names in the order of the model, such as `embed`, `L0H3`, `mlp0`.
+        score: mean over prompts (or repeats), positive where a node helps, in `unit`.
+        sem: its standard error; NaN where there is one number.
+        edges: (writer, reader) names, with `edge_score`; empty at the level of heads.
+        roles: names for groups of nodes, where somebody has given them.
+        notes: what the reader must know.
+        tables: further results of the method.
+        made: provenance.
+    """
+
+    model: str
+    n_layers: int
+    n_heads: int
+    task: str
+    method: str
+    level: str
+    nodes: tuple[str, ...]
+    score: Float[Array, " node"]
+    sem: Float[Array, " node"]
+    n: int
+    unit: str
+    edges: tuple[tuple[str, str], ...] = ()
+    edge_score: Float[Array, " edge"] = field(default_factory=lambda: np.zeros(0))
+    roles: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    tables: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)
+    made: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(
+        cls,
+        model: Model,
+        task: ContrastTask,
+        method: str,
+        level: str,
+        options: Mapping[str, Any],
+        found: Found,
+    ) -> Circuit:
+        """What a method found, with how it was made."""
+        from interp.provenance import model_provenance
+
+        made = model_provenance(model) | task.about()
+        made |= {"method": method, "level": level, "options": dict(options)}
+        made |= {"forwards": found.forwards, "backwards": found.backwards, "signed": found.signed}
+        made |= {"made_by": "interp.circuit.find_circuit"}
+        edges = found.edges_per_prompt
+        return cls(
+            model.name, model.n_layers, model.n_heads, task.name, method, level, found.nodes,
+            found.per_prompt.mean(1), _sem(found.per_prompt), found.per_prompt.shape[1], found.unit,
+            found.edges, np.zeros(0) if edges is None else edges.mean(1), dict(task.truth),
+            found.notes, dict(found.tables), made,
+        )  # fmt: skip
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    @property
+    def heads(self) -> tuple[str, ...]:
+        """The nodes that are heads."""
+        return tuple(n for n in self.nodes if n.startswith("L"))
+
+    @property
+    def ranking(self) -> tuple[str, ...]:
+        """Nodes by the size of their score, the first of equals in the model's order."""
+        return tuple(self.nodes[i] for i in np.argsort(-np.abs(self.score), kind="stable"))
+
+    def top(self, k: int, *, heads_only: bool = False) -> Circuit:
+        """The k nodes of largest score; of the edges those between nodes that are left.
+
+        At the level of edges, the k edges of largest score with the nodes at their ends.
+
+        Raises:
+            OptionError: k is below 1.
+        """
+        if k < 1:
+            raise OptionError(f"k={k} nodes are no circuit; 1 or more")
+        if self.edges and not heads_only:
+            order = np.argsort(-np.abs(self.edge_score), kind="stable")[:k]
+            keep = {n for i in order for n in (self.edges[i][0], node_of(self.edges[i][1]))}
+            kept_edges = set(order.tolist())
+        else:
+            pool = [n for n in self.ranking if not heads_only or n.startswith("L")]
+            keep = set(pool[:k])
+            kept_edges = {
+                i for i, (a, b) in enumerate(self.edges) if a in keep and node_of(b) in keep
+            }
+        at = [i for i, n in enumerate(self.nodes) if n in keep]
+        rows = sorted(kept_edges)
+        return replace(
+            self,
+            nodes=tuple(self.nodes[i] for i in at),
+            score=self.score[at],
+            sem=self.sem[at],
+            edges=tuple(self.edges[i] for i in rows),
+            edge_score=self.edge_score[rows],
+            roles={
+                r: kept for r, names in self.roles.items()
+                if (kept := tuple(n for n in names if n in keep))
+            },
+        )  # fmt: skip
+
+    def to_pandas(self) -> pd.DataFrame:
+        """One row per node, in the order of the model."""
+        import pandas as pd
+
+        role = {name: r for r, names in self.roles.items() for name in names}
+        return pd.DataFrame(
+            {
+                "node": list(self.nodes), "score": self.score, "sem": self.sem, "n": self.n,
+                "role": [role.get(n, "") for n in self.nodes],
+            }
+        )  # fmt: skip
+
+    def edges_to_pandas(self) -> pd.DataFrame:
+        """One row per edge."""
+        import pandas as pd
+
+        return pd.DataFrame(
+            {
+                "from": [a for a, _ in self.edges],
+                "to": [b for _, b in self.edges],
+                "score": self.edge_score,
+            }
+        )
+
+    # --- other forms --------------------------------------------------------------------------
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain lists and numbers; NaN as None."""
+        told = {
+            name: getattr(self, name)
+            for name in ("model", "n_layers", "n_heads", "task", "method", "level", "n", "unit")
+        }
+        return {
+            "format": _FORMAT, **told, "nodes": list(self.nodes), "score": _numbers(self.score),
+            "sem": _numbers(self.sem), "edges": [list(e) for e in self.edges],
+            "edge_score": _numbers(self.edge_score),
+            "roles": {r: list(names) for r, names in self.roles.items()},
+            "notes": list(self.notes), "tables": _plain(self.tables), "made": _plain(self.made),
+        }  # fmt: skip
+
+    @classmethod
+    def from_dict(cls, told: Mapping[str, Any]) -> Circuit:
+        """What `to_dict` gave.
+
+        Raises:
+            StoreError: it is something else, or damaged.
+        """
+        try:
+            if told["format"] != _FORMAT:
+                raise ValueError(f"its format is not {_FORMAT!r}")
+            given = {k: v for k, v in told.items() if k != "format"}
+            for name in ("score", "sem", "edge_score"):
+                given[name] = np.array([math.nan if x is None else x for x in given[name]])
+            given["nodes"], given["notes"] = tuple(given["nodes"]), tuple(given["notes"])
+            given["edges"] = tuple((a, b) for a, b in given["edges"])
+            given["roles"] = {r: tuple(n) for r, n in given["roles"].items()}
+            found = cls(**given)
+            if not len(found.nodes) == len(found.score) == len(found.sem):
+                raise ValueError("nodes and scores are not equally many")
+            if len(found.edges) != len(found.edge_score):
+                raise ValueError("edges and their scores are not equally many")
+            return found
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise StoreError(f"this is no circuit, or it is damaged: {error}") from error
+
+    def to_json(self, path: str | os.PathLike | None = None) -> str:
+        """One JSON document, written to `path` whole or not at all if there is one."""
+        return _written(path, json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n")
+
+    @classmethod
+    def from_json(cls, path: str | os.PathLike) -> Circuit:
+        """Read what `to_json` wrote; raises StoreError."""
+        from interp.files import read_bytes
+
+        try:
+            told = json.loads(read_bytes(Path(path)))
+        except ValueError as error:
+            raise StoreError(f"{path} is no JSON: {error}") from error
+        return cls.from_dict(told)
+
+    def to_networkx(self) -> nx.DiGraph:
+        """A directed graph: nodes with score and role, edges with score and the input they enter.
+
+        Where a writer enters several inputs of a head, the edge of largest score is kept.
+        """
+        import networkx as nx
+
+        graph = nx.DiGraph(model=self.model, task=self.task, method=self.method)
+        for row in self.to_pandas().to_dict("records"):
+            graph.add_node(row["node"], score=float(row["score"]), role=row["role"])
+        for (a, b), score in zip(self.edges, self.edge_score, strict=True):
+            end = node_of(b)
+            old = graph.get_edge_data(a, end)
+            if old is None or abs(old["score"]) < abs(float(score)):
+                graph.add_edge(a, end, score=float(score), input=b)
+        return graph
+
+    def to_graphml(self, path: str | os.PathLike | None = None) -> str:
+        """GraphML, for yEd, Gephi, Cytoscape."""
+        import networkx as nx
+
+        return _written(path, "\n".join(nx.generate_graphml(self.to_networkx())) + "\n")
+
+    def to_dot(self, path: str | os.PathLike | None = None) -> str:
+        """DOT, for Graphviz; blue helps, orange hurts, and width is the size of the score."""
+        lines = ["digraph circuit {", "  rankdir=BT;", "  node [shape=box];"]
+        size = float(np.abs(self.score).max(initial=0.0)) or 1.0
+        for name, score in zip(self.nodes, self.score, strict=True):
+            width = 0.5 + 3 * abs(float(score)) / size
+            lines.append(
+                f'  {_quoted(name)} [color="{_colour(score)}" penwidth={width:.2f}'
+                f' tooltip="{float(score):.4g}"];'
+            )
+        size = float(np.abs(self.edge_score).max(initial=0.0)) or 1.0
+        for (a, b), score in zip(self.edges, self.edge_score, strict=True):
+            label = b.partition(".")[2]
+            width = 0.5 + 3 * abs(float(score)) / size
+            lines.append(
+                f'  {_quoted(a)} -> {_quoted(node_of(b))} [label="{label}"'
+                f' color="{_colour(score)}" penwidth={width:.2f}];'
+            )
+        return _written(path, "\n".join([*lines, "}"]) + "\n")
+
+    def to_mermaid(self, path: str | os.PathLike | None = None) -> str:
+        """Mermaid, for Markdown pages."""
+        lines = ["flowchart BT"]
+        lines += [f'  {name}["{name} {float(s):.3g}"]'
+                  for name, s in zip(self.nodes, self.score, strict=True)]  # fmt: skip
+        for (a, b), score in zip(self.edges, self.edge_score, strict=True):
+            arrow = "-->" if score >= 0 else "-.->"
+            part = b.partition(".")[2]
+            lines.append(f"  {a} {arrow}{f'|{part}|' if part else ''} {node_of(b)}")
+        return _written(path, "\n".join(lines) + "\n")
+
+    def plot(self, k: int = 60) -> go.Figure:
+        """Layers from below, nodes by size and sign, with a slider on how many are shown.
+
+        At most 300 nodes or edges are drawn.
+        """
+        from interp.circuit.drawing import draw
+
+        return draw(self, min(k, DRAWN))
+
+    def __repr__(self) -> str:
+        best = ", ".join(
+            f"{name} {self.score[self.nodes.index(name)]:.3g}" for name in self.ranking[:4]
+        )
+        edges = f", {len(self.edges)} edges" if self.edges else ""
+        return (
+            f"Circuit({self.task} in {self.model} by {self.method}: {len(self)} nodes{edges},"
+            f" first {best} {self.unit})"
+        )
+
+
+def node_of(reader: str) -> str:
+    """The node that an input belongs to: `L0H3` for `L0H3.q`."""
+    return reader.partition(".")[0]
+
+
+def layer_of(name: str, n_layers: int) -> float:
+    """Where a node stands: embeddings below, logits above, an MLP above the heads of its layer."""
+    if name == "embed":
+        return -1.0
+    if name == "logits":
+        return float(n_layers)
+    if name.startswith("mlp"):
+        return int(name.removeprefix("mlp")) + 0.5
+    return float(int(name[1:].partition("H")[0]))
+
+
+def _sem(x: Float[Array, "node prompt"]) -> Float[Array, " node"]:
+    n = x.shape[1]
+    return x.std(1, ddof=1) / math.sqrt(n) if n > 1 else np.full(len(x), math.nan)
+
+
+def _numbers(x: Sequence[float] | Array) -> list[float | None]:
+    return [None if v != v else float(v) for v in x]  # noqa: PLR0124
+
+
+def _plain(x: Any) -> Any:
+    from interp.page import plain
+
+    return plain(x)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _colour(score: float) -> str:
+    return "#0072B2" if score >= 0 else "#D55E00"
+
+
+def _written(path: str | os.PathLike | None, text: str) -> str:
+    if path is not None:
+        from interp.files import write_atomically
+
+        write_atomically(Path(path), text.encode())
+    return text

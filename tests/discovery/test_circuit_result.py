@@ -1,0 +1,134 @@
+"""Circuits: what is kept of them, their other forms, and the picture."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+
+import networkx as nx
+import numpy as np
+import pytest
+
+from interp.circuit.drawing import places
+from interp.circuit.result import DRAWN, Circuit, layer_of, node_of
+from interp.errors import OptionError, StoreError
+
+
+def made(**options) -> Circuit:
+    given = {
+        "model": "m<b>", "n_layers": 2, "n_heads": 2, "task": 'say "x"', "method": "codes",
+        "level": "edge", "nodes": ("embed", "L0H0", "L0H1", "mlp0", "L1H0", "L1H1"),
+        "score": np.array([0.5, -3.0, 0.0, 1.0, 2.0, 0.1]),
+        "sem": np.array([0.1, 0.1, np.nan, 0.1, 0.1, 0.1]), "n": 8, "unit": "logits",
+        "edges": (("L0H0", "L1H0.q"), ("L0H0", "L1H0.k"), ("mlp0", "logits"), ("embed", "L0H1.v")),
+        "edge_score": np.array([0.5, -2.0, 1.0, 0.1]), "roles": {"mover": ("L1H0", "L1H1")},
+        "notes": ("one",), "tables": {"t": [{"a": 1.0, "b": float("nan")}]}, "made": {"seed": 0},
+    } | options  # fmt: skip
+    return Circuit(**given)
+
+
+def test_order_is_by_size_of_the_score() -> None:
+    c = made()
+    assert c.ranking == ("L0H0", "L1H0", "mlp0", "embed", "L1H1", "L0H1")
+    assert c.heads == ("L0H0", "L0H1", "L1H0", "L1H1")
+    assert len(c) == 6
+
+
+def test_the_first_edges_bring_their_nodes() -> None:
+    top = made().top(2)
+    assert top.edges == (("L0H0", "L1H0.k"), ("mlp0", "logits"))
+    assert top.nodes == ("L0H0", "mlp0", "L1H0")
+    assert top.score.tolist() == [-3.0, 1.0, 2.0]
+    assert top.roles == {"mover": ("L1H0",)}
+
+
+def test_the_first_nodes_keep_the_edges_between_them() -> None:
+    top = made().top(2, heads_only=True)
+    assert top.nodes == ("L0H0", "L1H0")
+    assert len(top.edges) == 2
+    bare = made(edges=(), edge_score=np.zeros(0))
+    assert bare.top(3).nodes == ("L0H0", "mlp0", "L1H0")
+    with pytest.raises(OptionError, match="k=0"):
+        made().top(0)
+
+
+def test_it_comes_back_from_json(tmp_path) -> None:
+    c = made()
+    text = c.to_json(tmp_path / "c.json")
+    back = Circuit.from_json(tmp_path / "c.json")
+    assert back.to_json() == text
+    assert np.isnan(back.sem[2])
+    assert back.roles == c.roles
+    (tmp_path / "c.json").write_text("{")
+    with pytest.raises(StoreError, match="is no JSON"):
+        Circuit.from_json(tmp_path / "c.json")
+    told = json.loads(text)
+    for wrong in ({"format": "x"}, told | {"score": [1.0]}, told | {"edges": []}):
+        with pytest.raises(StoreError, match="no circuit, or it is damaged"):
+            Circuit.from_dict(wrong)
+
+
+def test_as_a_graph() -> None:
+    graph = made().to_networkx()
+    assert set(graph.nodes) == {*made().nodes, "logits"}
+    # of the two inputs of one head the larger edge
+    assert graph.edges["L0H0", "L1H0"] == {"score": -2.0, "input": "L1H0.k"}
+    assert nx.is_directed_acyclic_graph(graph)
+
+
+def test_graphml_is_read_back() -> None:
+    text = made().to_graphml()
+    ET.fromstring(text)
+    graph = nx.parse_graphml(text)
+    assert graph.nodes["L0H0"]["score"] == -3.0
+    assert graph.graph["model"] == "m<b>"
+
+
+def test_dot_and_mermaid_have_every_node_and_edge(tmp_path) -> None:
+    dot = made().to_dot(tmp_path / "c.dot")
+    assert (tmp_path / "c.dot").read_text() == dot
+    assert dot.count("->") == 4
+    assert '"L0H0" -> "L1H0" [label="k" color="#D55E00"' in dot
+    mermaid = made().to_mermaid()
+    assert "L0H0 -.->|k| L1H0" in mermaid
+    assert "mlp0 --> logits" in mermaid
+
+
+def test_layers_from_below() -> None:
+    c = made()
+    assert [layer_of(n, 2) for n in ("embed", "L0H3", "mlp0", "L1H0", "logits")] == [
+        -1, 0, 0.5, 1, 2,
+    ]  # fmt: skip
+    assert node_of("L0H3.q") == "L0H3"
+    where = places(c)
+    assert where["L0H0"] == (-0.5, 0.0)
+    assert where["logits"] == (0.0, 2.0)
+
+
+def test_the_slider_shows_more_and_more() -> None:
+    figure = made().plot()
+    slider = figure.layout.sliders[0]
+    assert [step.label for step in slider.steps] == ["1", "2", "3", "4"]
+    shown = [sum(step.args[0]["visible"]) for step in slider.steps]
+    assert shown == [2, 3, 4, 5]  # one trace per edge, and the nodes
+    assert sum(bool(t.visible) for t in figure.data) == 5
+    assert "m&lt;b>" in figure.layout.title.text
+
+
+def test_large_circuits_are_not_drawn_whole() -> None:
+    n = 500
+    nodes = tuple(f"L0H{i}" for i in range(n))
+    many = made(
+        nodes=nodes, score=np.arange(n, dtype=float), sem=np.zeros(n), edges=(),
+        edge_score=np.zeros(0), roles={},
+    )  # fmt: skip
+    assert max(len(t.text) for t in many.plot(k=10**6).data) == DRAWN
+
+
+def test_it_shows_itself(tmp_path) -> None:
+    c = made()
+    assert "&lt;b&gt;" in c._repr_html_()
+    assert c.to_pandas()["role"].tolist() == ["", "", "", "", "mover", "mover"]
+    assert len(c.edges_to_pandas()) == 4
+    c.save_html(tmp_path / "c.html")
+    assert "<b>" not in (tmp_path / "c.html").read_text().partition("<script")[0]
