@@ -15,6 +15,7 @@ from interp import __version__
 from interp.commands.ablate import ablate
 from interp.commands.attribute import attribute
 from interp.commands.check import check
+from interp.commands.circuit import circuit
 from interp.commands.completion import completion
 from interp.commands.faithfulness import faithfulness
 from interp.commands.flow import flow
@@ -103,5 +104,5 @@ for command in (
     main.add_command(command)
 for command in (attribute, flow, faithfulness, methods, trees):
     main.add_command(command)
-for command in (report, safety, completion):
+for command in (report, safety, circuit, completion):
     main.add_command(command)
