@@ -34,6 +34,11 @@ ABLATIONS = ("corrupted", "zero", "mean-batch", "mean-position", "uniform-attent
 @click.option("--ablation", default="corrupted", show_default=True, type=click.Choice(ABLATIONS),
               help="What replaces heads outside the circuit when it is evaluated.")  # fmt: skip
 @click.option(
+    "--truth", metavar="NAME",
+    help="A published circuit of this model to compare with: a file of circuits/ by name, or a "
+    ".toml of your own.",
+)  # fmt: skip
+@click.option(
     "--top", default=10, show_default=True, type=click.IntRange(1), help="Nodes to print."
 )
 @click.option("--random", "n_random", default=20, show_default=True, type=click.IntRange(2),
@@ -53,6 +58,7 @@ def circuit(
     level: str,
     n: int,
     ablation: str,
+    truth: str | None,
     top: int,
     n_random: int,
     seed: int,
@@ -76,6 +82,10 @@ def circuit(
     name, options = _options(method)
     if name not in discoveries():
         raise UnknownName("method to find a circuit", name, discoveries())
+    if truth is not None:
+        from interp.circuit.published import published
+
+        against = published(truth)
     loading.require_device()
     import_first(imports)
     context = click.get_current_context()
@@ -90,10 +100,13 @@ def circuit(
             tell("loading", 0, 1)
             model = loading.load(source, model_name)
             tell("loading", 1, 1)
+            if truth is not None:
+                against.require(model)
             found, measured = _found(model, task, name, level, n, seed, options)(
                 ablation, n_random, None if out is None else out / "ledger", tell
             )
-        click.echo(_printed(found, measured, top))
+        told = None if truth is None else against.compared(found)
+        click.echo(_printed(found, measured, top, truth, told))
         if out is not None:
             folder = out / (re.sub(r"[^A-Za-z0-9._-]+", "-", model_name).strip("-.") or "model")
             write(found, measured, folder, shlex.join(["interp", *context.meta["interp.command"]]))
@@ -149,7 +162,13 @@ def _found(
     return measure
 
 
-def _printed(found: Circuit, measured: Evaluation, top: int) -> str:
+def _printed(
+    found: Circuit,
+    measured: Evaluation,
+    top: int,
+    truth: str | None,
+    told: dict[str, float] | None,
+) -> str:
     lines = [found.model, f"  {found.task}, {found.method}, {found.level}s: score ({found.unit})"]
     for name in found.ranking[:top]:
         at = found.nodes.index(name)
@@ -165,6 +184,12 @@ def _printed(found: Circuit, measured: Evaluation, top: int) -> str:
         f" {' '.join(measured.unneeded) or 'none'}",
         *(f"  note: {note}" for note in found.notes),
     ]
+    if told is not None:
+        lines.insert(
+            -len(found.notes) or len(lines),
+            f"  {truth}: AUROC {told['auroc']:.3f} [{told['low']:.3f}, {told['high']:.3f}];"
+            f" {told['found']:.0f} of its {told['of']:.0f} heads among the first as many",
+        )
     return "\n".join(lines) + "\n"
 
 

@@ -34,6 +34,22 @@ def test_a_circuit_in_all_its_forms(run, tmp_path) -> None:
     assert run(*args).stdout == result.stdout
 
 
+def test_a_circuit_beside_a_published_one(run, errors, tmp_path) -> None:
+    own = tmp_path / "own.toml"
+    own.write_text(
+        'model = "planted:bystander"\nn_layers = 2\nn_heads = 4\ntask = "induction"\n'
+        'granularity = "head"\nsource = "it was built so"\n'
+        "[roles]\nprevious_token = ['L0H3']\ninduction = ['L1H0']\n"
+    )
+    args = ("circuit", "induction", "planted:bystander", *FAST, "--truth")
+    result = run(*args, own)
+    assert "own.toml: AUROC" in result.stdout
+    assert "of its 2 heads among the first as many" in result.stdout
+    code, lines = errors(*args, "ioi_gpt2_small")
+    assert code == 1
+    assert "is a circuit of gpt2 (12 layers of 12 heads)" in lines[0]
+
+
 def test_what_is_wrong_with_a_command(errors) -> None:
     for args, told in (
         (("inductio", "planted:bystander"), "did you mean induction"),
