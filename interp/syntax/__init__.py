@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from interp.syntax.attention import Reading, WordAttention, word_attention
     from interp.syntax.conllu import read_conllu
-    from interp.syntax.pairs import PairCheck, check_pairs, read_pairs
+    from interp.syntax.pairs import Pair, PairCheck, check_pairs, read_pairs
     from interp.syntax.result import Relation, Trees, TreeScores
     from interp.syntax.search import dependency_trees
     from interp.syntax.treebank import Sentence, Treebank
 
 _WHERE = {
+    "Pair": "pairs",
     "PairCheck": "pairs",
     "Reading": "attention",
     "Relation": "result",
@@ -40,6 +41,7 @@ _WHERE = {
 }
 
 __all__ = [
+    "Pair",
     "PairCheck",
     "Reading",
     "Relation",
