@@ -20,6 +20,11 @@ SHARED = Path(__file__).parents[3] / "shared"
 
 
 @pytest.fixture(scope="module")
+def built() -> planted.Planted:
+    return planted.zoo(vocab=40, context=160, seed=2)
+
+
+@pytest.fixture(scope="module")
 def model(built) -> interp.Model:
     return interp.load(built.model, name="zoo")
 
