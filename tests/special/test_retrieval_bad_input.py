@@ -11,7 +11,7 @@ import pytest
 import zoo
 
 import interp
-from interp import needle
+from interp import needle, planted
 from interp.errors import OptionError, PromptError
 from interp.needle.text import Needle
 

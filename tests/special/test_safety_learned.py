@@ -72,6 +72,26 @@ def test_the_direction_carries_refusal_both_ways(search) -> None:
     assert best.kl < 0.01
 
 
+def test_the_choice_and_its_filters(model, texts, search) -> None:
+    """The least refusal of those that pass; KL by hand; a tighter bound stops who exceeds it."""
+    passing = [t for t in search.tried if not t.fails]
+    assert len(passing) > 1
+    assert search.passing[0].ablated == min(t.ablated for t in passing)
+    assert search.direction is search.passing[0].direction
+    kls = sorted(t.kl for t in passing)
+    assert kls[0] > 0
+    bound = (kls[0] + kls[-1]) / 2
+    tight = safety.search_direction(model, *texts, kl=bound)
+    assert [("kl" in t.fails) for t in tight.tried] == [t.kl > bound for t in tight.tried]
+    assert {True, False} == {"kl" in t.fails for t in tight.tried}
+    _, used = safety.PromptSets.of(model, *texts).halves(0, 0.25)
+    clean = last_logits(model, used.harmless).log_softmax(-1)
+    with without(model, search.direction.vector):
+        after = last_logits(model, used.harmless).log_softmax(-1)
+    want = (clean.exp() * (clean - after)).sum(-1).mean()
+    assert search.passing[0].kl == pytest.approx(float(want), rel=1e-6)
+
+
 def test_it_holds_for_markers_and_jumbles_it_was_not_made_from(model, search) -> None:
     made = [r.text for r in requests(7, 80, jumbled=1.0) if r.harmful]
     clean = log_odds(next_logits(model, made), [NO])
