@@ -132,6 +132,29 @@ def test_curves_leave_the_band_of_random_heads(model, texts) -> None:
     assert found.direction.startswith("the chosen direction, layer")
 
 
+def test_a_study_holds_what_its_parts_give(model, texts, search) -> None:
+    few = texts[0][:12], texts[1][:12]
+    found = safety.study(model, *few, k=3, n_random=2, forms=["centred"], steps=1, ranking="ships")
+    direction = safety.search_direction(model, *few).direction
+    assert found.projection == safety.refusal_projection(model, *few, direction)
+    by_ships = found.ships.harmful.table.top(3).to_pandas()
+    assert list(found.curves.heads) == [
+        f"L{a}H{b}" for a, b in by_ships[["layer", "head"]].to_numpy()
+    ]
+    other = safety.study(model, *few, k=3, n_random=2, forms=["centred"], steps=1)
+    written = other.projection.top(3).to_pandas()
+    assert list(other.curves.heads) == [
+        f"L{a}H{b}" for a, b in written[["layer", "head"]].to_numpy()
+    ]
+    assert set(found.table.metrics) >= {"refusal_projection"}
+    assert "top 3 heads by ships out" in str(found)
+
+
+def test_one_prompt_has_no_error(model, texts) -> None:
+    with pytest.raises(PromptError, match="one harmless prompt; an error over prompts needs"):
+        safety.PromptSets.of(model, texts[0], texts[1][:1])
+
+
 def test_random_weights_decline_nothing_and_no_heads_are_reported(model, texts) -> None:
     from interp.scoring import random_init
 
