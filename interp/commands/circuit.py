@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 ABLATIONS = ("corrupted", "zero", "mean-batch", "mean-position", "uniform-attention")
 
 
-@click.command(epilog="Example: interp circuit induction bundled:induction --method codes -o out")
+@click.command(epilog="Example: interp circuit induction bundled:induction -o out")
 @click.argument("task", metavar="TASK")
 @click.argument("sources", nargs=-1, required=True, metavar="MODEL...")
 @click.option(
-    "--method", default="codes", show_default=True, metavar="NAME[:OPTION=VALUE,...]",
-    help="How the circuit is found; `interp circuit --help` lists the methods.",
+    "--method", default="screen_verify", show_default=True, metavar="NAME[:OPTION=VALUE,...]",
+    help="How the circuit is found: a file of the room interp/discovery, as below.",
 )  # fmt: skip
 @click.option("--level", default="head", show_default=True, type=click.Choice(["head", "edge"]))
 @click.option("-n", default=64, show_default=True, type=click.IntRange(4), help="Pairs of prompts.")
@@ -71,8 +71,10 @@ def circuit(
 
     \b
     Tasks: induction (random tokens), ioi, greater_than, subject_verb.
-    Methods are files of the room interp/discovery; `codes` sees what varies
-    with the contrast and not what matters: read its controls.
+    Methods: screen_verify (gradients choose, real forwards measure, then
+    backups), exact_patching, attribution_patching, integrated_patching, gim;
+    codes sees what varies with the contrast and not what matters: read its
+    controls. Only the last four and exact_patching score edges.
     """  # fmt: skip
     from interp.catalogue import discoveries
     from interp.circuit.tasks import TASKS

@@ -1,0 +1,137 @@
+"""A cheap screen, exact forwards for what it finds, and a second look for backups."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from interp.circuit.declare import Found, discovery
+from interp.circuit.residual_graph import ResidualGraph
+from interp.discovery._attribution import nodes_along_inputs
+from interp.discovery._exact import effects_of_masks, node_effects
+from interp.discovery._gathered import by_gradient, forwards_of
+from interp.errors import OptionError
+
+if TYPE_CHECKING:
+    from interp.circuit.contrast import ContrastTask
+    from interp.model.model import Model
+
+LARGE = 0.1  # of the largest effect: what a primary node has
+
+
+@discovery(levels=("head",))
+def screen_verify(
+    model: Model,
+    task: ContrastTask,
+    level: str,
+    *,
+    candidates: int = 20,
+    steps: int = 5,
+    primaries: int = 4,
+    backups: bool = True,
+) -> Found:
+    """Gradients choose the candidates, real forwards score them, and a second pass finds backups.
+
+    Integrated attribution patching ranks all nodes; the first are patched one by one, and their
+    scores are what was measured. Then each of the primary heads, large by the screen or when
+    patched, is taken out together with every other head: one that matters only then stands in for
+    it, and has the effect that it has then for its score. So does a primary head that patching
+    alone did not see, because another stands in for it. The table `backups` says both numbers.
+    Nodes that were neither candidates nor backups keep 0.
+
+    candidates: nodes that are patched one by one.
+    steps: of the screen.
+    primaries: heads that others are taken out beside, each a forward for every head.
+    backups: look a second time.
+
+    Reference: screening by gradients as in Kramar et al. 2024 (arXiv 2403.00745); conditional
+    effects as in CoAx (arXiv 2607.01940).
+    """
+    if candidates < 1 or primaries < 1:
+        raise OptionError(f"candidates={candidates}, primaries={primaries}; at least 1 each")
+    screen = by_gradient(
+        model, task, "head", lambda pair: nodes_along_inputs(pair, steps=steps), _no_edges
+    )
+    graph = ResidualGraph.of(model)
+    names = list(graph.writers)
+    order = np.argsort(-np.abs(screen.per_prompt.mean(1)), kind="stable")[:candidates]
+    chosen = [names[i] for i in sorted(order)]
+    exact, passes = forwards_of(
+        model, task, lambda edges, value: node_effects(edges, value, chosen), len(chosen)
+    )
+    scores = np.zeros((len(names), len(task)))
+    scores[[names.index(c) for c in chosen]] = exact
+    mean = np.abs(exact.mean(1))
+    by_name = dict(zip(chosen, mean / max(float(mean.max()), 1e-12), strict=True))
+    size = np.abs(screen.per_prompt.mean(1))
+    size = size / max(float(size.max()), 1e-12)
+    large = {
+        n: max(by_name.get(n, 0.0), float(s))
+        for n, s in zip(names, size, strict=True)
+        if n[0] == "L"
+    }
+    first = sorted((n for n, x in large.items() if x >= LARGE), key=lambda n: -large[n])[:primaries]
+    rows: list[dict[str, Any]] = []
+    if backups and first:
+        heads = [n for n in names if n[0] == "L"]
+        effect, more = _pairs(model, task, graph, heads, first)
+        passes += more
+        rows = _stand_ins(effect, heads, first, LARGE * float(mean.max()))
+        for row in rows:
+            at = names.index(row["head"])
+            if abs(row["without_it"]) > abs(float(scores[at].mean())):
+                pair = heads.index(row["head"]), heads.index(row["for"])
+                scores[at] = effect[pair] - effect[pair[1], pair[1]]
+    told = f"{len(chosen)} of {len(names)} nodes patched one by one; first: {' '.join(first)}"
+    return Found(
+        screen.nodes, scores, task.task.unit, forwards=screen.forwards + passes,
+        backwards=screen.backwards, notes=(told,), tables={"backups": rows} if backups else {},
+    )  # fmt: skip
+
+
+def _pairs(
+    model: Model, task: ContrastTask, graph: ResidualGraph, heads: list[str], first: list[str]
+) -> tuple[np.ndarray, float]:
+    """Effects `[head, head, prompt]` of taking out two heads at once, one of them of the first.
+
+    The diagonal has each head alone; pairs of which neither is among the first are NaN.
+    """
+    full, masks, places = graph.full(), [], []
+    for a, one in enumerate(heads):
+        for b, other in enumerate(heads[: a + 1]):
+            if a == b or one in first or other in first:
+                mask = full.clone()
+                mask[:, [graph.writer(one), graph.writer(other)]] = 0
+                masks.append(mask)
+                places.append((a, b))
+    stacked = torch.stack(masks)
+    found, passes = forwards_of(
+        model, task, lambda edges, value: effects_of_masks(edges, value, stacked), len(masks)
+    )
+    effect = np.full((len(heads), len(heads), len(task)), np.nan)
+    for (a, b), values in zip(places, found, strict=True):
+        effect[a, b] = effect[b, a] = values
+    return effect, passes
+
+
+def _stand_ins(
+    effect: np.ndarray, heads: list[str], first: list[str], least: float
+) -> list[dict[str, Any]]:
+    """Heads that matter once another is out, and matter less than half as much while it works."""
+    mean, rows = effect.mean(2), []
+    for b, other in enumerate(heads):
+        for a, one in enumerate(heads):
+            if a == b or (one not in first and other not in first):
+                continue
+            now, alone = mean[a, b] - mean[b, b], mean[a, a]
+            if abs(now) >= least and abs(now) > 2 * abs(alone):
+                rows.append(
+                    {"head": one, "for": other, "alone": float(alone), "without_it": float(now)}
+                )
+    return sorted(rows, key=lambda row: -abs(row["without_it"]))
+
+
+def _no_edges(pair: object) -> torch.Tensor:
+    raise AssertionError("heads only")

@@ -1,0 +1,200 @@
+"""Every way to find a circuit on models whose circuit is known, and against one another."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import interp
+from interp import planted
+from interp.causal.game import Game
+from interp.circuit.evaluation import evaluate
+from interp.circuit.find import find_circuit
+from interp.circuit.tasks import make_contrast
+from interp.discovery import (
+    attribution_patching,
+    exact_patching,
+    gim,
+    integrated_patching,
+    screen_verify,
+)
+from interp.discovery._ranking import auroc, marked
+from interp.errors import OptionError
+from interp.model.probe import probe
+
+TRUE = (exact_patching, integrated_patching, screen_verify)
+
+
+@pytest.fixture(scope="module")
+def built():
+    return planted.bystander(layers=3, heads=8, kv_heads=4, vocab=48, context=64)
+
+
+@pytest.fixture(scope="module")
+def model(built):
+    return probe(built.model, "bystander, 24 heads")
+
+
+@pytest.fixture(scope="module")
+def task(model):
+    return make_contrast(model, "induction", n=12)
+
+
+def names(built, *roles):
+    return {f"L{layer}H{h}" for role in roles for layer, h in built.roles[role]}
+
+
+def mean(found, name):
+    return float(found.per_prompt[found.nodes.index(name)].mean())
+
+
+@pytest.mark.parametrize("method", TRUE, ids=lambda m: m.name)
+def test_the_planted_circuit_comes_first(built, model, task, method) -> None:
+    circuit = find_circuit(model, task, method)
+    truth = names(built, "previous_token", "induction")
+    heads = circuit.heads
+    size = np.array([abs(circuit.score[circuit.nodes.index(h)]) for h in heads])
+    assert auroc(size, marked(heads, truth)) == 1.0
+    assert set(circuit.top(2, heads_only=True).heads) == truth
+    (bystander,) = names(built, "bystander")
+    assert bystander not in circuit.top(6, heads_only=True).heads
+    assert abs(circuit.score[circuit.nodes.index(bystander)]) < 0.01 * size.max()
+
+
+def test_one_gradient_misses_what_the_softmax_hides(built, model, task) -> None:
+    """The planted attention is saturated: the previous-token head has no gradient at all."""
+    found = attribution_patching(model, task)
+    (previous,) = names(built, "previous_token")
+    (induction,) = names(built, "induction")
+    assert abs(mean(found, previous)) < 0.01 * mean(found, induction)
+    assert mean(gim(model, task), previous) > 3 * abs(mean(found, previous))
+
+
+def test_where_nothing_is_to_be_found_no_head_stands_out() -> None:
+    noise = interp.load("planted:noise")
+    clean = make_contrast(noise, "induction", n=12)
+    found = exact_patching(noise, clean)
+    heads = [n for n in found.nodes if n.startswith("L")]
+    assert max(abs(mean(found, h)) for h in heads) < 0.1
+    with pytest.raises(OptionError, match="does not do induction"):
+        find_circuit(noise, clean)
+
+
+def test_patching_heads_equals_the_game(model, task) -> None:
+    """Another implementation: heads replaced by what they write on the corrupted side."""
+    found = exact_patching(model, task)
+    game = Game(model, task.task, kind="resample")
+    gates = torch.cat([torch.ones(1, len(game)), 1 - torch.eye(len(game))]).double()
+    values = game.values(gates).numpy()
+    for at, label in enumerate(game.players.labels):
+        want = values[0] - values[1 + at]
+        np.testing.assert_allclose(found.per_prompt[found.nodes.index(label)], want, atol=2e-4)
+
+
+def test_edges_into_readers_add_up_to_nodes(model, task) -> None:
+    for method in (attribution_patching, integrated_patching, gim):
+        nodes, edges = method(model, task), method(model, task, "edge")
+        assert edges.nodes == nodes.nodes
+        if method is not gim:  # its rules act on edges and nodes at other places
+            np.testing.assert_allclose(edges.per_prompt, nodes.per_prompt, atol=1e-3, rtol=1e-3)
+        total = {n: np.zeros(len(task)) for n in edges.nodes}
+        for (writer, _), score in zip(edges.edges, edges.edges_per_prompt, strict=True):
+            total[writer] += score
+        for name, score in zip(edges.nodes, edges.per_prompt, strict=True):
+            np.testing.assert_allclose(total[name], score, atol=1e-6)
+
+
+def test_paths_lead_from_the_one_head_to_the_keys_of_the_other(built) -> None:
+    small = interp.load("planted:induction")
+    task = make_contrast(small, "induction", n=4)
+    found = exact_patching(small, task, "edge")
+    mean_edge = found.edges_per_prompt.mean(1)
+    between = {
+        e: s for e, s in zip(found.edges, mean_edge, strict=True)
+        if e[0][0] == "L" and e[1][0] == "L"
+    }  # fmt: skip
+    best = max(between, key=lambda e: abs(between[e]))
+    assert best == ("L0H3", "L1H0.k")
+    others = [abs(s) for e, s in between.items() if e != best]
+    assert between[best] > 5
+    assert max(others) < 0.05 * between[best]
+
+
+def test_the_trained_model_has_the_same_path() -> None:
+    model = interp.load("bundled:induction")
+    task = make_contrast(model, "induction", n=4)
+    found = exact_patching(model, task, "edge")
+    scores = dict(zip(found.edges, found.edges_per_prompt.mean(1), strict=True))
+    into_keys = {e: s for e, s in scores.items() if e[0][0] == "L" and e[1].endswith(".k")}
+    assert max(into_keys, key=lambda e: into_keys[e])[0] == "L0H3"  # its previous-token head
+    fed = {e[1][:4] for e, s in into_keys.items() if e[0] == "L0H3" and s > 0}
+    assert len(fed) >= 6  # all heads of layer 1 do induction
+
+
+def test_a_backup_is_found_by_the_second_look_only() -> None:
+    model = interp.load("planted:backup")
+    roles = planted.build("backup").roles
+    (backup,), (induction,) = ([f"L{a}H{b}" for a, b in roles[r]] for r in ("backup", "induction"))
+    task = make_contrast(model, "induction", n=8)
+    alone = exact_patching(model, task)
+    assert abs(mean(alone, backup)) < 0.01
+    assert abs(mean(alone, induction)) < 0.01  # the backup stands in for it
+    found = screen_verify(model, task)
+    assert {(r["head"], r["for"]) for r in found.tables["backups"]} == {
+        (backup, induction), (induction, backup),
+    }  # fmt: skip
+    assert mean(found, backup) > 5
+    assert mean(found, induction) > 5
+    blind = screen_verify(model, task, backups=False)
+    assert abs(mean(blind, backup)) < 0.01
+    without = interp.load("planted:induction")
+    none = screen_verify(without, make_contrast(without, "induction", n=8))
+    assert none.tables["backups"] == []
+
+
+def test_passes_are_counted(model, task) -> None:
+    assert attribution_patching(model, task).backwards == pytest.approx(1)
+    more = integrated_patching(model, task, steps=7)
+    assert (more.backwards, more.forwards) == (pytest.approx(7), pytest.approx(9))
+    assert exact_patching(model, task).forwards > 10
+
+
+def test_denoising_asks_what_suffices(model, task, built) -> None:
+    """Here either head's clean output brings the behaviour back; the bystander's does not."""
+    found = exact_patching(model, task, denoise=True)
+    needed = exact_patching(model, task)
+    for head in names(built, "previous_token", "induction"):
+        assert mean(found, head) == pytest.approx(mean(needed, head), rel=1e-2)
+    for head in names(built, "bystander"):
+        assert abs(mean(found, head)) < 0.01
+    assert mean(found, "embed") == pytest.approx(mean(needed, "embed"), rel=1e-3)
+
+
+def test_circuits_of_every_method_can_be_evaluated(model, task) -> None:
+    fresh = make_contrast(model, "induction", n=8, seed=5)
+    good = evaluate(model, find_circuit(model, task, screen_verify), fresh, n_random=4)
+    assert good.cmd < 0.3 < good.random_cmd.mean()
+
+
+def test_options_are_checked(model, task) -> None:
+    with pytest.raises(OptionError, match="grad_drop scores heads"):
+        attribution_patching(model, task, "edge", grad_drop=True)
+    with pytest.raises(OptionError, match="at='middle'"):
+        attribution_patching(model, task, at="middle")
+    with pytest.raises(OptionError, match="steps=0"):
+        integrated_patching(model, task, steps=0)
+    with pytest.raises(OptionError, match="inputs or activations"):
+        integrated_patching(model, task, path="both")
+    with pytest.raises(OptionError, match="norm='no'"):
+        exact_patching(model, task, norm="no")
+    with pytest.raises(OptionError, match="at least 1 each"):
+        screen_verify(model, task, candidates=0)
+    with pytest.raises(OptionError, match="scores heads, not edges"):
+        screen_verify(model, task, "edge")
+
+
+def test_dropped_gradients_have_no_sign(model, task) -> None:
+    found = attribution_patching(model, task, grad_drop=True)
+    assert (found.per_prompt >= 0).all()
+    assert not found.signed
