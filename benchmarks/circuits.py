@@ -92,7 +92,7 @@ def report(rows: list[dict[str, Any]]) -> str:
         " replaced by their corrupted values (0 is best), with its 95 % interval over pairs, and"
         " that of random orders; Jaccard of the first heads when pairs are drawn anew (of"
         " autoencoders, for codes); passes over all pairs; time as a multiple of one forward pass"
-        f" over them. {rows[0]['pairs']} pairs. Two CPU cores shared with other work. Made by"
+        f" over them. {rows[0]['pairs']} pairs, {rows[-1]['pairs']} for the last model. Two CPU cores shared with other work. Made by"
         " `benchmarks/circuits.py`.",
         "",
         "Planted models: 3 layers of 8 heads, a previous-token and an induction head among random"
@@ -124,7 +124,7 @@ def main() -> None:
         rows += measured(*_asked(*built(name)), given.pairs)
     rows += measured(interp.load("bundled:induction"), "induction", set(), given.pairs)
     if given.model:
-        rows += measured(interp.load(given.model), "ioi", set(), given.pairs)
+        rows += measured(interp.load(given.model), "ioi", set(), 2 * given.pairs)
     write_atomically(given.out / "circuits.md", report(rows).encode())
     write_atomically(given.out / "circuits.json", (json.dumps(rows, indent=1) + "\n").encode())
 
