@@ -73,8 +73,8 @@ def report(rows: list[dict]) -> str:
         "# Discrete codes on a planted circuit",
         "",
         "A planted model of 3 layers of 8 heads: a previous-token head and an induction head are"
-        " the circuit; a bystander attends as the induction head does and writes where nobody reads;"
-        f" the other 21 are random. 100 minimal pairs, {rows[0]['seeds']} seeds of model and"
+        " the circuit; a bystander attends as the induction head does and writes where nobody"
+        f" reads; the other 21 are random. 100 minimal pairs, {rows[0]['seeds']} seeds of model and"
         " pairs, 200 codes, one autoencoder each; mean ± standard deviation over seeds. Made by"
         " `benchmarks/codes.py`; two CPU cores shared with other work. *untrained* is the same with"
         " the autoencoder's random weights; *authors' f1* the harmonic mean of sensitivity and"

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 FIELDS = {
-    "model", "aliases", "n_layers", "n_heads", "task", "granularity", "verified", "source", "roles",
-    "positions", "groups", "edges", "mlps", "variants", "claims",
+    "model", "aliases", "n_layers", "n_heads", "task", "granularity", "uncertain", "source",
+    "roles", "positions", "groups", "edges", "mlps", "variants", "claims",
 }  # fmt: skip
 NEEDED = ("model", "n_layers", "n_heads", "task", "granularity", "source", "roles")
 
@@ -36,7 +36,7 @@ class Published:
         groups: edges between whole roles.
         variants: heads of other lists of the same circuit, with their sources.
         claims: what is said of it, with numbers.
-        verified: whether the list was checked against its source.
+        uncertain: why the list is not to be relied on; empty where it is.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Published:
     mlps: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     variants: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     claims: tuple[Mapping[str, Any], ...] = ()
-    verified: bool = True
+    uncertain: str = ""
 
     @property
     def heads(self) -> tuple[str, ...]:
@@ -143,7 +143,7 @@ def read(path: Path) -> Published:
         dict(told.get("positions", {})),
         {k: tuple(v) for k, v in told.get("mlps", {}).items()},
         {k: _variant(path, told, heads, v) for k, v in told.get("variants", {}).items()},
-        tuple(told.get("claims", ())), bool(told.get("verified", True)),
+        tuple(told.get("claims", ())), str(told.get("uncertain", "")),
     )  # fmt: skip
 
 
