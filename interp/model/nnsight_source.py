@@ -29,7 +29,7 @@ from interp.model.sites import Site, stacks_and_layers
 from interp.model.sources import Held
 
 OPERATION = re.compile(r"attention_interface_\d+")
-BLOCK = 512  # rows of a pattern formed at a time
+SCORES = 2**20  # formed at a time: rows of a pattern come in blocks of so many
 _COMPARED = ("nnsight", "transformers", "torch")
 
 
@@ -124,7 +124,8 @@ class Trace:
         """What a function of `in_trace` gives for each place, in the order in which they run."""
         # names that the block refers to travel with it: so only these, and none of ours
         model, remote, save, given = self.held, self.remote, nnsight.save, dict(inputs)
-        with _answered(self.where), inference(model._module):  # noqa: SIM117  a trace's own block
+        # a trace keeps the graph of the run unless told not to; the block itself must stand alone
+        with torch.no_grad(), _answered(self.where), inference(model._module):  # noqa: SIM117  a trace's own block
             with model.trace(given, remote=remote):
                 found = save([])
                 for path, label, more in places:
@@ -142,7 +143,7 @@ class Trace:
         """For every site the means over rows that count."""
         assert self.labels is not None
         places = [
-            (site.module, self.labels[site.module], (list(mine), rows, BLOCK))
+            (site.module, self.labels[site.module], (list(mine), rows, _block(site, rows)))
             for site, mine, rows in zip(sites, asked, real, strict=True)
         ]
         return self.run(inputs, places, in_trace.means)
@@ -156,7 +157,8 @@ class Trace:
         model, remote, save, given = self.held, self.remote, nnsight.save, dict(inputs)
         reducer, names = in_trace.last_row, tuple(asked)
         more = {"max_new_tokens": steps, "min_new_tokens": steps, "do_sample": False}
-        with _answered(self.where), inference(model._module):  # noqa: SIM117  a trace's own block
+        # a trace keeps the graph of the run unless told not to; the block itself must stand alone
+        with torch.no_grad(), _answered(self.where), inference(model._module):  # noqa: SIM117  a trace's own block
             with model.generate(given, remote=remote, **more) as tracer:
                 rows, ids = save([]), save([])
                 for _ in tracer.iter[:steps]:
@@ -165,6 +167,12 @@ class Trace:
                         rows.append(reducer(operation.inputs, operation.output, names))
                 ids.append(tracer.result)
         return ids[0], list(rows)
+
+
+def _block(site: Site, rows: Tensor) -> int:
+    """Rows of a pattern to form at a time; keys are as many as queries, or of the same order."""
+    batch, length = rows.shape
+    return max(1, SCORES // max(1, batch * site.n_heads * length))
 
 
 class _answered:

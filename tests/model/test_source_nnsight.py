@@ -169,7 +169,7 @@ def test_what_travels_imports_nothing_and_uses_nothing_of_ours() -> None:
 
 def test_blocks_of_rows_give_the_same_numbers(llama, monkeypatch) -> None:
     want = interp.score(llama, METRICS, IDS, null="none").to_pandas().score
-    monkeypatch.setattr("interp.model.nnsight_source.BLOCK", 3)
+    monkeypatch.setattr("interp.model.nnsight_source.SCORES", 3 * 6 * 10)
     got = interp.score(llama, METRICS, IDS, null="none").to_pandas().score
     same(torch.tensor(got.to_numpy()), torch.tensor(want.to_numpy()), 1e-6)
     assert list(got) != list(want), "rows were formed in other blocks"
