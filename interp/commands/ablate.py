@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 
-@click.command()
+@click.command(epilog="Example: interp ablate bundled:induction --kind mean-position -o results")
 @click.argument("sources", nargs=-1, required=True, metavar="MODEL...")
 @click.option("--all-but-one", is_flag=True, help="Keep one head per layer instead.")
 @click.option(

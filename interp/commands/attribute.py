@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 DEFAULT = ("attn_lrp", "occlusion:how=mean")
 
 
-@click.command()
+@click.command(
+    epilog="Example: interp attribute 'The keys are on the' --model gpt2 -m occlusion --html a.html"
+)
 @click.argument("text", required=False)
 @click.option("--model", "source", required=True, metavar="MODEL", help="As for `interp score`.")
 @click.option(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from interp.model.check import Check
 
 
-@click.command()
+@click.command(epilog="Example: interp check models/mine")
 @click.argument("sources", nargs=-1, required=True, metavar="MODEL...")
 @source_option
 @device_map_option

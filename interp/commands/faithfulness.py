@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 DEFAULT = "attn_lrp,gradient_x_input,raw_attention,rollout"
 
 
-@click.command()
+@click.command(
+    epilog="Example: interp faithfulness texts.txt --model gpt2 -m attn_lrp,rollout -o results"
+)
 @click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
 @click.option("--model", "source", required=True, metavar="MODEL", help="As for `interp score`.")
 @click.option(

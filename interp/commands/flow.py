@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 
-@click.command()
+@click.command(epilog="Example: interp flow 'The keys are on the' --model gpt2 --output mean")
 @click.argument("text", required=False)
 @click.option("--model", "source", required=True, metavar="MODEL", help="As for `interp score`.")
 @click.option(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 DEFAULT = "ablation,gate_gradient,integrated_gradients,shapley"
 
 
-@click.command()
+@click.command(epilog="Example: interp importance bundled:induction -m ablation,shapley -o results")
 @click.argument("sources", nargs=-1, required=True, metavar="MODEL...")
 @click.option(
     "-m",

@@ -13,7 +13,9 @@ from interp.commands.progress import Voice
 from interp.errors import OptionError
 
 
-@click.command()
+@click.command(
+    epilog="Example: interp influence bundled:induction texts.txt -m induction -o scores.jsonl"
+)
 @click.argument("source", metavar="MODEL")
 @click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
 @click.option("--heads", metavar="L1H0,...", help="The heads that are masked.")

@@ -21,7 +21,7 @@ NEEDS = {
 }
 
 
-@click.command()
+@click.command(epilog="Example: interp methods occlusion")
 @click.argument("name", required=False)
 @debug_option
 def methods(name: str | None) -> None:

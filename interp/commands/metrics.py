@@ -21,7 +21,7 @@ ROOMS = {
 }
 
 
-@click.command()
+@click.command(epilog="Example: interp metrics induction")
 @click.argument("name", required=False)
 @debug_option
 def metrics(name: str | None) -> None:

@@ -9,7 +9,7 @@ import click
 from interp.commands.loading import debug_option
 
 
-@click.command()
+@click.command(epilog="Example: interp models")
 @debug_option
 def models() -> None:
     """List the models that come with the package."""

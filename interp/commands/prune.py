@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 
-@click.command()
+@click.command(epilog="Example: interp prune bundled:induction -o results")
 @click.argument("sources", nargs=-1, required=True, metavar="MODEL...")
 @click.option(
     "--by",

@@ -18,7 +18,7 @@ _TABLES = (".parquet", ".csv", ".json")
 _MB = 1_000_000
 
 
-@click.command()
+@click.command(epilog="Example: interp report results gpt2 -o page.html")
 @click.argument("sources", nargs=-1, required=True, metavar="RESULTS_OR_MODEL...")
 @click.option(
     "-o",

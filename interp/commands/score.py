@@ -21,7 +21,9 @@ from interp.errors import OptionError
 DEFAULT_OUT = Path("results")
 
 
-@click.command()
+@click.command(
+    epilog="Example: interp score gpt2 bundled:induction -m induction,entropy -o results"
+)
 @click.argument("sources", nargs=-1, metavar="[MODEL]...")
 @click.option(
     "-m",

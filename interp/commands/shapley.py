@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 
-@click.command()
+@click.command(epilog="Example: interp shapley bundled:induction --evaluations 256 -o results")
 @click.argument("sources", nargs=-1, required=True, metavar="MODEL...")
 @click.option(
     "--method",

@@ -16,7 +16,7 @@ JOINS = ("sum", "mean", "first", "max")
 OF_SEARCH = ("stack", "to", "attending", "by", "controls", "seed")
 
 
-@click.command()
+@click.command(epilog="Example: interp trees bert-base-cased --treebank en.conllu -o results")
 @click.argument("sources", nargs=-1, required=True, metavar="MODEL...")
 @click.option(
     "--treebank",
