@@ -65,17 +65,17 @@ class Evaluation(Displayed):
     @property
     def faithfulness(self) -> Float[Array, " size"]:
         """f(k): 0 with no heads, 1 with all (Mueller et al. 2025, arXiv 2504.13151)."""
-        return _faithful(self.per_prompt.mean(1), self.full.mean(), self.empty.mean())
+        return faithful(self.per_prompt.mean(1), self.full.mean(), self.empty.mean())
 
     @property
     def cmd(self) -> float:
         """Area between f and 1 over the share of heads, by trapezoids from 0: 0 is best."""
-        return _area(self.sizes, np.abs(1 - self.faithfulness), 1.0)
+        return area(self.sizes, np.abs(1 - self.faithfulness), 1.0)
 
     @property
     def cpr(self) -> float:
         """Area under f; no bound: heads that hurt the task make it exceed 1."""
-        return _area(self.sizes, self.faithfulness, 0.0)
+        return area(self.sizes, self.faithfulness, 0.0)
 
     def interval(self, what: str = "cmd") -> tuple[float, float]:
         """The middle 95 % of `cmd` or `cpr` when prompts are drawn anew."""
@@ -85,19 +85,19 @@ class Evaluation(Displayed):
         n, found = self.per_prompt.shape[1], []
         for _ in range(DRAWS):
             some = rng.integers(0, n, n)
-            f = _faithful(
+            f = faithful(
                 self.per_prompt[:, some].mean(1), self.full[some].mean(), self.empty[some].mean()
             )
             end = (np.abs(1 - f), 1.0) if what == "cmd" else (f, 0.0)
-            found.append(_area(self.sizes, *end))
+            found.append(area(self.sizes, *end))
         low, high = np.quantile(found, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
         return float(low), float(high)
 
     @property
     def random_cmd(self) -> Float[Array, " draw"]:
         """`cmd` of random orders of heads: what a ranking must beat."""
-        found = [_faithful(row, self.full.mean(), self.empty.mean()) for row in self.random]
-        return np.array([_area(self.sizes, np.abs(1 - f), 1.0) for f in found])
+        found = [faithful(row, self.full.mean(), self.empty.mean()) for row in self.random]
+        return np.array([area(self.sizes, np.abs(1 - f), 1.0) for f in found])
 
     @property
     def completeness(self) -> float:
@@ -273,11 +273,12 @@ def stability(
     return float(np.mean(found)), float(low), float(high)
 
 
-def _faithful(value: Array, full: float, empty: float) -> Array:
+def faithful(value: Array, full: float, empty: float) -> Array:
+    """0 at the value with none, 1 at the value with all."""
     return (value - empty) / (full - empty)
 
 
-def _area(sizes: Sequence[int], height: Array, start: float) -> float:
-    """Trapezoids over the share of heads, from `start` at none."""
-    x = np.array([0, *sizes]) / max(sizes)
+def area(sizes: Sequence[int], height: Array, start: float, total: int = 0) -> float:
+    """Trapezoids over the share of all (the largest size unless given), from `start` at none."""
+    x = np.array([0, *sizes]) / (total or max(sizes))
     return float(np.trapezoid(np.array([start, *height]), x))

@@ -15,6 +15,7 @@ from interp.commands.progress import Voice
 from interp.errors import OptionError, UnknownName
 
 if TYPE_CHECKING:
+    from interp.circuit.edge_evaluation import EdgeEvaluation
     from interp.circuit.evaluation import Evaluation
     from interp.circuit.result import Circuit
     from interp.model.model import Model
@@ -107,11 +108,18 @@ def circuit(
             found, measured = _found(model, task, name, level, n, seed, options)(
                 ablation, n_random, None if out is None else out / "ledger", tell
             )
+            edges = _edges(model, found, task, n, seed) if found.edges else None
         told = None if truth is None else against.compared(found)
-        click.echo(_printed(found, measured, top, truth, told))
+        click.echo(_printed(found, measured, top, truth, told, edges))
         if out is not None:
             folder = out / (re.sub(r"[^A-Za-z0-9._-]+", "-", model_name).strip("-.") or "model")
-            write(found, measured, folder, shlex.join(["interp", *context.meta["interp.command"]]))
+            write(
+                found,
+                measured,
+                edges,
+                folder,
+                shlex.join(["interp", *context.meta["interp.command"]]),
+            )
             voice.note(f"{folder}: circuit.json, circuit.html and others")
 
     try:
@@ -164,12 +172,24 @@ def _found(
     return measure
 
 
+def _edges(model: Model, found: Circuit, task: str, n: int, seed: int) -> EdgeEvaluation | str:
+    """The first edges alone, by real forwards; or why that cannot be."""
+    from interp.circuit.edge_evaluation import evaluate_edges
+    from interp.circuit.tasks import make_contrast
+
+    try:
+        return evaluate_edges(model, found, make_contrast(model, task, n=n, seed=seed + 1))
+    except OptionError as error:  # codes scores pairs of heads, which are no edges of the graph
+        return f"not evaluated: {error}"
+
+
 def _printed(
     found: Circuit,
     measured: Evaluation,
     top: int,
     truth: str | None,
     told: dict[str, float] | None,
+    edges: EdgeEvaluation | str | None,
 ) -> str:
     lines = [found.model, f"  {found.task}, {found.method}, {found.level}s: score ({found.unit})"]
     for name in found.ranking[:top]:
@@ -186,6 +206,8 @@ def _printed(
         f" {' '.join(measured.unneeded) or 'none'}",
         *(f"  note: {note}" for note in found.notes),
     ]
+    if edges is not None:
+        lines.append(f"  edges: {edges}")
     if told is not None:
         lines.insert(
             -len(found.notes) or len(lines),
@@ -195,7 +217,13 @@ def _printed(
     return "\n".join(lines) + "\n"
 
 
-def write(found: Circuit, measured: Evaluation, folder: Path, command: str) -> None:
+def write(
+    found: Circuit,
+    measured: Evaluation,
+    edges: EdgeEvaluation | str | None,
+    folder: Path,
+    command: str,
+) -> None:
     """All forms of a circuit and its evaluation, each file whole or not at all."""
     import pandas as pd
 
@@ -220,6 +248,10 @@ def write(found: Circuit, measured: Evaluation, folder: Path, command: str) -> N
     ]
     if found.edges:
         parts.insert(2, ("Edges", html_table(found.top(100).edges_to_pandas())))
+        shown = f"<p>{text(edges)}</p>"
+        if not isinstance(edges, str) and edges is not None:
+            shown += html_table(edges.to_pandas())
+        parts.insert(2, ("Evaluation of edges", shown))
     made = dict(found.made) | {"command": command}
     title = f"{found.task} in {found.model}"
     write_atomically(

@@ -8,7 +8,7 @@ from discovery.contrasts import induction_pairs
 
 import interp
 from interp.circuit.declare import Found, discovery
-from interp.circuit.evaluation import _area, evaluate, stability
+from interp.circuit.evaluation import area, evaluate, stability
 from interp.circuit.find import find_circuit
 from interp.errors import OptionError
 
@@ -121,8 +121,8 @@ def test_what_cannot_be_evaluated(model, task) -> None:
 
 
 def test_areas_by_hand() -> None:
-    assert _area((1, 2, 4), np.array([1.0, 0.0, 0.0]), 1.0) == pytest.approx(0.25 + 0.125)
-    assert _area((4,), np.array([1.0]), 0.0) == 0.5
+    assert area((1, 2, 4), np.array([1.0, 0.0, 0.0]), 1.0) == pytest.approx(0.25 + 0.125)
+    assert area((4,), np.array([1.0]), 0.0) == 0.5
 
 
 def test_stability_of_clear_and_of_random_scores() -> None:

@@ -9,6 +9,7 @@ import torch
 import interp
 from interp import planted
 from interp.causal.game import Game
+from interp.circuit.edge_evaluation import evaluate_edges
 from interp.circuit.evaluation import evaluate
 from interp.circuit.find import find_circuit
 from interp.circuit.tasks import make_contrast
@@ -198,3 +199,31 @@ def test_dropped_gradients_have_no_sign(model, task) -> None:
     found = attribution_patching(model, task, grad_drop=True)
     assert (found.per_prompt >= 0).all()
     assert not found.signed
+
+
+def test_a_circuit_of_edges_is_faithful_with_few_edges() -> None:
+    small = interp.load("planted:induction")
+    task, fresh = (make_contrast(small, "induction", n=6, seed=s) for s in (0, 1))
+    circuit = find_circuit(small, task, exact_patching, "edge")
+    found = evaluate_edges(small, circuit, fresh, n_random=4)
+    assert found.edges == len(circuit.edges)
+    # all edges are the clean run, none the corrupted one
+    clean, corrupted = fresh.values(small)
+    np.testing.assert_allclose(found.full, clean, atol=1e-3)
+    np.testing.assert_allclose(found.empty, corrupted, atol=1e-3)
+    assert found.faithfulness[-1] == pytest.approx(1, abs=1e-3)
+    tenth = next(i for i, n in enumerate(found.sizes) if n >= 0.15 * found.edges)
+    assert found.faithfulness[tenth] > 0.95
+    assert found.cmd < 0.25 < found.random_cmd.mean()
+    assert found.cmd + found.cpr == pytest.approx(1, abs=0.02)
+    assert found.to_pandas()["edges"].tolist() == list(found.sizes)
+    with pytest.raises(OptionError, match="has no edges; find it at the level edge"):
+        evaluate_edges(small, find_circuit(small, task, exact_patching), fresh)
+
+
+def test_pairs_of_codes_are_no_edges_of_the_graph(model, task) -> None:
+    from interp.discovery import codes
+
+    pairs = find_circuit(model, task, codes, "edge", codes=16, epochs=5, repeats=1, permutations=2)
+    with pytest.raises(OptionError, match="pairs of heads, as codes gives them"):
+        evaluate_edges(model, pairs, task)

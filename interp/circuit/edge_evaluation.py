@@ -1,0 +1,140 @@
+"""How faithful a circuit of edges is: the first edges carry clean values, all others corrupted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+
+from interp.circuit.contrast import ContrastTask
+from interp.circuit.edge_forward import EdgeForward
+from interp.circuit.evaluation import SHARES, area, faithful
+from interp.circuit.residual_graph import ResidualGraph
+from interp.circuit.result import Circuit
+from interp.display import Displayed
+from interp.errors import OptionError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from interp.model.model import Model
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class EdgeEvaluation(Displayed):
+    """Values of the task with only the first edges at work, by real forwards.
+
+    Args:
+        sizes: how many edges are in, of `edges` in all.
+        per_prompt: the task's value, `[size, prompt]`; `full` and `empty` with all and no edges.
+        random: means with as many random edges, `[draw, size]`.
+    """
+
+    circuit: Circuit
+    edges: int
+    sizes: tuple[int, ...]
+    per_prompt: Float[Array, "size prompt"] = field(repr=False)
+    full: Float[Array, " prompt"] = field(repr=False)
+    empty: Float[Array, " prompt"] = field(repr=False)
+    random: Float[Array, "draw size"] = field(repr=False)
+    made: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def faithfulness(self) -> Float[Array, " size"]:
+        """0 with every edge corrupted, 1 with all clean."""
+        return faithful(self.per_prompt.mean(1), self.full.mean(), self.empty.mean())
+
+    @property
+    def cmd(self) -> float:
+        """Area between faithfulness and 1 over the share of edges; 0 is best."""
+        return area(self.sizes, np.abs(1 - self.faithfulness), 1.0, self.edges)
+
+    @property
+    def cpr(self) -> float:
+        """Area under faithfulness, without a bound."""
+        return area(self.sizes, self.faithfulness, 0.0, self.edges)
+
+    @property
+    def random_cmd(self) -> Float[Array, " draw"]:
+        """`cmd` of random orders of edges."""
+        found = [faithful(row, self.full.mean(), self.empty.mean()) for row in self.random]
+        return np.array([area(self.sizes, np.abs(1 - f), 1.0, self.edges) for f in found])
+
+    def to_pandas(self) -> pd.DataFrame:
+        """One row per size."""
+        import pandas as pd
+
+        gap = self.full.mean() - self.empty.mean()
+        return pd.DataFrame(
+            {
+                "edges": self.sizes,
+                "share": np.array(self.sizes) / self.edges,
+                "value": self.per_prompt.mean(1),
+                "faithfulness": self.faithfulness,
+                "random": (self.random - self.empty.mean()).mean(0) / gap,
+                "n": self.per_prompt.shape[1],
+                "ablation": "corrupted",
+            }
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"EdgeEvaluation({self.circuit.method}, corrupted: CMD {self.cmd:.3f}, CPR"
+            f" {self.cpr:.3f}, random CMD {self.random_cmd.mean():.3f}; {self.edges} edges,"
+            f" {self.per_prompt.shape[1]} pairs)"
+        )
+
+
+def evaluate_edges(
+    model: Model, circuit: Circuit, task: ContrastTask, *, n_random: int = 5, seed: int = 0
+) -> EdgeEvaluation:
+    """Run the model with the first edges of a circuit, over sizes, beside random edges.
+
+    Edges that the circuit did not score come last. Shares are those of the MIB benchmark (Mueller
+    et al. 2025, arXiv 2504.13151), whose figures count edges of this kind too.
+
+    Raises:
+        OptionError: a circuit without edges, or of another model, or nothing to explain.
+        UnreadableAttention: a model without a residual graph.
+    """
+    graph = ResidualGraph.of(model)
+    if not circuit.edges:
+        raise OptionError(f"{circuit!r} has no edges; find it at the level edge")
+    every = list(graph.edges)
+    place = {e: i for i, e in enumerate(every)}
+    strange = [e for e in circuit.edges if e not in place]
+    if strange:
+        a, b = strange[0]
+        raise OptionError(
+            f"the edge {a} -> {b} of this circuit is none of {model.name}'s residual graph; pairs "
+            "of heads, as codes gives them, are no edges of it"
+        )
+    order = np.argsort(-np.abs(circuit.edge_score), kind="stable")
+    ranked = [place[circuit.edges[i]] for i in order]
+    scored = set(ranked)
+    ranked += [i for i in range(len(every)) if i not in scored]
+    sizes = tuple(sorted({max(1, round(share * len(every))) for share in SHARES}))
+    rng = np.random.default_rng([seed, 9])
+    orders = [ranked, *(rng.permutation(len(every)).tolist() for _ in range(n_random))]
+    masks = [graph.full(), torch.zeros_like(graph.full())]
+    masks += [graph.mask([every[i] for i in o[:size]]) for o in orders for size in sizes]
+    found = np.zeros((len(masks), len(task)))
+    for batch in task.batches():
+        edges = EdgeForward(graph, batch.clean, batch.corrupted)
+        for at, mask in enumerate(masks):
+            value = batch.value(edges.run(mask)).double().cpu().numpy()
+            found[at, list(batch.which)] = value
+    full, empty = found[0], found[1]
+    if abs(float(full.mean() - empty.mean())) < 1e-6:
+        raise OptionError(f"{task.name} is the same with all edges and with none on {model.name}")
+    means = found[2:].mean(1).reshape(len(orders), len(sizes))
+    made = dict(circuit.made) | {"ablation": "corrupted", "n_random": n_random, "seed": seed}
+    return EdgeEvaluation(
+        circuit, len(every), sizes, found[2 : 2 + len(sizes)], full, empty, means[1:], made
+    )
