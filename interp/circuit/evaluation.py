@@ -195,7 +195,7 @@ def evaluate(
         ablation: `corrupted` puts in what each head writes on the prompt's own corrupted side; or
             a kind of `interp.causal.replacement.KINDS`.
         k: heads of the circuit for completeness and minimality; as many as the truth has, or a
-            tenth of all heads, unless given.
+            tenth of all heads (three at least), unless given.
         truth: heads of the known circuit; those of the task unless given.
         n_random: random orders of all heads.
         options: of `interp.causal.Game`.
@@ -218,7 +218,7 @@ def evaluate(
     ranked = [h for h in circuit.ranking if h in index] + [h for h in every if h not in labels]
     n = len(every)
     sizes = tuple(sorted({max(1, round(share * n)) for share in SHARES}))
-    chosen = max(1, min(n, k or len(known) or round(n / 10)))
+    chosen = max(1, min(n, k or len(known) or max(3, round(n / 10))))
     rng = np.random.default_rng([seed, 3])
     orders = [rng.permutation(n) for _ in range(n_random)]
 

@@ -2,9 +2,10 @@
 
 A head stands out in a metric if it is farther from the null than chance allows over all heads and
 metrics of the model, and the difference is large: it goes more than half of the way from the null
-to the end of the metric's range, or far from the model's other heads. Significance alone is not
-enough: trained weights differ from a null almost everywhere, and with many prompts any difference
-is significant. Size alone is not either: of any heads some are first.
+to the end of the metric's range, or far from the model's other heads on the side away from the
+null. Significance alone is not enough: trained weights differ from a null almost everywhere, and
+with many prompts any difference is significant. Size alone is not either: of any heads some are
+first.
 """
 
 from __future__ import annotations
@@ -110,7 +111,9 @@ def catalogue_of(table: HeadTable, ends: Mapping[str, float | None] | None = Non
         freedom = len(rows) - 1 if exact else np.maximum(rows["n"].to_numpy() - 1, 1)
         limit = np.broadcast_to(student.isf(LEVEL / 2 / tests, np.maximum(freedom, 1)), len(rows))
         share = _share(rows, (ends or {}).get(str(metric)))
-        stands = (np.abs(distance) > limit) & ((np.abs(apart) > APART) | (share > HALF))
+        # a head below its null but above the others is no finding: both must point one way
+        far = (np.abs(apart) > APART) & (np.sign(apart) == np.sign(distance))
+        stands = (np.abs(distance) > limit) & (far | (share > HALF))
         for at in np.flatnonzero(stands):
             row = rows.iloc[int(at)]
             special.append(

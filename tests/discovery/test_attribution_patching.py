@@ -241,7 +241,7 @@ def test_drops_are_the_mean_size_over_the_layers_dropped():
 
 
 def _one_layer() -> Pair:
-    module = zoo.FAMILIES["gpt2"].model("eager")
+    module = zoo.FAMILIES["gpt2"].build("eager")
     module.transformer.h = module.transformer.h[:1]
     graph = ResidualGraph.of(interp.load(module, name="one layer"))
     return Pair(graph, CLEAN, CORRUPTED, value, Passes())

@@ -121,3 +121,14 @@ def test_it_is_on_the_page_of_several_metrics_escaped() -> None:
     assert "<i>" not in page
     assert "<b>" not in page
     assert "Which heads are special" not in render(table_of({"a": columns, "b": columns}))
+
+
+def test_below_the_null_and_above_the_others_is_no_finding() -> None:
+    """All heads far below the null, one a little less so."""
+    score = np.full((2, 8), 1e-7) + np.linspace(0, 1e-9, 16).reshape(2, 8)
+    score[0, 0] = 7e-7
+    sure = {"sem": 1e-8, "null_sem": 0.002, "n": 16, "null": np.full((2, 8), 0.02)}
+    assert catalogue_of(table_of({"ships": {"score": score} | sure})).special == ()
+    below = score.copy()
+    below[0, 0] = -7e-7  # farther from the null, and from the others, the same way
+    assert len(catalogue_of(table_of({"ships": {"score": below} | sure})).special) == 1
