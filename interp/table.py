@@ -264,10 +264,9 @@ class HeadTable:
         return heatmap(self, metric, **options)
 
     def save_html(self, path: str | os.PathLike, *, title: str = "Attention heads") -> None:
-        """Write the page of `interp report`, whole or not at all.
+        """Write the page of `interp report`, whole or not at all; raises StoreError, OptionError.
 
-        Colours span the scores; `interp.report.write_report` takes the ranges of metrics, as the
-        command line does. Raises StoreError and OptionError.
+        Colours span the scores; `interp.report.write_report` takes the ranges of metrics.
         """
         from interp.report import write_report
 

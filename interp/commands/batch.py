@@ -86,6 +86,8 @@ class Batch:
             store.prepare()
         debug = bool(click.get_current_context().meta.get("interp.debug"))
         voice = Voice(quiet=quiet, debug=debug)
+        if prompt_file is not None or options.get("context") is not None:
+            _tell_experiments(bounds, voice)
         return cls(bounds, own, store=store, voice=voice, prompt_file=prompt_file, **options)
 
     def run(self, sources: Mapping[str, str], *, form: str | None, top: int) -> int:
@@ -271,6 +273,23 @@ class Batch:
         if self.store is None:
             return "what was scored is printed above; with --out it would be kept and continued"
         return f"{self.kept} results are safe in {self.store.folder}; {SAFE}"
+
+
+def _tell_experiments(bounds: Sequence[Bound], voice: Voice) -> None:
+    """Experiments make prompts of their own: the caller's must not be dropped without a word.
+
+    Raises OptionError where nothing else is asked for.
+    """
+    own = [b.label for b in bounds if b.analysis.kind == "experiment"]
+    if not own:
+        return
+    told = (
+        f"{', '.join(own)} make{'s' if len(own) == 1 else ''} prompts of their own, which "
+        "--prompt-file and --context do not reach; their options do (interp metrics NAME)"
+    )
+    if len(own) == len(bounds):
+        raise OptionError(told)
+    voice.note(told)
 
 
 def _expanded(texts: list[str]) -> list[str]:

@@ -248,3 +248,15 @@ def test_an_experiment_that_a_model_has_no_room_for_is_left_out(run, errors, tmp
     assert frame["metric"].unique().tolist() == ["previous_token", "ov_norm"]
     code, lines = errors("score", "planted:sink", "-m", own)
     assert (code, lines[0]) == (1, "planted:sink: no room for 9 items")
+
+
+def test_prompts_that_experiments_do_not_take_are_told(run, errors, tmp_path) -> None:
+    text = tmp_path / "t.txt"
+    text.write_text("1 2 3\n")
+    code, told = errors("score", "planted:zoo", "-m", "echo", "--prompt-file", text)
+    assert code == 2
+    assert told[0].startswith("echo makes prompts of their own, which --prompt-file and --context")
+    result = run("score", "planted:zoo", "-m", "echo,entropy", "--context", 20, "--null", "none")
+    assert result.exit_code == 0
+    assert "echo makes prompts of their own" in result.stderr
+    assert "echo" in result.stdout
