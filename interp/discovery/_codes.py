@@ -202,7 +202,12 @@ def softmax(x: Float[Array, " head"]) -> Float[Array, " head"]:
 
 
 def permuted(
-    codes: Int[Array, "example head"], n_pairs: int, *, draws: int, seed: int
+    codes: Int[Array, "example head"],
+    n_pairs: int,
+    *,
+    draws: int,
+    seed: int,
+    normalise: bool = False,
 ) -> tuple[Float[Array, " head"], Float[Array, " head"]]:
     """p values of `only_positive` when the two sides of each pair change places at random.
 
@@ -211,14 +216,14 @@ def permuted(
     """
     rng = np.random.default_rng(seed)
     positive = np.arange(2 * n_pairs) < n_pairs
-    score = only_positive(codes, positive)
+    score = only_positive(codes, positive, normalise=normalise)
     own, largest = np.ones(len(score)), np.ones(len(score))
     for _ in range(draws):
         flip = rng.random(n_pairs) < 0.5
         mixed = codes.copy()
         mixed[:n_pairs][flip] = codes[n_pairs:][flip]
         mixed[n_pairs:][flip] = codes[:n_pairs][flip]
-        drawn = only_positive(mixed, positive)
+        drawn = only_positive(mixed, positive, normalise=normalise)
         own += drawn >= score
         largest += drawn.max() >= score
     return own / (draws + 1), largest / (draws + 1)

@@ -267,3 +267,10 @@ def test_weights_and_modes_are_left_as_they_were():
     assert [p.requires_grad for p in module.parameters()] == before
     assert all(p.grad is None for p in module.parameters())
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in module.modules())
+
+
+def test_the_gradient_is_taken_where_it_is_asked_for():
+    pair = pair_of("gpt2")
+    back = Pair(graph_of("gpt2"), CORRUPTED, CLEAN, value, Passes())
+    close(nodes_by_gradient(pair, at="corrupted"), -nodes_by_gradient(back, at="clean"))
+    assert float((nodes_by_gradient(pair) + nodes_by_gradient(back)).abs().max()) > 0.01

@@ -118,6 +118,21 @@ def test_p_values_are_uniform_without_a_contrast_and_small_with_one() -> None:
     assert (family >= own - 1e-12).all()
 
 
+def test_p_values_are_of_the_score_that_is_shown() -> None:
+    """A head's codes stay the same when sides change, so dividing matters between heads only."""
+    rng = np.random.default_rng(3)
+    codes = np.stack([rng.integers(0, 2 + 4 * h, 40) for h in range(6)], 1)
+    plain = steps.permuted(codes, 20, draws=60, seed=0)
+    divided = steps.permuted(codes, 20, draws=60, seed=0, normalise=True)
+    assert (plain[0] == divided[0]).all()
+    assert (plain[1] != divided[1]).any()
+    from interp.discovery.codes import _joined
+
+    assert _joined(np.array([0.01])) == 0.01
+    assert _joined(np.array([0.01, 0.02, 0.9])) == 0.04
+    assert _joined(np.array([0.7, 0.8, 0.9])) == 1.0
+
+
 def test_examples_are_drawn_from_both_sides_unless_asked() -> None:
     from interp.discovery.codes import _drawn
 
@@ -143,7 +158,7 @@ def test_it_flags_the_bystander_as_much_as_the_circuit(found) -> None:
 def test_its_tables_say_so(found) -> None:
     heads = {row["head"]: row for row in found.tables["heads"]}
     assert len(heads) == 24
-    assert heads[named("induction")[0]]["p"] < 0.05
+    assert heads[named("induction")[0]]["p"] < 0.1
     evaluation = {row["ranking"]: row for row in found.tables["evaluation"]}
     assert set(evaluation) == {"codes", "pairs of codes", "untrained"}
     for row in evaluation.values():

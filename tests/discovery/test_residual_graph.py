@@ -207,3 +207,28 @@ def test_a_stream_that_others_write_to_is_refused():
             paired_outputs(graph, CLEAN, CORRUPTED)
     finally:
         handle.remove()
+
+
+def test_freezing_the_norm_makes_a_values_input_linear():
+    """Values are linear in what they read, so what one head then writes halves with the change."""
+    graph, edges = graph_of("gpt2"), edges_of("gpt2")
+    last = graph.layers[-1].site.layer
+    # only this head's direct way to the logits is left open, at a frozen scale as well
+    base = value_read(edges, graph.full(), last)
+    one = graph.mask([("embed", f"L{last}H1.v")])
+    whole, part = (value_read(edges, graph.full() - x * one, last) - base for x in (1.0, 0.5))
+    close(part, whole / 2)
+    exact = [value_read(edges, graph.full() - x * one, last, "exact") - base for x in (1.0, 0.5)]
+    assert float((exact[1] - exact[0] / 2).abs().max()) > 1e-4
+
+
+def value_read(edges, mask, layer, norm="freeze"):
+    """What all heads of a layer write together, in a forward under a mask."""
+    model, seen = edges.model, []
+    module = model.module.get_submodule(model.site(layer).projection)
+    handle = module.register_forward_hook(lambda m, a, out: seen.append(out.clone()))
+    try:
+        edges.run(mask, norm=norm)
+    finally:
+        handle.remove()
+    return seen[-1]

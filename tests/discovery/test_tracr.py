@@ -1,0 +1,152 @@
+"""Programs compiled by Tracr: an independent source of what the circuit is."""
+
+from __future__ import annotations
+
+import random
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+
+import interp
+from interp.circuit.edge_forward import EdgeForward
+from interp.circuit.residual_graph import ResidualGraph
+from interp.discovery._attribution import (
+    Pair,
+    edges_along_activations,
+    edges_along_inputs,
+    edges_by_gradient,
+)
+from interp.discovery._exact import path_effects
+from interp.discovery._gradients import Passes
+from interp.errors import OptionError
+
+pytest.importorskip("tracr", reason="tracr-pypi is not installed")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::UserWarning:jax"),
+]
+
+NAMES = ("frac_prevs", "sort", "hist", "reverse")
+SAME_LENGTH = ("frac_prevs", "sort", "hist")  # reverse computes lengths, which pairs share
+
+
+@cache
+def compiled_program(name: str) -> tuple[Any, Any, list[Any], int]:
+    from tracr.compiler import compiling, lib
+    from tracr.rasp import rasp
+
+    from interp.planted.compiled import compiled
+
+    program, words, longest = {
+        "frac_prevs": (lib.make_frac_prevs(rasp.tokens == "x"), ["x", "a", "b"], 6),
+        "reverse": (lib.make_reverse(rasp.tokens), [1, 2, 3, 4], 5),
+        "sort": (
+            lib.make_sort(rasp.tokens, rasp.tokens, max_seq_len=5, min_key=1), [1, 2, 3, 4], 5,
+        ),
+        "hist": (lib.make_hist(), ["a", "b", "c"], 5),
+    }[name]  # fmt: skip
+    made = compiling.compile_rasp_to_model(program, set(words), longest, compiler_bos="BOS")
+    return made, compiled(made, output=program.label, name=name), words, longest
+
+
+@cache
+def setting(name: str):
+    """The graph, 24 pairs of equal length, and the share of their difference in the output."""
+    _, program, words, longest = compiled_program(name)
+    model = interp.load(program.module, name=name)
+    draw = random.Random(0)
+    ids = torch.tensor(
+        [program.ids([draw.choice(words) for _ in range(longest)]) for _ in range(96)]
+    )
+    with torch.no_grad():
+        a, b = model.run(ids[:48]), model.run(ids[48:])
+    keep = ((a - b)[:, 1:].abs().amax((1, 2)) > 0.1).nonzero().flatten()[:24]
+    towards = (a - b)[keep]
+    towards[:, 0] = 0
+    towards = towards / towards.square().sum((1, 2), keepdim=True)
+
+    def value(logits: torch.Tensor) -> torch.Tensor:
+        return (logits.reshape(-1, *towards.shape) * towards).sum((2, 3)).flatten()
+
+    return ResidualGraph.of(model), ids[:48][keep], ids[48:][keep], value
+
+
+def auroc(graph: ResidualGraph, edges: Any, scores: torch.Tensor) -> float:
+    """Of all edges that exist, by the mean size of their scores; ties count half."""
+    exists = graph.full() == 1
+    size = scores.abs().mean(0)[exists]
+    size = torch.where(size < 1e-6, 0.0, size)
+    true = graph.mask(edges)[exists] == 1
+    yes, no = size[true][:, None], size[~true][None]
+    return float(((yes > no).double() + 0.5 * (yes == no).double()).mean())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_torch_model_is_the_program(name):
+    made, program, words, longest = compiled_program(name)
+    draw = random.Random(1)
+    coded = getattr(made.output_encoder, "encoding_map", None)
+    for _ in range(5):
+        given = [draw.choice(words) for _ in range(longest)]
+        want = made.apply(["BOS", *given]).decoded[1:]
+        with torch.no_grad():
+            out = program.module(torch.tensor([program.ids(given)])).logits[0, 1:]
+        if coded is None:
+            assert out[:, 0].tolist() == pytest.approx(want, abs=1e-4)
+        else:
+            assert [{i: w for w, i in coded.items()}[i] for i in out.argmax(-1).tolist()] == want
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_edges_of_the_weights_are_enough(name):
+    graph, clean, corrupted, value = setting(name)
+    program = compiled_program(name)[1]
+    edges = EdgeForward(graph, clean, corrupted)
+    with torch.no_grad():
+        whole = value(edges.base.logits) - value(edges.other.logits)
+        mine = value(edges.run(graph.mask(program.edges))) - value(edges.other.logits)
+        nothing = value(edges.run(graph.full() - graph.mask(program.edges)))
+    torch.testing.assert_close(mine, whole, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(nothing, value(edges.other.logits), atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", SAME_LENGTH)
+def test_exact_paths_find_the_edges_of_the_weights(name):
+    graph, clean, corrupted, value = setting(name)
+    program = compiled_program(name)[1]
+    found = path_effects(EdgeForward(graph, clean, corrupted), value, graph.edges)
+    exact = torch.zeros(len(clean), len(graph.readers), len(graph.writers))
+    for i, (writer, reader) in enumerate(graph.edges):
+        exact[:, graph.reader_index[reader], graph.index[writer]] = found[i].float()
+    assert auroc(graph, program.edges, exact) == 1
+    draw = torch.rand(exact.shape, generator=torch.Generator().manual_seed(0))
+    assert auroc(graph, program.edges, draw) < 1
+
+
+def test_a_gradient_misses_what_saturated_softmaxes_hide():
+    """Tracr's attention is all or nothing: one gradient by its scores is 0, a path's is not."""
+    graph, clean, corrupted, value = setting("sort")
+    edges, pair = compiled_program("sort")[1].edges, Pair(graph, clean, corrupted, value, Passes())
+    assert auroc(graph, edges, edges_by_gradient(pair)) < 0.8
+    assert auroc(graph, edges, edges_along_inputs(pair, steps=32)) == 1
+    assert auroc(graph, edges, edges_along_activations(pair, steps=32)) == 1
+
+
+def test_what_pairs_share_is_found_by_nobody():
+    """`reverse` needs the length, which is the same in both prompts: those edges score nothing."""
+    graph, clean, corrupted, value = setting("reverse")
+    scores = edges_by_gradient(Pair(graph, clean, corrupted, value, Passes())).abs().mean(0)
+    lengths = [e for e in compiled_program("reverse")[1].edges if "mlp" in "".join(e)]
+    assert lengths
+    assert float((scores * graph.mask(lengths)).max()) < 1e-5
+    assert float(scores.max()) > 0.1
+
+
+def test_unknown_words_are_refused_by_name():
+    program = compiled_program("hist")[1]
+    with pytest.raises(OptionError, match="'z'"):
+        program.ids(["a", "z"])
