@@ -92,7 +92,7 @@ def report(rows: list[dict[str, Any]]) -> str:
         " replaced by their corrupted values (0 is best), with its 95 % interval over pairs, and"
         " that of random orders; Jaccard of the first heads when pairs are drawn anew (of"
         " autoencoders, for codes); passes over all pairs; time as a multiple of one forward pass"
-        f" over them. {rows[0]['pairs']} pairs, {rows[-1]['pairs']} for the last model. Shares of"
+        f" over them. {' and '.join(map(str, sorted({r['pairs'] for r in rows})))} pairs. Shares of"
         " heads, so CMD does not compare with figures over edges elsewhere. Two CPU cores shared"
         " with other work. Made by `benchmarks/circuits.py`.",
         "",
