@@ -229,6 +229,9 @@ def value_read(edges, mask, layer, norm="freeze"):
     handle = module.register_forward_hook(lambda m, a, out: seen.append(out.clone()))
     try:
         edges.run(mask, norm=norm)
+        if not seen:  # nothing is changed, so no block was run
+            with torch.no_grad():
+                model.run(edges.inputs)
     finally:
         handle.remove()
     return seen[-1]
