@@ -92,7 +92,13 @@ class EdgeEvaluation(Displayed):
 
 
 def evaluate_edges(
-    model: Model, circuit: Circuit, task: ContrastTask, *, n_random: int = 5, seed: int = 0
+    model: Model,
+    circuit: Circuit,
+    task: ContrastTask,
+    *,
+    n_random: int = 5,
+    seed: int = 0,
+    same_weights: bool = True,
 ) -> EdgeEvaluation:
     """Run the model with the first edges of a circuit, over sizes, beside random edges.
 
@@ -103,6 +109,7 @@ def evaluate_edges(
         OptionError: a circuit without edges, or of another model, or nothing to explain.
         UnreadableAttention: a model without a residual graph.
     """
+    circuit.require(model, same_weights=same_weights)
     graph = ResidualGraph.of(model)
     if not circuit.edges:
         raise OptionError(f"{circuit!r} has no edges; find it at the level edge")

@@ -186,6 +186,7 @@ def evaluate(
     truth: Sequence[str] | None = None,
     n_random: int = 20,
     seed: int = 0,
+    same_weights: bool = True,
     progress: Progress | None = None,
     **options: Any,
 ) -> Evaluation:
@@ -198,11 +199,13 @@ def evaluate(
             tenth of all heads (three at least), unless given.
         truth: heads of the known circuit; those of the task unless given.
         n_random: random orders of all heads.
+        same_weights: refuse a circuit that was found on other weights of the same shape.
         options: of `interp.causal.Game`.
 
     Raises:
         OptionError: a circuit of another model, or heads that make no difference to the task.
     """
+    circuit.require(model, same_weights=same_weights)
     labels = list(circuit.heads)
     every = [str(h) for h in model.heads()]
     if not set(labels) <= set(every):

@@ -92,6 +92,11 @@ class Published:
         mask = marked(names, truth)
         if not mask.any():
             raise OptionError(f"{circuit!r} has none of the heads of {self.name}")
+        if mask.all():
+            raise OptionError(
+                f"{self.name} has all {len(names)} heads of {circuit!r}, so nothing is outside it;"
+                " keep the first ones: circuit.top(k).to_toml(path)"
+            )
         size = np.array([abs(circuit.score[circuit.nodes.index(h)]) for h in names])
         low, high = auroc_interval(size, mask)
         first = set(circuit.top(len(truth), heads_only=True).heads)
@@ -130,6 +135,8 @@ def read(path: Path) -> Published:
         told = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise StoreError(f"{path} cannot be read as a circuit: {error}") from error
+    if "format" in told:
+        return _found(path)
     missing, odd = [k for k in NEEDED if k not in told], sorted(set(told) - FIELDS)
     if missing or odd:
         wrong = f"lacks {', '.join(missing)}" if missing else f"has the field {odd[0]!r}"
@@ -144,6 +151,20 @@ def read(path: Path) -> Published:
         {k: tuple(v) for k, v in told.get("mlps", {}).items()},
         {k: _variant(path, told, heads, v) for k, v in told.get("variants", {}).items()},
         tuple(told.get("claims", ())), str(told.get("uncertain", "")),
+    )  # fmt: skip
+
+
+def _found(path: Path) -> Published:
+    """A circuit that `Circuit.to_toml` wrote: all its heads, in one role where it names none."""
+    from interp.circuit.result import Circuit
+
+    found = Circuit.from_toml(path)
+    named = {r: tuple(n for n in names if n in found.heads) for r, names in found.roles.items()}
+    rest = tuple(h for h in found.heads if all(h not in names for names in named.values()))
+    return Published(
+        path.stem, found.model, (), found.n_layers, found.n_heads, found.task, found.level,
+        f"found by {found.method} on {found.made.get('n_prompts', found.n)} pairs",
+        {r: names for r, names in (named | {"found": rest}).items() if names}, found.edges,
     )  # fmt: skip
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from interp.circuit.contrast import ContrastTask
     from interp.circuit.declare import Found
+    from interp.circuit.evaluation import Evaluation
     from interp.model.model import Model
 
 Array = np.ndarray
@@ -197,6 +198,9 @@ class Circuit(Displayed):
                 raise ValueError("nodes and scores are not equally many")
             if len(found.edges) != len(found.edge_score):
                 raise ValueError("edges and their scores are not equally many")
+            for size in ("n_layers", "n_heads", "n"):
+                if not isinstance(getattr(found, size), int):
+                    raise ValueError(f"{size} is {getattr(found, size)!r} and no whole number")
             return found
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise StoreError(f"this is no circuit, or it is damaged: {error}") from error
@@ -216,28 +220,100 @@ class Circuit(Displayed):
             raise StoreError(f"{path} is no JSON: {error}") from error
         return cls.from_dict(told)
 
-    def to_networkx(self) -> nx.DiGraph:
+    def to_toml(self, path: str | os.PathLike | None = None) -> str:
+        """The content of `to_json` as TOML, where nan stands for null.
+
+        Such a file can be compared with as published circuits are (`interp circuit --truth FILE`):
+        its heads are the circuit, so keep the first ones only (`circuit.top(k).to_toml(path)`).
+        """
+        from interp.circuit.toml_text import dumps
+
+        return _written(path, dumps(self.to_dict()))
+
+    @classmethod
+    def from_toml(cls, path: str | os.PathLike) -> Circuit:
+        """Read what `to_toml` wrote.
+
+        Raises:
+            StoreError: it cannot be read, is damaged, or is the file of a published circuit.
+        """
+        from interp.circuit.toml_text import loads
+        from interp.files import read_bytes
+
+        try:
+            told = loads(read_bytes(Path(path)).decode())
+        except ValueError as error:  # of TOML, and of bytes that are no text
+            raise StoreError(f"{path} is no TOML: {error}") from error
+        if "format" not in told and "granularity" in told:
+            raise StoreError(
+                f"{path} is the file of a published circuit, which has no scores; read it with "
+                "interp.circuit.published.read"
+            )
+        try:
+            return cls.from_dict(told)
+        except StoreError as error:
+            raise StoreError(f"{path}: {error}") from error
+
+    def require(self, model: Model, *, same_weights: bool = True) -> None:
+        """Raise unless the circuit is one of this model.
+
+        Args:
+            same_weights: also compare the sha256 of the weights with those it was found on.
+
+        Raises:
+            OptionError: another number of layers or heads, or other weights.
+        """
+        mine, size = (self.n_layers, self.n_heads), (model.n_layers, model.n_heads)
+        if mine != size:
+            raise OptionError(
+                f"the circuit is of {self.model} ({mine[0]} layers of {mine[1]} heads);"
+                f" {model.name} has {size[0]} of {size[1]}; find one for this model"
+            )
+        known = self.made.get("content_hash")
+        if same_weights and known and known != model.content_hash:
+            raise OptionError(
+                f"the circuit is of {self.model} with the weights sha256 {str(known)[:12]};"
+                f" {model.name} has {model.content_hash[:12]}; find it anew, or say"
+                " same_weights=False to use it on other weights of the same shape"
+            )
+
+    def evaluate(self, model: Model, task: ContrastTask, **options: Any) -> Evaluation:
+        """How faithful, complete and minimal the circuit is; see `interp.circuit.evaluation`.
+
+        Give other pairs than it was found on: `make_contrast(model, name, seed=1)`.
+
+        Raises:
+            OptionError: a circuit of another model, or heads that make no difference to the task.
+        """
+        from interp.circuit.evaluation import evaluate
+
+        return evaluate(model, self, task, **options)
+
+    def to_networkx(self) -> nx.MultiDiGraph:
         """A directed graph: nodes with score and role, edges with score and the input they enter.
 
-        Where a writer enters several inputs of a head, the edge of largest score is kept.
+        The key of an edge is the input of its head, `q`, `k` or `v`, and `in` where a node has only
+        one; so a writer may enter several inputs of one head.
         """
         import networkx as nx
 
-        graph = nx.DiGraph(model=self.model, task=self.task, method=self.method)
+        graph = nx.MultiDiGraph(model=self.model, task=self.task, method=self.method)
         for row in self.to_pandas().to_dict("records"):
             graph.add_node(row["node"], score=float(row["score"]), role=row["role"])
         for (a, b), score in zip(self.edges, self.edge_score, strict=True):
-            end = node_of(b)
-            old = graph.get_edge_data(a, end)
-            if old is None or abs(old["score"]) < abs(float(score)):
-                graph.add_edge(a, end, score=float(score), input=b)
+            key = b.partition(".")[2] or "in"
+            graph.add_edge(a, node_of(b), key=key, score=float(score), input=b)
         return graph
 
     def to_graphml(self, path: str | os.PathLike | None = None) -> str:
-        """GraphML, for yEd, Gephi, Cytoscape."""
+        """GraphML, for yEd, Gephi, Cytoscape; every edge has an id of its own."""
         import networkx as nx
 
-        return _written(path, "\n".join(nx.generate_graphml(self.to_networkx())) + "\n")
+        graph = self.to_networkx()
+        for a, _, told in graph.edges(data=True):
+            told["id"] = f"{a}->{told['input']}"  # keys such as `q` are not unique in a file
+        lines = nx.generate_graphml(graph, edge_id_from_attribute="id")
+        return _written(path, "\n".join(lines) + "\n")
 
     def to_dot(self, path: str | os.PathLike | None = None) -> str:
         """DOT, for Graphviz; blue helps, orange hurts, and width is the size of the score."""

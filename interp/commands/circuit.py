@@ -47,8 +47,8 @@ ABLATIONS = ("corrupted", "zero", "mean-batch", "mean-position", "uniform-attent
 @click.option("--seed", default=0, show_default=True, help="Of prompts, methods and random orders.")
 @click.option(
     "-o", "--out", type=click.Path(path_type=Path), metavar="DIR",
-    help="Write circuit.json, .graphml, .dot, .mmd, nodes.csv, evaluation.csv and a page for each "
-    "model here; a broken-off evaluation goes on from the last finished forward.",
+    help="Write circuit.json, .toml, .graphml, .dot, .mmd, nodes.csv, evaluation.csv and a page "
+    "for each model here; a broken-off evaluation goes on from the last finished forward.",
 )  # fmt: skip
 @click.option("-q", "--quiet", is_flag=True, help="No progress and no notes.")
 @loading_options
@@ -231,6 +231,7 @@ def write(
     from interp.page import html_table, page, text
 
     found.to_json(folder / "circuit.json")
+    found.to_toml(folder / "circuit.toml")
     found.to_graphml(folder / "circuit.graphml")
     found.to_dot(folder / "circuit.dot")
     found.to_mermaid(folder / "circuit.mmd")

@@ -22,6 +22,7 @@ def test_a_circuit_in_all_its_forms(run, tmp_path) -> None:
     found = Circuit.from_json(folder / "circuit.json")
     assert found.made["options"]["codes"] == 32
     assert len(found.edges) == 28
+    assert Circuit.from_toml(folder / "circuit.toml").to_dict() == found.to_dict()
     assert nx.read_graphml(folder / "circuit.graphml").number_of_nodes() == 8
     assert (folder / "circuit.dot").read_text().startswith("digraph")
     assert (folder / "circuit.mmd").read_text().startswith("flowchart")

@@ -71,15 +71,22 @@ def test_it_comes_back_from_json(tmp_path) -> None:
 def test_as_a_graph() -> None:
     graph = made().to_networkx()
     assert set(graph.nodes) == {*made().nodes, "logits"}
-    # of the two inputs of one head the larger edge
-    assert graph.edges["L0H0", "L1H0"] == {"score": -2.0, "input": "L1H0.k"}
+    # one writer into two inputs of one head
+    assert graph.edges["L0H0", "L1H0", "q"] == {"score": 0.5, "input": "L1H0.q"}
+    assert graph.edges["L0H0", "L1H0", "k"] == {"score": -2.0, "input": "L1H0.k"}
+    assert graph.edges["mlp0", "logits", "in"] == {"score": 1.0, "input": "logits"}
+    assert graph.number_of_edges() == len(made().edges)
     assert nx.is_directed_acyclic_graph(graph)
 
 
 def test_graphml_is_read_back() -> None:
-    text = made().to_graphml()
-    ET.fromstring(text)
+    edges = (*made().edges, ("embed", "L0H0.v"), ("mlp0", "L1H0.k"))  # keys are there twice
+    c = made(edges=edges, edge_score=np.arange(1.0, 7.0))
+    text = c.to_graphml()
+    ids = [e.get("id") for e in ET.fromstring(text).iter() if e.tag.endswith("}edge")]
+    assert len(ids) == len(set(ids)) == len(edges)
     graph = nx.parse_graphml(text)
+    assert sorted((a, d["input"]) for a, _, d in graph.edges(data=True)) == sorted(edges)
     assert graph.nodes["L0H0"]["score"] == -3.0
     assert graph.graph["model"] == "m<b>"
 

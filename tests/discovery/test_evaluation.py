@@ -112,7 +112,7 @@ def test_what_cannot_be_evaluated(model, task) -> None:
     circuit = find_circuit(model, task, by("L0H3"))
     other = interp.load("planted:backup")
     smaller = find_circuit(other, induction_pairs(other, 6), by("L2H0"))
-    with pytest.raises(OptionError, match="planted:bystander has no L2H0"):
+    with pytest.raises(OptionError, match="planted:bystander has 2 of 4"):
         evaluate(model, smaller, task)
     with pytest.raises(OptionError, match="no circuit is known"):
         run(model, induction_pairs(model, 6), "L0H3").against_truth()
