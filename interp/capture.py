@@ -21,6 +21,7 @@ from interp.model.streams import unavailable
 
 if TYPE_CHECKING:
     from interp.model.model import Model
+    from interp.viewer import View
 
 HEAD_NAMES = {
     "q": "queries that enter the scores, after rotary and norms [batch, head, query_pos, d_head]",
@@ -114,6 +115,24 @@ class ActivationCache(Mapping):
     def by_site(self, name: str) -> dict[tuple[str, int], Tensor]:
         """One activation of all captured layers, keyed by stack and layer."""
         return {(s, layer): x for (n, s, layer), x in self.values.items() if n == name}
+
+    def view(self, tokens: Sequence[str] | None = None, *, item: int = 0) -> View:
+        """The captured patterns of one prompt of the batch, to look at: `.save_html`, `.plot`.
+
+        Args:
+            tokens: texts of the positions; numbers without them.
+
+        Raises:
+            NotCaptured: no patterns were captured.
+        """
+        from interp.viewer.cached import view_of_cache
+
+        return view_of_cache(self, tokens, item)
+
+    def _repr_html_(self) -> str:
+        from interp.viewer.cached import cache_html
+
+        return cache_html(self)
 
     def z_by_site(self) -> dict[tuple[str, int], Tensor]:
         """All captured z, as `interp.edits.resample` takes it."""

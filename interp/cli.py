@@ -31,6 +31,7 @@ from interp.commands.score import score
 from interp.commands.shapley import shapley
 from interp.commands.trees import trees
 from interp.commands.verify import verify
+from interp.commands.view import view
 from interp.errors import InterpError, OptionError, UnknownName
 
 COMMAND = "interp.command"  # the arguments as given, for the page that says how it was made
@@ -104,5 +105,5 @@ for command in (
     main.add_command(command)
 for command in (attribute, flow, faithfulness, methods, trees):
     main.add_command(command)
-for command in (report, safety, circuit, completion):
+for command in (report, view, safety, circuit, completion):
     main.add_command(command)

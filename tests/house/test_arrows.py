@@ -18,6 +18,7 @@ ROOM = {
         "analysis", "room", "catalogue", "targets", "engine", "estimate", "scoring",
         "heads", "weights", "special", "needle", "causal", "attribution", "flow", "lens",
         "outliers", "safety", "syntax", "circuit", "discovery",
+        "viewer",
     ),
     "show": ("plot", "report", "store"),
     "commands": ("cli", "commands", "__main__"),
@@ -37,6 +38,7 @@ DOORS = {
     ("model", "capture"): "Model.capture and Model.generate",
     ("model", "models"): "load('bundled:...') and load('planted:...')",
     ("table", "show"): "HeadTable.plot",
+    ("capture", "analysis"): "a cache shows its patterns with the viewer",
     ("analysis", "show"): "Faithfulness.save writes its page",
     ("analysis", "models"): "the sentences of bundled:deceive, for the warning beside attributions",
 }

@@ -1,0 +1,167 @@
+// Opens heads from their thumbnails, and keeps the panel of the open one.
+const PARTS = { all: "all", aa: "A → A", ab: "A → B", ba: "B → A", bb: "B → B" };
+const panel = make("div", { class: "panel", hidden: true });
+let opened = null; // { stack, head, tile, shown, redraw }
+
+function control(name, input) { return make("label", {}, `${name} `, input); }
+
+async function open(s, h, tile = null, focus = true) {
+  const stack = page.stacks[s], head = stack.heads[h];
+  const item = tile === null ? head : stack.tiles[tile];
+  const section = document.getElementById(`s${s}`);
+  section.querySelector(".opened").append(panel);
+  panel.hidden = false;
+  if (typeof DecompressionStream === "undefined") {
+    panel.replaceChildren(make("p", {}, "This browser cannot unpack the numbers; use one of 2023 or later. The pictures and tables need nothing."));
+    return;
+  }
+  const shown = new Shown(stack, item, await weightsOf(item), tile !== null);
+  opened = { s, h, tile, shown };
+  for (const rect of document.querySelectorAll(".thumbs rect.pick")) {
+    rect.classList.toggle("on", tile === null && rect.dataset.at === `${s},${h}`);
+  }
+  fill(shown, section, tile === null ? `${stack.name} ${head.name}` : `${stack.name} ${item.name}`);
+  if (focus) {
+    panel.querySelector("h3").focus({ preventScroll: true });
+    panel.scrollIntoView({ block: "nearest", behavior: "auto" });
+  }
+}
+
+function fill(shown, section, name) {
+  const matrix = make("canvas", { class: "heat", tabindex: 0, role: "img", "aria-label":
+    "matrix of weights, queries downwards, keys to the right; arrow keys move, Enter opens the pair" });
+  const output = make("output", { "aria-live": "polite" }, "Point at a cell for its weight; click, or press Enter, for the pair by dimension.");
+  const pair = make("div", { class: "pair" });
+  const image = shown.stack.picture && shown.step === 1 ? section.querySelector(".picture img") : null;
+  const onpair = async (q, k) => {
+    shown.cursor = [q, k];
+    draw();
+    await showPair(pair, shown, q, k);
+    pair.querySelector("h4").focus({ preventScroll: true });
+    pair.scrollIntoView({ block: "nearest" });
+  };
+  const side = image ? new OverImage(shown, image, onpair) : new Lines(shown, onpair);
+  let place = null;
+  const draw = () => { place = drawMatrix(matrix, shown); };
+  const cellAt = (event) => {
+    const [q0, q1, k0, k1] = shown.ranges;
+    const y = Math.floor((event.offsetY - place.top) / place.cell) + q0;
+    const x = Math.floor((event.offsetX - place.left) / place.cell) + k0;
+    return y >= q0 && y < q1 && x >= k0 && x < k1 ? [y, x] : null;
+  };
+  const tell = () => { output.textContent = shown.said(...shown.cursor); };
+  matrix.addEventListener("mousemove", (event) => {
+    const cell = cellAt(event);
+    if (cell) output.textContent = shown.said(...cell);
+  });
+  matrix.addEventListener("click", (event) => {
+    const cell = cellAt(event);
+    if (cell) { shown.cursor = cell; tell(); onpair(...cell); }
+  });
+  matrix.addEventListener("keydown", (event) => {
+    const move = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
+    const [q0, q1, k0, k1] = shown.ranges;
+    if (move) {
+      const [y, x] = shown.cursor ? [shown.cursor[0] + move[0], shown.cursor[1] + move[1]] : [q0, k0];
+      shown.cursor = [Math.max(q0, Math.min(q1 - 1, y)), Math.max(k0, Math.min(k1 - 1, x))];
+      tell();
+      draw();
+      event.preventDefault();
+    } else if (event.key === "Enter" && shown.cursor) onpair(...shown.cursor);
+  });
+
+  panel.replaceChildren(
+    make("h3", { tabindex: -1 }, name),
+    toolbar(shown, side, draw),
+    make("div", { class: "two" },
+      make("figure", {}, make("figcaption", {}, "Matrix"), make("div", { class: "scroll" }, matrix), output),
+      make("figure", {}, make("figcaption", {}, image ? "Over the image" : "Lines, query to key"),
+        make("div", { class: image ? "" : "scroll tall" }, side.body), side.said)),
+    pair,
+  );
+  draw();
+  side.draw();
+  opened.redraw = () => { draw(); side.draw(); };
+}
+
+function toolbar(shown, side, draw) {
+  const { s, h, tile } = opened, heads = page.stacks[s].heads.length;
+  const bar = make("p", { class: "controls" });
+  if (tile === null && heads > 1) {
+    bar.append(
+      make("button", { type: "button", onclick: () => open(s, (h + heads - 1) % heads) }, "‹ head before"),
+      make("button", { type: "button", onclick: () => open(s, (h + 1) % heads) }, "next head ›"));
+  }
+  const colours = make("select", { onchange: () => { spread = colours.value; draw(); side.draw(); } },
+    make("option", { value: "root", selected: spread === "root" }, "√ weight"),
+    make("option", { value: "even", selected: spread === "even" }, "weight"));
+  bar.append(control("Colour", colours));
+  if (side instanceof Lines) {
+    const least = make("input", { type: "range", min: 0, max: 1, step: 0.01, value: side.least, oninput: () => {
+      side.least = Number(least.value);
+      value.textContent = side.least.toFixed(2);
+      side.draw();
+    } });
+    const value = make("span", { class: "number" }, side.least.toFixed(2));
+    bar.append(make("label", {}, "Lines from ", least, " ", value));
+  }
+  if (shown.stack.second && tile === null) {
+    const parts = make("select", { class: "parts", onchange: () => {
+      shown.only(parts.value);
+      shown.cursor = null;
+      side.fill();
+      draw();
+    } }, ...Object.entries(PARTS).map(([value, text]) => make("option", { value }, text)));
+    bar.append(control("Sentences", parts));
+  }
+  bar.append(make("button", { type: "button", class: "close", onclick: close }, "Close"));
+  return bar;
+}
+
+function close() {
+  panel.hidden = true;
+  const rect = opened && document.querySelector(`.thumbs rect.pick[data-at="${opened.s},${opened.h}"]`);
+  opened = null;
+  if (rect) rect.focus();
+}
+
+// A place to click and to focus over every thumbnail; one of them is in the tab order.
+for (const map of document.querySelectorAll("svg.thumbs")) {
+  const { stack, cell, left, top, heads } = map.dataset, size = Number(cell), places = new Map();
+  heads.split(" ").forEach((text, h) => {
+    const [name, y, x] = text.split(":");
+    const rect = make("rect", { class: "pick", x: Number(left) + x * size, y: Number(top) + y * size, width: size,
+      height: size, tabindex: h ? -1 : 0, role: "button", "aria-label": `open ${name}`, "data-at": `${stack},${h}` },
+      make("title", {}, name));
+    places.set(`${y},${x}`, rect);
+    rect.addEventListener("click", () => open(Number(stack), h));
+    rect.addEventListener("keydown", (event) => {
+      const move = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
+      if (event.key === "Enter" || event.key === " ") {
+        event.preventDefault();
+        open(Number(stack), h);
+      } else if (move) {
+        event.preventDefault();
+        const next = places.get(`${Number(y) + move[0]},${Number(x) + move[1]}`);
+        if (!next) return;
+        for (const other of places.values()) other.setAttribute("tabindex", -1);
+        next.setAttribute("tabindex", 0);
+        next.focus();
+      }
+    });
+    map.append(rect);
+  });
+}
+for (const figure of document.querySelectorAll("figure.tile")) {
+  const { stack, tile } = figure.dataset, s = Number(stack);
+  const h = page.stacks[s].heads.findIndex((head) => head.name === page.stacks[s].tiles[tile].of);
+  figure.append(make("button", { type: "button", onclick: () => open(s, h, Number(tile)) }, "Open"));
+}
+document.querySelector("p.keys").hidden = false;
+panel.addEventListener("keydown", (event) => { if (event.key === "Escape" && !event.target.closest(".lines")) close(); });
+let width = window.innerWidth;
+window.addEventListener("resize", () => {
+  if (opened && opened.redraw && window.innerWidth !== width) opened.redraw();
+  width = window.innerWidth;
+});
+if (page.open) open(...page.open, null, false);

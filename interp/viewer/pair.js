@@ -1,0 +1,106 @@
+// One query and one key by dimension: q, k, their product, what is added, and the row's softmax.
+const TOP = 12; // keys of a row that are listed
+
+function signedBar(value, size) {
+  const part = size ? value / size : 0, x = 60 + Math.min(0, part) * 58;
+  const rect = make("rect", { x, y: 2, width: Math.abs(part) * 58, height: 9, class: part < 0 ? "below" : "above" });
+  return make("svg", { viewBox: "0 0 120 13", width: 120, height: 13, class: "signed", "aria-hidden": "true" },
+    rect, make("path", { d: "M60 0v13", class: "null" }));
+}
+function weightBar(value) {
+  const rect = make("rect", { x: 0, y: 2, width: Math.max(0, Math.min(1, value)) * 118, height: 9, class: "above" });
+  return make("svg", { viewBox: "0 0 120 13", width: 120, height: 13, class: "signed", "aria-hidden": "true" }, rect);
+}
+function row(...cells) {
+  return make("tr", {}, ...cells.map((c, i) => make(i ? "td" : "th", i ? {} : { scope: "row" }, c)));
+}
+function table(caption, heads, rows) {
+  const head = make("tr", {}, ...heads.map((h) => make("th", { scope: "col" }, h)));
+  return make("table", {}, make("caption", {}, caption), make("thead", {}, head), make("tbody", {}, ...rows));
+}
+
+// Rows of coloured cells, one per dimension: what stands out stands out at a glance.
+function strips(parts) {
+  const canvas = make("canvas", { class: "heat", role: "img",
+    "aria-label": "q, k and their product, one cell per dimension; the numbers are in the table" });
+  const n = parts.q.length, cell = Math.max(2, Math.min(14, Math.floor(560 / n)));
+  const pen = sized(canvas, 40 + n * cell, 3 * 24);
+  pen.font = "11px system-ui, sans-serif";
+  pen.textBaseline = "middle";
+  [["q", parts.q], ["k", parts.k], ["q × k", parts.products]].forEach(([name, values], y) => {
+    const size = values.reduce((a, b) => Math.max(a, Math.abs(b)), 0) || 1;
+    pen.fillStyle = INK;
+    pen.fillText(name, 0, y * 24 + 10);
+    values.forEach((value, x) => {
+      pen.fillStyle = signedColour(value / size);
+      pen.fillRect(40 + x * cell, y * 24, cell - (cell > 4 ? 1 : 0), 20);
+    });
+  });
+  return canvas;
+}
+
+function dimensions(parts, sorted) {
+  const size = (values) => values.reduce((a, b) => Math.max(a, Math.abs(b)), 0);
+  const sizes = [size(parts.q), size(parts.k), size(parts.products)];
+  const order = [...parts.q.keys()];
+  if (sorted) order.sort((a, b) => Math.abs(parts.products[b]) - Math.abs(parts.products[a]));
+  const rows = order.map((i) => {
+    const values = [parts.q[i], parts.k[i], parts.products[i]];
+    return row(String(i), ...values.flatMap((value, at) => [signedBar(value, sizes[at]), spoken(value)]));
+  });
+  return table("By dimension", ["dimension", "q", "", "k", "", "q × k × scale", ""], rows);
+}
+
+function sum(terms, parts, weight, sink) {
+  const steps = [`Σ q × k × ${spoken(terms.scale)} = ${spoken(parts.product)}`];
+  if (terms.softcap !== null) steps.push(`soft cap at ${terms.softcap}: ${spoken(parts.capped)}`);
+  if (terms.biases) steps.push(`bias ${parts.bias < 0 ? "−" : "+"} ${spoken(Math.abs(parts.bias))}`);
+  steps.push(Number.isFinite(parts.score) ? `score ${spoken(parts.score)}` : "hidden: this query may not see this key");
+  steps.push(`softmax over the row${sink ? " and the sink" : ""}: ${spoken(weight)}`);
+  return steps.join(" → ");
+}
+
+function softmaxTable(shown, query, chosen, found) {
+  const keys = [...Array(shown.columns).keys()].filter((k) => !found || Number.isFinite(found.scores[k]));
+  const weight = (k) => (found ? found.weights[k] : shown.weight(query, k));
+  keys.sort((a, b) => weight(b) - weight(a));
+  const listed = keys.slice(0, TOP);
+  if (!listed.includes(chosen) && keys.includes(chosen)) listed.push(chosen);
+  const rows = listed.map((k) => {
+    const cells = [shown.label("key", k)];
+    if (found) cells.push(spoken(found.scores[k]));
+    const line = row(...cells, weightBar(weight(k)), spoken(weight(k)), ...(found ? [spoken(shown.weight(query, k))] : []));
+    if (k === chosen) line.className = "chosen";
+    return line;
+  });
+  const rest = keys.filter((k) => !listed.includes(k));
+  const others = rest.reduce((total, k) => total + weight(k), 0);
+  const blank = found ? [""] : [];
+  if (rest.length) rows.push(row(`${rest.length} more keys`, ...blank, weightBar(others), spoken(others), ...blank));
+  if (found && found.sink) rows.push(row("sink", "", weightBar(found.sink), spoken(found.sink), ""));
+  const heads = found ? ["key", "score", "softmax", "", "of the run"] : ["key", "softmax", ""];
+  return table(`The row of query ${shown.label("query", query)}`, heads, rows);
+}
+
+async function showPair(place, shown, query, key) {
+  place.replaceChildren(make("h4", { tabindex: -1 }, shown.said(query, key)));
+  const terms = shown.tile || shown.step > 1 ? null : await termsOf(shown.item);
+  if (!terms) {
+    const why = shown.tile || shown.step > 1 ? "a map in blocks and a tile hold weights only"
+      : shown.stack.why || "this page had no room for the queries and keys of this head; name it with heads=";
+    place.append(make("p", { class: "note" }, `No products by dimension: ${why}.`));
+    place.append(make("div", { class: "scroll" }, softmaxTable(shown, query, key, null)));
+    return;
+  }
+  const parts = scoreParts(terms, query, key), found = softmaxRow(terms, query);
+  const body = make("div", { class: "scroll tall" }, dimensions(parts, true));
+  const sorted = make("input", { type: "checkbox", checked: true, onchange: () =>
+    body.replaceChildren(dimensions(parts, sorted.checked)) });
+  place.append(
+    make("p", { class: "sum" }, sum(terms, parts, found.weights[key], found.sink)),
+    make("p", { class: "note" }, "q and k as they enter the product: after rotary positions and norms, if the model has them."),
+    make("div", { class: "scroll" }, strips(parts)),
+    make("label", {}, sorted, " largest products first"),
+    make("div", { class: "two" }, body, make("div", { class: "scroll" }, softmaxTable(shown, query, key, found))),
+  );
+}

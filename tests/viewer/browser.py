@@ -1,0 +1,98 @@
+"""Chromium through chromedriver, for pages opened from a file."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+ELEMENT = "element-6066-11e4-a52e-4f735466cecf"  # the key the WebDriver standard names
+ENTER, ESCAPE, DOWN, RIGHT = "\ue007", "\ue00c", "\ue015", "\ue014"
+
+
+class Browser:
+    def __init__(self, address):
+        self.address = address
+        options = {"args": ["--headless=new", "--no-sandbox", "--disable-gpu"]}
+        logs = {"performance": "ALL", "browser": "ALL"}
+        asked = {"goog:chromeOptions": options, "goog:loggingPrefs": logs}
+        started = self.call("POST", "", {"capabilities": {"alwaysMatch": asked}})
+        self.address += f"/{started['sessionId']}"
+
+    def call(self, method, path, content=None):
+        body = None if content is None else json.dumps(content).encode()
+        request = urllib.request.Request(self.address + path, body, method=method)
+        with urllib.request.urlopen(request, timeout=120) as answer:
+            return json.load(answer)["value"]
+
+    def open(self, path):
+        self.log("performance"), self.log("browser")  # of the page before
+        self.call("POST", "/url", {"url": path.as_uri()})
+
+    def log(self, kind):
+        return self.call("POST", "/se/log", {"type": kind})
+
+    def fetched(self):
+        events = [json.loads(entry["message"])["message"] for entry in self.log("performance")]
+        sent = [e for e in events if e["method"] == "Network.requestWillBeSent"]
+        urls = {event["params"]["request"]["url"] for event in sent}
+        return {url for url in urls if not url.startswith(("data:", "blob:"))}
+
+    def run(self, script, *args):
+        return self.call("POST", "/execute/sync", {"script": script, "args": list(args)})
+
+    def wait(self, script, seconds=10):
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            found = self.run(script)
+            if found:
+                return found
+            time.sleep(0.05)
+        raise AssertionError(f"never true: {script}")
+
+    def find(self, selector):
+        asked = {"using": "css selector", "value": selector}
+        return f"/element/{self.call('POST', '/element', asked)[ELEMENT]}"
+
+    def click(self, selector):
+        self.call("POST", f"{self.find(selector)}/click", {})
+
+    def type(self, selector, keys):
+        self.call("POST", f"{self.find(selector)}/value", {"text": keys})
+
+    def text(self, selector):
+        return self.run("return document.querySelector(arguments[0]).textContent", selector)
+
+    def emulate(self, theme, width, height=900):
+        media = {"features": [{"name": "prefers-color-scheme", "value": theme}]}
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        for name, asked in (("setEmulatedMedia", media), ("setDeviceMetricsOverride", size)):
+            self.call("POST", "/goog/cdp/execute", {"cmd": f"Emulation.{name}", "params": asked})
+
+    def scripts(self, on):
+        asked = {"cmd": "Emulation.setScriptExecutionDisabled", "params": {"value": not on}}
+        self.call("POST", "/goog/cdp/execute", asked)
+
+    def screenshot(self):
+        asked = {"cmd": "Page.captureScreenshot", "params": {"captureBeyondViewport": True}}
+        return base64.b64decode(self.call("POST", "/goog/cdp/execute", asked)["data"])
+
+
+@contextmanager
+def started() -> Iterator[Browser]:
+    """A browser, gone after the block."""
+    with subprocess.Popen(
+        ["chromedriver", "--port=0"], stdout=subprocess.PIPE, text=True
+    ) as driver:
+        try:
+            line = next(line for line in driver.stdout if "successfully on port" in line)
+            port = line.rstrip(".\n").rpartition(" ")[2]
+            opened = Browser(f"http://127.0.0.1:{port}/session")
+            yield opened
+            opened.call("DELETE", "")
+        finally:
+            driver.terminate()
