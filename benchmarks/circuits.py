@@ -18,7 +18,8 @@ import numpy as np
 
 import interp
 from interp import planted
-from interp.circuit.evaluation import evaluate, stability
+from interp.circuit.bootstrap import stability
+from interp.circuit.evaluation import evaluate
 from interp.circuit.find import score_nodes
 from interp.circuit.result import Circuit
 from interp.circuit.tasks import make_contrast

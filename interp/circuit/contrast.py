@@ -46,6 +46,7 @@ class ContrastTask:
         roles: per prompt, token positions by what stands there, such as `{"S2": 9, "end": 13}`.
         templates: per prompt, which template it is from; "" for all where there is one.
         truth: heads of the circuit by role, where they are known because they were built in.
+        truth_edges: edges between heads of that circuit, as (head, head's input).
 
     Raises:
         OptionError: no corrupted prompts, or roles and templates for another number of prompts.
@@ -56,6 +57,7 @@ class ContrastTask:
     roles: tuple[Mapping[str, int], ...] = ()
     templates: tuple[str, ...] = ()
     truth: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    truth_edges: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         clean, corrupted = self.task.prompts, self.task.corrupted
@@ -173,6 +175,28 @@ class ContrastTask:
             templates=tuple(self.templates[i] for i in rows) if self.templates else (),
         )
 
+    def known(
+        self, truth: Mapping[str, tuple[str, ...]], edges: tuple[tuple[str, str], ...] = ()
+    ) -> ContrastTask:
+        """The same pairs, with the heads by role and the edges that are known to do the task."""
+        return replace(self, truth=dict(truth), truth_edges=edges)
+
+    def split(self, seed: int = 0) -> tuple[ContrastTask, ContrastTask]:
+        """Pairs to find a circuit on, and pairs of other templates (about a third) to evaluate it.
+
+        Raises:
+            OptionError: fewer than two templates.
+        """
+        kinds = sorted(set(self.templates))
+        if len(kinds) < 2:
+            raise OptionError(
+                f"{self.name} has {len(kinds) or 'no'} template; two or more can be split"
+            )
+        order = np.random.default_rng([seed, 25]).permutation(len(kinds))
+        out = {kinds[i] for i in order[: max(1, round(len(kinds) / 3))]}
+        held = [i for i, t in enumerate(self.templates) if t in out]
+        return self.some([i for i in range(len(self)) if i not in set(held)]), self.some(held)
+
     def values(self, model: Model) -> tuple[Float[Array, " prompt"], Float[Array, " prompt"]]:
         """The measure of every prompt on its clean and on its corrupted side."""
         found = np.zeros((2, len(self)))
@@ -206,4 +230,5 @@ class ContrastTask:
 
     def about(self) -> dict[str, Any]:
         """What provenance says about the task."""
-        return self.task.about() | {"templates": len(set(self.templates)) or 1}
+        kinds = sorted(set(self.templates))
+        return self.task.about() | {"templates": len(kinds) or 1, "template_names": kinds}

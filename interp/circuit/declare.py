@@ -36,6 +36,7 @@ class Found:
         signed: whether a score below zero means that the node works against the task.
         notes: what the reader must know.
         tables: further results by name, such as controls; each a list of rows.
+        columns: what the columns of `per_prompt` are, where they are no pairs of prompts.
     """
 
     nodes: tuple[str, ...]
@@ -48,6 +49,7 @@ class Found:
     signed: bool = True
     notes: tuple[str, ...] = ()
     tables: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)
+    columns: str = "pairs"
 
     def __post_init__(self) -> None:
         assert self.per_prompt.shape[0] == len(self.nodes)

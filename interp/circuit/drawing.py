@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from interp.circuit.forms import HELPS, HURTS
 from interp.circuit.result import Circuit, layer_of, node_of
 from interp.page import text
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-HELPS, HURTS = "#0072B2", "#D55E00"
 _STEPS = 8  # of the slider
 
 

@@ -7,6 +7,7 @@ heads.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -126,6 +127,39 @@ class Evaluation(Displayed):
         low, high = auroc_interval(size, mask, seed=self.seed)
         return {"auroc": auroc(size, mask), "low": low, "high": high}
 
+    @property
+    def stability(self) -> tuple[float, float, float] | None:
+        """Mean Jaccard of the first `chosen` heads when pairs are drawn anew, and its 95 % band.
+
+        None where the circuit does not say: a method with one score for all pairs.
+        """
+        return self.circuit.stability(self.chosen)
+
+    def figures(self) -> list[dict[str, Any]]:
+        """One row per figure: its value, 95 % interval, what random orders give, and for what."""
+        drawn, n = self.random_cmd, self.per_prompt.shape[1]
+        low, high = self.interval()
+        rows: list[dict[str, Any]] = [
+            _figure("CMD", self.cmd, low, high, float(drawn.mean()), n, "0 is best, over sizes")
+        ]
+        low, high = self.interval("cpr")
+        rows += [
+            _figure("CPR", self.cpr, low, high, math.nan, n, "over sizes, without a bound"),
+            _figure("completeness", self.completeness, math.nan, math.nan, math.nan, n,
+                    f"of the first {self.chosen} heads; 1 is best"),
+            _figure("not needed", len(self.unneeded), math.nan, math.nan, math.nan, n,
+                    " ".join(self.unneeded) or f"of the first {self.chosen} heads"),
+        ]  # fmt: skip
+        if self.stability is not None:
+            columns = next(r["drawn"] for r in self.circuit.tables["stability"])
+            what = f"of the first {self.chosen} heads over draws of {columns}"
+            rows.append(_figure("Jaccard", *self.stability, math.nan, self.circuit.n, what))
+        if self.truth:
+            told = self.against_truth()
+            rows.append(_figure("AUROC", told["auroc"], told["low"], told["high"], 0.5, n,
+                                f"against {' '.join(self.truth)}"))  # fmt: skip
+        return [row | {"ablation": self.ablation} for row in rows]
+
     def to_pandas(self) -> pd.DataFrame:
         """One row per size."""
         import pandas as pd
@@ -170,7 +204,10 @@ class Evaluation(Displayed):
     def __repr__(self) -> str:
         low, high = self.interval()
         told = f"CMD {self.cmd:.3f} [{low:.3f}, {high:.3f}], random {self.random_cmd.mean():.3f}"
+        told += f"; CPR {self.cpr:.3f}"
         told += f"; completeness of {self.chosen} heads {self.completeness:.2f}"
+        if self.stability is not None:
+            told += f"; Jaccard {self.stability[0]:.2f}"
         if self.truth:
             told += f"; AUROC {self.against_truth()['auroc']:.3f}"
         return f"Evaluation({self.circuit.method}, {self.ablation}: {told})"
@@ -254,26 +291,16 @@ def evaluate(
         circuit, ablation, sizes, values[2 : 2 + len(sizes)], full, empty,
         values[at:].mean(1).reshape(n_random, len(sizes)), chosen, values[2 + len(sizes)],
         one_out, tuple(known), seed,
-        dict(circuit.made) | game.about() | {"ablation": ablation, "n_random": n_random},
+        dict(circuit.made) | game.about() | {"ablation": ablation, "n_random": n_random}
+        | {"evaluated_on": task.about()},
     )  # fmt: skip
 
 
-def stability(
-    scores: Float[Array, "node prompt"], k: int, *, draws: int = DRAWS, seed: int = 0
-) -> tuple[float, float, float]:
-    """How much of the first k nodes stays when prompts are drawn anew: mean Jaccard, 95 % band.
-
-    Each draw's first k are compared with the first k of all prompts.
-    """
-    whole = set(np.argsort(-np.abs(scores.mean(1)), kind="stable")[:k].tolist())
-    rng = np.random.default_rng([seed, 7])
-    found = []
-    for _ in range(draws):
-        some = scores[:, rng.integers(0, scores.shape[1], scores.shape[1])].mean(1)
-        mine = set(np.argsort(-np.abs(some), kind="stable")[:k].tolist())
-        found.append(len(whole & mine) / len(whole | mine))
-    low, high = np.quantile(found, [0.025, 0.975])
-    return float(np.mean(found)), float(low), float(high)
+def _figure(
+    name: str, value: float, low: float, high: float, random: float, n: int, what: str
+) -> dict[str, Any]:
+    return {"figure": name, "value": value, "low": low, "high": high, "random": random, "n": n,
+            "what": what}  # fmt: skip
 
 
 def faithful(value: Array, full: float, empty: float) -> Array:

@@ -86,7 +86,7 @@ class Circuit(Displayed):
             model.name, model.n_layers, model.n_heads, task.name, method, level, found.nodes,
             found.per_prompt.mean(1), _sem(found.per_prompt), found.per_prompt.shape[1], found.unit,
             found.edges, np.zeros(0) if edges is None else edges.mean(1), dict(task.truth),
-            found.notes, dict(found.tables), made,
+            found.notes, dict(found.tables) | {"stability": _stability(found, task)}, made,
         )  # fmt: skip
 
     def __len__(self) -> int:
@@ -101,6 +101,16 @@ class Circuit(Displayed):
     def ranking(self) -> tuple[str, ...]:
         """Nodes by the size of their score, the first of equals in the model's order."""
         return tuple(self.nodes[i] for i in np.argsort(-np.abs(self.score), kind="stable"))
+
+    def stability(self, k: int, what: str = "heads") -> tuple[float, float, float] | None:
+        """Mean Jaccard of the first k heads (or edges) over draws of the pairs, and its 95 % band.
+
+        None where that was not measured: one column of scores, or a k that the table leaves out.
+        """
+        for row in self.tables.get("stability", ()):
+            if (row["what"], row["k"]) == (what, k):
+                return row["jaccard"], row["low"], row["high"]
+        return None
 
     def top(self, k: int, *, heads_only: bool = False) -> Circuit:
         """The k nodes of largest score; of the edges those between nodes that are left.
@@ -295,56 +305,27 @@ class Circuit(Displayed):
         The key of an edge is the input of its head, `q`, `k` or `v`, and `in` where a node has only
         one; so a writer may enter several inputs of one head.
         """
-        import networkx as nx
+        from interp.circuit.forms import networkx_of
 
-        graph = nx.MultiDiGraph(model=self.model, task=self.task, method=self.method)
-        for row in self.to_pandas().to_dict("records"):
-            graph.add_node(row["node"], score=float(row["score"]), role=row["role"])
-        for (a, b), score in zip(self.edges, self.edge_score, strict=True):
-            key = b.partition(".")[2] or "in"
-            graph.add_edge(a, node_of(b), key=key, score=float(score), input=b)
-        return graph
+        return networkx_of(self)
 
     def to_graphml(self, path: str | os.PathLike | None = None) -> str:
         """GraphML, for yEd, Gephi, Cytoscape; every edge has an id of its own."""
-        import networkx as nx
+        from interp.circuit.forms import graphml_of
 
-        graph = self.to_networkx()
-        for a, _, told in graph.edges(data=True):
-            told["id"] = f"{a}->{told['input']}"  # keys such as `q` are not unique in a file
-        lines = nx.generate_graphml(graph, edge_id_from_attribute="id")
-        return _written(path, "\n".join(lines) + "\n")
+        return _written(path, graphml_of(self))
 
     def to_dot(self, path: str | os.PathLike | None = None) -> str:
         """DOT, for Graphviz; blue helps, orange hurts, and width is the size of the score."""
-        lines = ["digraph circuit {", "  rankdir=BT;", "  node [shape=box];"]
-        size = float(np.abs(self.score).max(initial=0.0)) or 1.0
-        for name, score in zip(self.nodes, self.score, strict=True):
-            width = 0.5 + 3 * abs(float(score)) / size
-            lines.append(
-                f'  {_quoted(name)} [color="{_colour(score)}" penwidth={width:.2f}'
-                f' tooltip="{float(score):.4g}"];'
-            )
-        size = float(np.abs(self.edge_score).max(initial=0.0)) or 1.0
-        for (a, b), score in zip(self.edges, self.edge_score, strict=True):
-            label = b.partition(".")[2]
-            width = 0.5 + 3 * abs(float(score)) / size
-            lines.append(
-                f'  {_quoted(a)} -> {_quoted(node_of(b))} [label="{label}"'
-                f' color="{_colour(score)}" penwidth={width:.2f}];'
-            )
-        return _written(path, "\n".join([*lines, "}"]) + "\n")
+        from interp.circuit.forms import dot_of
+
+        return _written(path, dot_of(self))
 
     def to_mermaid(self, path: str | os.PathLike | None = None) -> str:
         """Mermaid, for Markdown pages."""
-        lines = ["flowchart BT"]
-        lines += [f'  {name}["{name} {float(s):.3g}"]'
-                  for name, s in zip(self.nodes, self.score, strict=True)]  # fmt: skip
-        for (a, b), score in zip(self.edges, self.edge_score, strict=True):
-            arrow = "-->" if score >= 0 else "-.->"
-            part = b.partition(".")[2]
-            lines.append(f"  {a} {arrow}{f'|{part}|' if part else ''} {node_of(b)}")
-        return _written(path, "\n".join(lines) + "\n")
+        from interp.circuit.forms import mermaid_of
+
+        return _written(path, mermaid_of(self))
 
     def plot(self, k: int = 60) -> go.Figure:
         """Layers from below, nodes by size and sign, with a slider on how many are shown.
@@ -364,6 +345,17 @@ class Circuit(Displayed):
             f"Circuit({self.task} in {self.model} by {self.method}: {len(self)} nodes{edges},"
             f" first {best} {self.unit})"
         )
+
+
+def _stability(found: Found, task: ContrastTask) -> list[dict[str, Any]]:
+    from interp.circuit.bootstrap import EDGE_DRAWS, table
+
+    at = [i for i, name in enumerate(found.nodes) if name.startswith("L")]
+    sizes = (len({h for heads in task.truth.values() for h in heads}), round(len(at) / 10))
+    rows = table(found.per_prompt[at], "heads", found.columns, also=sizes)
+    if found.edges_per_prompt is not None:
+        rows += table(found.edges_per_prompt, "edges", found.columns, draws=EDGE_DRAWS)
+    return rows
 
 
 def node_of(reader: str) -> str:
@@ -395,14 +387,6 @@ def _plain(x: Any) -> Any:
     from interp.page import plain
 
     return plain(x)
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
-
-
-def _colour(score: float) -> str:
-    return "#0072B2" if score >= 0 else "#D55E00"
 
 
 def _written(path: str | os.PathLike | None, text: str) -> str:

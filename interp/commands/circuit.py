@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +16,21 @@ from interp.commands.progress import Voice
 from interp.errors import OptionError, UnknownName
 
 if TYPE_CHECKING:
+    from interp.circuit.contrast import ContrastTask
     from interp.circuit.edge_evaluation import EdgeEvaluation
     from interp.circuit.evaluation import Evaluation
     from interp.circuit.result import Circuit
     from interp.model.model import Model
 
 ABLATIONS = ("corrupted", "zero", "mean-batch", "mean-position", "uniform-attention")
+
+
+def _listed(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted and not context.resilient_parsing:
+        from interp.circuit.listing import listing
+
+        click.echo(listing())
+        context.exit()
 
 
 @click.command(epilog="Example: interp circuit induction bundled:induction -o out")
@@ -37,8 +47,14 @@ ABLATIONS = ("corrupted", "zero", "mean-batch", "mean-position", "uniform-attent
 @click.option(
     "--truth", metavar="NAME",
     help="A published circuit of this model to compare with: a file of circuits/ by name, or a "
-    ".toml of your own.",
+    ".toml of your own, also one that this command wrote.",
 )  # fmt: skip
+@click.option(
+    "--circuit", "given", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+    help="Evaluate this circuit, a circuit.toml or .json of before, in place of finding one.",
+)  # fmt: skip
+@click.option("--same-templates", is_flag=True,
+              help="Evaluate on the templates it was found on; others are held out.")  # fmt: skip
 @click.option(
     "--top", default=10, show_default=True, type=click.IntRange(1), help="Nodes to print."
 )
@@ -47,10 +63,13 @@ ABLATIONS = ("corrupted", "zero", "mean-batch", "mean-position", "uniform-attent
 @click.option("--seed", default=0, show_default=True, help="Of prompts, methods and random orders.")
 @click.option(
     "-o", "--out", type=click.Path(path_type=Path), metavar="DIR",
-    help="Write circuit.json, .toml, .graphml, .dot, .mmd, nodes.csv, evaluation.csv and a page "
-    "for each model here; a broken-off evaluation goes on from the last finished forward.",
+    help="Write circuit.json, .toml, .graphml, .dot, .mmd, nodes.csv, evaluation.csv, .json "
+    "and a page for each model here; a broken-off evaluation goes on from the last finished "
+    "forward.",
 )  # fmt: skip
 @click.option("-q", "--quiet", is_flag=True, help="No progress and no notes.")
+@click.option("--list", is_flag=True, is_eager=True, expose_value=False, callback=_listed,
+              help="Print tasks, methods and published circuits, and stop.")  # fmt: skip
 @loading_options
 def circuit(
     task: str,
@@ -60,6 +79,8 @@ def circuit(
     n: int,
     ablation: str,
     truth: str | None,
+    given: Path | None,
+    same_templates: bool,
     top: int,
     n_random: int,
     seed: int,
@@ -71,24 +92,21 @@ def circuit(
     """Find the circuit of each MODEL for a TASK, and measure it on pairs it was not found on.
 
     \b
-    Tasks: induction (random tokens), ioi, greater_than, subject_verb.
+    Tasks: induction (random tokens), ioi, greater_than, subject_verb,
+    docstring; planted:NAME on the model planted:NAME, whose circuit is known.
+    Those of several templates hold some of them out: a circuit is found on
+    some and measured on others. `interp circuit --list` has them all.
     Methods: screen_verify (gradients choose, real forwards measure, then
     backups), exact_patching, attribution_patching, integrated_patching, gim;
     codes sees what varies with the contrast and not what matters: read its
-    controls. Only the last four and exact_patching score edges.
+    controls. --list says which of them score edges.
     """  # fmt: skip
-    from interp.catalogue import discoveries
-    from interp.circuit.tasks import TASKS
-
-    if task not in TASKS:
-        raise UnknownName("contrast task", task, TASKS)
-    name, options = _options(method)
-    if name not in discoveries():
-        raise UnknownName("method to find a circuit", name, discoveries())
+    name, options = _options(task, method)
     if truth is not None:
         from interp.circuit.published import published
 
         against = published(truth)
+    plan = Plan(task, n, seed, same_templates)
     loading.require_device()
     import_first(imports)
     context = click.get_current_context()
@@ -98,6 +116,10 @@ def circuit(
 
         Store(out).prepare()
 
+    from interp.circuit.evaluation import evaluate
+    from interp.circuit.folder import write
+    from interp.model.check import check_model
+
     def work(source: str, model_name: str) -> None:
         with voice.bars(model_name) as tell:
             tell("loading", 0, 1)
@@ -105,22 +127,25 @@ def circuit(
             tell("loading", 1, 1)
             if truth is not None:
                 against.require(model)
-            found, measured = _found(model, task, name, level, n, seed, options)(
-                ablation, n_random, None if out is None else out / "ledger", tell
-            )
-            edges = _edges(model, found, task, n, seed) if found.edges else None
+            check_model(model).require()
+            if given is None:
+                found = _found(model, plan, name, level, options)
+            else:
+                found = _read(given, model, task)
+            fresh = plan.fresh(model)
+            measured = evaluate(
+                model, found, fresh, ablation=ablation, n_random=n_random, seed=seed,
+                ledger=None if out is None else out / "ledger", progress=tell,
+            )  # fmt: skip
+            edges = _edges(model, found, fresh) if found.edges else None
+            doubt = _doubt(model, fresh)
         told = None if truth is None else against.compared(found)
-        click.echo(_printed(found, measured, top, truth, told, edges))
+        click.echo(_printed(found, measured, top, truth, told, edges, plan) + doubt)
         if out is not None:
             folder = out / (re.sub(r"[^A-Za-z0-9._-]+", "-", model_name).strip("-.") or "model")
-            write(
-                found,
-                measured,
-                edges,
-                folder,
-                shlex.join(["interp", *context.meta["interp.command"]]),
-            )
-            voice.note(f"{folder}: circuit.json, circuit.html and others")
+            line = shlex.join(["interp", *context.meta["interp.command"]])
+            write(found, measured, edges, folder, command=line, held_out=plan.told(len(fresh)))
+            voice.note(f"{folder}: circuit.toml, circuit.html and others")
 
     try:
         failed = each_model(named(sources), voice, work)
@@ -130,7 +155,13 @@ def circuit(
     context.exit(int(bool(failed)))
 
 
-def _options(method: str) -> tuple[str, dict[str, str]]:
+def _options(task: str, method: str) -> tuple[str, dict[str, str]]:
+    """The method's name and the options given; raises UnknownName before anything is loaded."""
+    from interp.catalogue import discoveries
+    from interp.circuit.tasks import TASKS
+
+    if task not in TASKS:
+        raise UnknownName("contrast task", task, TASKS)
     name, _, rest = method.partition(":")
     given = {}
     for part in filter(None, rest.split(",")):
@@ -138,19 +169,60 @@ def _options(method: str) -> tuple[str, dict[str, str]]:
         if not equals:
             raise OptionError(f"{method!r}: write options as {name}:option=value")
         given[option] = value
+    if name not in discoveries():
+        raise UnknownName("method to find a circuit", name, discoveries())
     return name, given
 
 
-def _found(
-    model: Model, task: str, name: str, level: str, n: int, seed: int, given: dict[str, str]
-) -> Any:
-    from interp.catalogue import finder
-    from interp.circuit.evaluation import evaluate
-    from interp.circuit.find import find_circuit
-    from interp.circuit.tasks import make_contrast
-    from interp.model.check import check_model
+@dataclass(frozen=True)
+class Plan:
+    """Which pairs a circuit is found on, and which it is measured on."""
 
-    check_model(model).require()
+    task: str
+    n: int
+    seed: int
+    same_templates: bool
+
+    @property
+    def templates(self) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
+        """Numbers of the templates of both; None where all are used, or there are none."""
+        from interp.circuit.tasks import split_templates
+
+        mine, held = split_templates(self.task, self.seed)
+        return (None, None) if self.same_templates or not held else (mine, held)
+
+    def pairs(self, model: Model) -> ContrastTask:
+        """Pairs to find it on."""
+        from interp.circuit.tasks import make_contrast
+
+        mine = self.templates[0]
+        return make_contrast(model, self.task, n=self.n, seed=self.seed, templates=mine)
+
+    def fresh(self, model: Model) -> ContrastTask:
+        """Pairs to measure it on."""
+        from interp.circuit.tasks import make_contrast
+
+        held = self.templates[1]
+        return make_contrast(model, self.task, n=self.n, seed=self.seed + 1, templates=held)
+
+    def told(self, n: int) -> str:
+        """The pairs that it is measured on, in words."""
+        from interp.circuit.listing import one_line
+        from interp.circuit.tasks import TASKS
+
+        mine, held = self.templates
+        if mine is None or held is None:
+            return f"on {n} other pairs"
+        texts = "; ".join(one_line(TASKS[self.task].templates[i]) for i in held)
+        return (
+            f"on {n} pairs of {len(held)} held-out of {len(mine) + len(held)} templates ({texts})"
+        )
+
+
+def _found(model: Model, plan: Plan, name: str, level: str, given: dict[str, str]) -> Circuit:
+    from interp.catalogue import finder
+    from interp.circuit.find import find_circuit
+
     method = finder(name)
     options: dict[str, Any] = {}
     for option, value in given.items():
@@ -158,27 +230,36 @@ def _found(
             raise UnknownName(f"option of {name}", option, method.options or ["(none)"])
         options[option] = method.options[option].parse(value)
     if "seed" in method.options:
-        options.setdefault("seed", seed)
-    found = find_circuit(model, make_contrast(model, task, n=n, seed=seed), name, level, **options)  # type: ignore[arg-type]
-    fresh = make_contrast(model, task, n=n, seed=seed + 1)
-
-    def measure(ablation: str, n_random: int, ledger: Path | None, tell: Any) -> Any:
-        measured = evaluate(
-            model, found, fresh, ablation=ablation, n_random=n_random, seed=seed, ledger=ledger,
-            progress=tell,
-        )  # fmt: skip
-        return found, measured
-
-    return measure
+        options.setdefault("seed", plan.seed)
+    return find_circuit(model, plan.pairs(model), name, level, **options)  # type: ignore[arg-type]
 
 
-def _edges(model: Model, found: Circuit, task: str, n: int, seed: int) -> EdgeEvaluation | str:
+def _read(path: Path, model: Model, task: str) -> Circuit:
+    """A circuit of before, if it is of this model and task."""
+    from interp.circuit.result import Circuit
+
+    found = Circuit.from_json(path) if path.suffix == ".json" else Circuit.from_toml(path)
+    found.require(model)
+    if found.task != task:
+        raise OptionError(f"{path} is a circuit for {found.task}, and not for {task}")
+    return found
+
+
+def _doubt(model: Model, fresh: ContrastTask) -> str:
+    """What to say where the pairs that it is measured on do not show the behaviour."""
+    try:
+        fresh.gap(model)
+    except OptionError as error:
+        return f"  note: on the pairs it is measured on: {error}\n"
+    return ""
+
+
+def _edges(model: Model, found: Circuit, fresh: ContrastTask) -> EdgeEvaluation | str:
     """The first edges alone, by real forwards; or why that cannot be."""
     from interp.circuit.edge_evaluation import evaluate_edges
-    from interp.circuit.tasks import make_contrast
 
     try:
-        return evaluate_edges(model, found, make_contrast(model, task, n=n, seed=seed + 1))
+        return evaluate_edges(model, found, fresh)
     except OptionError as error:  # codes scores pairs of heads, which are no edges of the graph
         return f"not evaluated: {error}"
 
@@ -190,6 +271,7 @@ def _printed(
     truth: str | None,
     told: dict[str, float] | None,
     edges: EdgeEvaluation | str | None,
+    plan: Plan,
 ) -> str:
     lines = [found.model, f"  {found.task}, {found.method}, {found.level}s: score ({found.unit})"]
     for name in found.ranking[:top]:
@@ -197,64 +279,35 @@ def _printed(
         sem = "" if found.sem[at] != found.sem[at] else f" ± {found.sem[at]:.2g}"
         lines.append(f"    {name:<7} {found.score[at]:.4g}{sem}")
     low, high = measured.interval()
-    drawn = measured.random_cmd
+    below, above = measured.interval("cpr")
+    drawn, size = measured.random_cmd, measured.chosen
     lines += [
-        f"  on {measured.per_prompt.shape[1]} other pairs, others {measured.ablation}: CMD"
+        f"  {plan.told(measured.per_prompt.shape[1])}, others {measured.ablation}: CMD"
         f" {measured.cmd:.3f} [{low:.3f}, {high:.3f}] (0 is best), random orders"
-        f" {drawn.mean():.3f} [{drawn.min():.3f}, {drawn.max():.3f}]",
-        f"  the first {measured.chosen} heads: completeness {measured.completeness:.2f}, not needed"
+        f" {drawn.mean():.3f} [{drawn.min():.3f}, {drawn.max():.3f}]; CPR {measured.cpr:.3f}"
+        f" [{below:.3f}, {above:.3f}]",
+        f"  the first {size} heads: completeness {measured.completeness:.2f}, not needed"
         f" {' '.join(measured.unneeded) or 'none'}",
-        *(f"  note: {note}" for note in found.notes),
     ]
+    if measured.stability is not None:
+        mean, least, most = measured.stability
+        drawn_anew = next(row["drawn"] for row in found.tables["stability"])
+        lines.append(
+            f"  the first {size} heads when {drawn_anew} are drawn anew: Jaccard {mean:.2f}"
+            f" [{least:.2f}, {most:.2f}]"
+        )
+    if measured.truth:
+        known = measured.against_truth()
+        lines.append(
+            f"  built in {' '.join(measured.truth)}: AUROC {known['auroc']:.3f}"
+            f" [{known['low']:.3f}, {known['high']:.3f}]"
+        )
+    if told is not None:
+        lines.append(
+            f"  {truth}: AUROC {told['auroc']:.3f} [{told['low']:.3f}, {told['high']:.3f}];"
+            f" {told['found']:.0f} of its {told['of']:.0f} heads among the first as many"
+        )
+    lines += [f"  note: {note}" for note in found.notes]
     if edges is not None:
         lines.append(f"  edges: {edges}")
-    if told is not None:
-        lines.insert(
-            -len(found.notes) or len(lines),
-            f"  {truth}: AUROC {told['auroc']:.3f} [{told['low']:.3f}, {told['high']:.3f}];"
-            f" {told['found']:.0f} of its {told['of']:.0f} heads among the first as many",
-        )
     return "\n".join(lines) + "\n"
-
-
-def write(
-    found: Circuit,
-    measured: Evaluation,
-    edges: EdgeEvaluation | str | None,
-    folder: Path,
-    command: str,
-) -> None:
-    """All forms of a circuit and its evaluation, each file whole or not at all."""
-    import pandas as pd
-
-    from interp.files import write_atomically
-    from interp.page import html_table, page, text
-
-    found.to_json(folder / "circuit.json")
-    found.to_toml(folder / "circuit.toml")
-    found.to_graphml(folder / "circuit.graphml")
-    found.to_dot(folder / "circuit.dot")
-    found.to_mermaid(folder / "circuit.mmd")
-    curve = measured.to_pandas()
-    for name, frame in (("nodes", found.to_pandas()), ("evaluation", curve)):
-        write_atomically(folder / f"{name}.csv", frame.to_csv(index=False).encode())
-    parts = [
-        ("Evaluation", f"<p>{text(measured)}</p>{html_table(curve)}"),
-        ("Nodes", html_table(found.to_pandas())),
-        *(
-            (f"Table: {name}", html_table(pd.DataFrame(rows)))
-            for name, rows in found.tables.items()
-        ),
-        ("Notes", "".join(f"<p>{text(note)}</p>" for note in found.notes) or "<p>none</p>"),
-    ]
-    if found.edges:
-        parts.insert(2, ("Edges", html_table(found.top(100).edges_to_pandas())))
-        shown = f"<p>{text(edges)}</p>"
-        if not isinstance(edges, str) and edges is not None:
-            shown += html_table(edges.to_pandas())
-        parts.insert(2, ("Evaluation of edges", shown))
-    made = dict(found.made) | {"command": command}
-    title = f"{found.task} in {found.model}"
-    write_atomically(
-        folder / "circuit.html", page(title, found.plot(), parts, made, file_name="circuit")
-    )

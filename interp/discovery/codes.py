@@ -141,6 +141,7 @@ def codes(
             "a head scores high whenever its output varies with the contrast, causal or not",
         ),
         tables=tables,
+        columns="autoencoders",
     )
 
 

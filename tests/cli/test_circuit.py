@@ -6,8 +6,15 @@ import json
 
 import networkx as nx
 import pandas as pd
+import torch
+import zoo
+from discovery.test_tasks import speller
+from transformers import GPT2LMHeadModel
 
 from interp.circuit.result import Circuit
+from interp.circuit.tasks import make_contrast
+from interp.errors import OptionError
+from interp.model.probe import probe
 
 FAST = ("-n", 12, "--method", "codes:codes=32,epochs=20,repeats=2,permutations=10", "--random", 4)
 
@@ -18,6 +25,9 @@ def test_a_circuit_in_all_its_forms(run, tmp_path) -> None:
     assert result.exit_code == 0
     assert result.stdout.startswith("planted:bystander\n  induction, codes, edges: score (codes)")
     assert "on 12 other pairs, others corrupted: CMD" in result.stdout
+    assert "; CPR 0." in result.stdout
+    assert "the first 2 heads when autoencoders are drawn anew: Jaccard" in result.stdout
+    assert "built in L0H3 L1H0: AUROC" in result.stdout
     folder = tmp_path / "planted-bystander"
     found = Circuit.from_json(folder / "circuit.json")
     assert found.made["options"]["codes"] == 32
@@ -28,11 +38,79 @@ def test_a_circuit_in_all_its_forms(run, tmp_path) -> None:
     assert (folder / "circuit.mmd").read_text().startswith("flowchart")
     assert len(pd.read_csv(folder / "nodes.csv")) == 8
     assert pd.read_csv(folder / "evaluation.csv")["heads"].tolist() == [1, 2, 4, 8]
+    told = json.loads((folder / "evaluation.json").read_text())
+    figures = {row["figure"]: row for row in told["figures"]}
+    assert set(figures) == {"CMD", "CPR", "completeness", "not needed", "Jaccard", "AUROC"}
+    assert figures["CMD"]["low"] <= figures["CMD"]["value"] <= figures["CMD"]["high"]
+    assert {row["ablation"] for row in figures.values()} == {"corrupted"}
+    assert f"CPR {figures['CPR']['value']:.3f}" in result.stdout
+    assert f"Jaccard {figures['Jaccard']['value']:.2f}" in result.stdout
+    assert told["pairs"] == "on 12 other pairs"
+    assert told["edges"].startswith("not evaluated: ")
     page = (folder / "circuit.html").read_text()
+    assert '<td class="text">CPR</td>' in page
+    assert "Table: stability" in page
     assert "default-src 'none'" in page
     assert "Table: controls" in page
     assert json.loads((folder / "circuit.json").read_text())["level"] == "edge"
     assert run(*args).stdout == result.stdout
+
+
+def test_a_circuit_of_before_is_measured_again(run, errors, tmp_path) -> None:
+    args = ("circuit", "induction", "planted:bystander", *FAST)
+    first = run(*args, "-o", tmp_path).stdout
+    for name in ("circuit.toml", "circuit.json"):
+        again = run(*args, "--circuit", tmp_path / "planted-bystander" / name)
+        assert again.stdout == first
+    file = tmp_path / "planted-bystander" / "circuit.toml"
+    for wrong, told in (
+        (("induction", "planted:backup"), "planted:backup has 3 of 4"),
+        (("induction", "planted:sink"), "with the weights sha256"),
+        (("planted:bystander", "planted:bystander"), "is a circuit for induction, and not for"),
+    ):
+        code, lines = errors("circuit", *wrong, *FAST, "--circuit", file)
+        assert code == 1
+        assert told in lines[0]
+    Circuit.from_toml(file).top(2, heads_only=True).to_toml(tmp_path / "first.toml")
+    told = run(*args, "--truth", tmp_path / "first.toml").stdout
+    assert "first.toml: AUROC 1.000 [1.000, 1.000]; 2 of its 2 heads" in told
+
+
+def test_templates_are_held_out(run, tmp_path) -> None:
+    folder = tmp_path / "words"
+    _model_of_words(folder)
+    args = ("circuit", "subject_verb", folder, "-n", 12, "--method", "attribution_patching",
+            "--random", 3, "-o", tmp_path)  # fmt: skip
+    told = run(*args).stdout
+    assert "on 12 pairs of 1 held-out of 3 templates (The {S} {L} the {D}), others" in told
+    made = json.loads((tmp_path / "words" / "evaluation.json").read_text())
+    assert made["made"]["template_names"] == ["1", "2"]
+    assert made["made"]["evaluated_on"]["template_names"] == ["0"]
+    assert "1 held-out of 3 templates" in made["pairs"]
+    assert "1 held-out of 3 templates" in (tmp_path / "words" / "circuit.html").read_text()
+    assert "on 12 other pairs, others" in run(*args, "--same-templates").stdout
+    made = json.loads((tmp_path / "words" / "evaluation.json").read_text())
+    assert made["made"]["evaluated_on"]["template_names"] == ["0", "1", "2"]
+
+
+def _model_of_words(folder) -> None:
+    """A model with random weights that happen to tell singular from plural a little."""
+    tokenizer = speller()
+    config = zoo.FAMILIES["gpt2"].build("sdpa").config
+    config.vocab_size, config.n_positions = len(tokenizer), 64
+    for seed in range(200):
+        torch.manual_seed(seed)
+        module = GPT2LMHeadModel(config).eval()
+        model = probe(module, "words", tokenizer)
+        try:
+            for templates in ((1, 2), None):
+                make_contrast(model, "subject_verb", n=12, templates=templates).gap(model)
+        except OptionError:
+            continue
+        module.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        return
+    raise AssertionError("no seed will do")
 
 
 def test_a_circuit_beside_a_published_one(run, errors, tmp_path) -> None:

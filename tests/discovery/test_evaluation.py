@@ -7,8 +7,9 @@ import pytest
 from discovery.contrasts import induction_pairs
 
 import interp
+from interp.circuit.bootstrap import stability
 from interp.circuit.declare import Found, discovery
-from interp.circuit.evaluation import area, evaluate, stability
+from interp.circuit.evaluation import area, evaluate
 from interp.circuit.find import find_circuit
 from interp.errors import OptionError
 

@@ -13,6 +13,7 @@ from transformers import PreTrainedTokenizerFast
 
 import interp
 from interp.circuit.tasks import TASKS, make_contrast
+from interp.circuit.tasks import docstring_pairs as docs
 from interp.circuit.tasks import greater_than_pairs as years
 from interp.circuit.tasks import ioi_pairs as ioi
 from interp.circuit.tasks import subject_verb_pairs as verbs
@@ -29,7 +30,11 @@ def speller(*, names: bool = True) -> PreTrainedTokenizerFast:
         *ioi.PLACES,
         *ioi.THINGS,
         *years.NOUNS,
-        *["lasted", "from", "the", "year", "to", "The"],
+        *[w for t in TASKS["greater_than"].templates for w in t.split() if "{" not in w],
+        *["I", "think", "that", "Every", "day", "def", "function", "self", "param"],
+        *docs.NAMES,
+        *docs.FUNCTIONS,
+        *docs.WORDS,
     ]
     words += [w for p in (*verbs.NOUNS, *verbs.THINGS, *verbs.VERBS) for w in p] + [*verbs.LINKS]
     words += list(ioi.NAMES) if names else []
@@ -57,11 +62,12 @@ def words(model, ids):
     return [model.tokenizer.decode([t]).strip() for t in ids]
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", [t for t, about in TASKS.items() if not about.model])
 def test_pairs_are_of_one_length_and_repeat_with_the_seed(model, name) -> None:
     a, b, c = (make_contrast(model, name, n=12, seed=s) for s in (0, 0, 1))
     assert len(a) == 12
     assert a.clean.ids == b.clean.ids != c.clean.ids
+    assert set(a.roles[0]) == set(TASKS[name].roles)
     for clean, corrupted, role in zip(a.clean.ids, a.corrupted.ids, a.roles, strict=True):
         assert len(clean) == len(corrupted)
         assert clean != corrupted

@@ -10,6 +10,7 @@ Reference: Hanna et al. 2023, "How does GPT-2 compute greater-than?" (templates 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +19,7 @@ from torch import Tensor
 
 from interp.causal.task import Task
 from interp.circuit.contrast import ContrastTask
+from interp.circuit.tasks import TASKS
 from interp.circuit.tasks.wording import encoded, require
 from interp.errors import PromptError
 from interp.model.calls import precise
@@ -32,20 +34,19 @@ CENTURIES = range(11, 19)
 YEARS = range(2, 98)
 
 
-def make(model: Model, n: int, seed: int) -> ContrastTask:
+def make(model: Model, n: int, seed: int, templates: Sequence[int]) -> ContrastTask:
     """Roles: YY (the year that it begins in) and end."""
     require(model, n)
     years = _years(model)
     rng = np.random.default_rng([seed, 23])
-    clean, corrupted, begins, roles = [], [], [], []
+    clean, corrupted, begins, roles, labels = [], [], [], [], []
     for _ in range(n):
         noun, century = str(rng.choice(NOUNS)), int(rng.choice(CENTURIES))
         year = int(rng.choice(YEARS))
+        which = templates[int(rng.integers(len(templates)))]
+        text = TASKS["greater_than"].templates[which]
         sides = [
-            encoded(
-                model, f"The {noun} lasted from the year {century}{y:02d} to the year {century}"
-            )
-            for y in (year, 1)
+            encoded(model, text.format(N=noun, Y=f"{century}{y:02d}", C=century)) for y in (year, 1)
         ]
         differs = [i for i, (a, b) in enumerate(zip(*sides, strict=False)) if a != b]
         if len(sides[0]) != len(sides[1]) or len(differs) != 1:
@@ -55,6 +56,7 @@ def make(model: Model, n: int, seed: int) -> ContrastTask:
         clean.append(sides[0])
         corrupted.append(sides[1])
         begins.append(year)
+        labels.append(str(which))
         roles.append({"YY": differs[0], "end": len(sides[0]) - 1})
     ids, start = torch.tensor(years), torch.tensor(begins)
 
@@ -68,7 +70,7 @@ def make(model: Model, n: int, seed: int) -> ContrastTask:
         tuple((len(x) - 1,) for x in clean), "probability", True, read, detail=str(begins),
         corrupted=Prompts(tuple(corrupted), "the year 01"),
     )  # fmt: skip
-    return ContrastTask(task, tuple(roles))
+    return ContrastTask(task, tuple(roles), tuple(labels))
 
 
 def _years(model: Model) -> list[int]:

@@ -10,12 +10,14 @@ Reference: Wang et al. 2022, "Interpretability in the Wild" (the task; words are
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from interp.causal.measures import logit_difference
 from interp.circuit.contrast import ContrastTask
+from interp.circuit.tasks import TASKS
 from interp.circuit.tasks.wording import encoded, places, require, single
 from interp.errors import PromptError
 from interp.prompts import Prompts
@@ -29,17 +31,11 @@ NAMES = (
 )  # fmt: skip
 PLACES = ("park", "shop", "house", "school", "garden", "beach", "river", "farm", "store", "zoo")
 THINGS = ("ball", "book", "cake", "flower", "toy", "hat", "cookie", "box", "drink", "gift")
-TEMPLATES = (
-    "When {A} and {B} went to the {P}, {S} gave a {T} to",
-    "{A} and {B} were at the {P}. {S} gave a {T} to",
-    "One day, {A} and {B} met at the {P}, and {S} gave a {T} to",
-    "{A} and {B} played in the {P}. Then {S} wanted to give a {T} to",
-    "After {A} and {B} came back from the {P}, {S} showed a {T} to",
-)
+TEMPLATES = TASKS["ioi"].templates
 _TRIES = 50  # prompts drawn for each that fits
 
 
-def make(model: Model, n: int, seed: int) -> ContrastTask:
+def make(model: Model, n: int, seed: int, templates: Sequence[int]) -> ContrastTask:
     """Roles: IO, S1, S1+1, S2 and end."""
     require(model, n)
     names = single(model, NAMES, 3, "names")
@@ -53,7 +49,7 @@ def make(model: Model, n: int, seed: int) -> ContrastTask:
         if len(rows["clean"]) == n:
             break
         a, b, c = (str(x) for x in rng.choice(list(names), 3, replace=False))
-        which = int(rng.integers(len(TEMPLATES)))
+        which = templates[int(rng.integers(len(templates)))]
         subject = (a, b)[int(rng.integers(2))]
         other = b if subject == a else a
         given = {"A": a, "B": b, "P": str(rng.choice(PLACES)), "T": str(rng.choice(THINGS))}

@@ -7,12 +7,14 @@ Corrupted, the subject has the other number. Singular and plural subjects are mi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from interp.causal.measures import logit_difference
 from interp.circuit.contrast import ContrastTask
+from interp.circuit.tasks import TASKS
 from interp.circuit.tasks.wording import encoded, places, require, single
 from interp.errors import PromptError
 from interp.prompts import Prompts
@@ -31,7 +33,7 @@ LINKS = ("near", "behind", "with", "beside")
 VERBS = (("is", "are"), ("was", "were"), ("has", "have"))
 
 
-def make(model: Model, n: int, seed: int) -> ContrastTask:
+def make(model: Model, n: int, seed: int, templates: Sequence[int]) -> ContrastTask:
     """Roles: subject, distractor and end."""
     require(model, n)
     known = single(model, [w for pair in (*NOUNS, *THINGS) for w in pair], 0, "nouns")
@@ -45,17 +47,22 @@ def make(model: Model, n: int, seed: int) -> ContrastTask:
             f"subjects and {len(things)} of {len(THINGS)} distractors are one token in both numbers"
         )
     rng = np.random.default_rng([seed, 24])
-    rows: dict[str, list] = {name: [] for name in ("clean", "corrupted", "right", "wrong", "roles")}
+    rows: dict[str, list] = {
+        name: [] for name in ("clean", "corrupted", "right", "wrong", "roles", "templates")
+    }
     for i in range(n):
         plural = i % 2
         noun = nouns[int(rng.integers(len(nouns)))]
         thing = things[int(rng.integers(len(things)))]
         link = LINKS[int(rng.integers(len(LINKS)))]
+        which = templates[int(rng.integers(len(templates)))]
+        text = TASKS["subject_verb"].templates[which]
         sides = [
-            encoded(model, f"The {noun[number]} {link} the {thing[1 - plural]}")
+            encoded(model, text.format(S=noun[number], L=link, D=thing[1 - plural]))
             for number in (plural, 1 - plural)
         ]
         assert len(sides[0]) == len(sides[1])
+        rows["templates"].append(str(which))
         rows["clean"].append(sides[0])
         rows["corrupted"].append(sides[1])
         rows["right"].append([verbs[p[plural]] for p in forms])
@@ -70,4 +77,4 @@ def make(model: Model, n: int, seed: int) -> ContrastTask:
         rows["wrong"], corrupted=Prompts(tuple(rows["corrupted"]), "subject of the other number"),
         name="subject_verb",
     )  # fmt: skip
-    return ContrastTask(task, tuple(rows["roles"]))
+    return ContrastTask(task, tuple(rows["roles"]), tuple(rows["templates"]))

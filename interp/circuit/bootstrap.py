@@ -1,0 +1,81 @@
+"""How much of a ranking stays when the prompts it was made from are drawn anew."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+Array = np.ndarray
+DRAWS = 1000
+EDGE_DRAWS = 200  # a model has hundreds of edges for each of its heads
+_FEW = (25, 30, 40, 50, 75, 100, 150, 200, 300, 500, 1000)
+
+
+def overlaps(
+    scores: Float[Array, "node prompt"], *, draws: int = DRAWS, seed: int = 0
+) -> Float[Array, "draw size"]:
+    """Jaccard overlap of the first k = 1, 2, ... nodes of each draw with those of all prompts.
+
+    Nodes are ordered by the size of their mean score, the first of equals in the given order.
+    """
+    n, prompts = scores.shape
+    whole = _places(scores.mean(1))
+    rng = np.random.default_rng([seed, 7])
+    found, sizes = np.zeros((draws, n)), np.arange(1, n + 1)
+    for i in range(draws):
+        times = np.bincount(rng.integers(0, prompts, prompts), minlength=prompts)
+        mine = _places(scores @ times / prompts)
+        # a node is among the first k of both from the larger of its two places on
+        both = np.bincount(np.maximum(whole, mine), minlength=n).cumsum()
+        found[i] = both / (2 * sizes - both)
+    return found
+
+
+def _places(score: Float[Array, " node"]) -> Array:
+    place = np.empty(len(score), dtype=np.int64)
+    place[np.argsort(-np.abs(score), kind="stable")] = np.arange(len(score))
+    return place
+
+
+def stability(
+    scores: Float[Array, "node prompt"], k: int, *, draws: int = DRAWS, seed: int = 0
+) -> tuple[float, float, float]:
+    """How much of the first k nodes stays when prompts are drawn anew: mean Jaccard, 95 % band.
+
+    Each draw's first k are compared with the first k of all prompts.
+    """
+    found = overlaps(scores, draws=draws, seed=seed)[:, k - 1]
+    low, high = np.quantile(found, [0.025, 0.975])
+    return float(found.mean()), float(low), float(high)
+
+
+def table(
+    scores: Float[Array, "node prompt"],
+    what: str,
+    drawn: str,
+    *,
+    also: Sequence[int] = (),
+    draws: int = DRAWS,
+    seed: int = 0,
+) -> list[dict[str, Any]]:
+    """Rows of `stability` for every k up to 20 and some beyond, and for the sizes in `also`.
+
+    Args:
+        what: is ranked, such as heads. drawn: what the columns are, such as pairs.
+    """
+    n, prompts = scores.shape
+    if prompts < 2 or n < 2:
+        return []
+    found = overlaps(scores, draws=draws, seed=seed)
+    sizes = sorted({k for k in (*range(1, 21), *_FEW, *also) if 1 <= k < n})
+    low, high = np.quantile(found, [0.025, 0.975], axis=0)
+    return [
+        {
+            "what": what, "k": k, "jaccard": float(found[:, k - 1].mean()),
+            "low": float(low[k - 1]), "high": float(high[k - 1]), "drawn": drawn, "n": prompts,
+        }
+        for k in sizes
+    ]  # fmt: skip

@@ -1,0 +1,80 @@
+"""A circuit and its evaluation as a folder of files and one page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from interp.circuit.edge_evaluation import EdgeEvaluation
+    from interp.circuit.evaluation import Evaluation
+    from interp.circuit.result import Circuit
+
+SHOWN = 100  # edges in the page's table
+
+
+def write(
+    found: Circuit,
+    measured: Evaluation,
+    edges: EdgeEvaluation | str | None,
+    folder: Path,
+    *,
+    command: str,
+    held_out: str,
+) -> None:
+    """All forms of a circuit and its evaluation, each file whole or not at all."""
+    import pandas as pd
+
+    from interp.files import write_atomically
+    from interp.page import html_table, page, text, to_json
+
+    found.to_json(folder / "circuit.json")
+    found.to_toml(folder / "circuit.toml")
+    found.to_graphml(folder / "circuit.graphml")
+    found.to_dot(folder / "circuit.dot")
+    found.to_mermaid(folder / "circuit.mmd")
+    curve, figures = measured.to_pandas(), measured.figures()
+    for name, frame in (("nodes", found.to_pandas()), ("evaluation", curve)):
+        write_atomically(folder / f"{name}.csv", frame.to_csv(index=False).encode())
+    write_atomically(
+        folder / "evaluation.json", to_json(_told(measured, edges, held_out) | {"figures": figures})
+    )
+    summary = html_table(pd.DataFrame(figures))
+    parts = [
+        ("Evaluation", f"<p>{text(held_out)}</p>{summary}{html_table(curve)}"),
+        ("Nodes", html_table(found.to_pandas())),
+        *(
+            (f"Table: {name}", html_table(pd.DataFrame(rows)))
+            for name, rows in found.tables.items()
+            if rows
+        ),
+        ("Notes", "".join(f"<p>{text(note)}</p>" for note in found.notes) or "<p>none</p>"),
+    ]
+    if found.edges:
+        parts.insert(2, ("Edges", html_table(found.top(SHOWN).edges_to_pandas())))
+        shown = f"<p>{text(edges)}</p>"
+        if not isinstance(edges, str) and edges is not None:
+            shown += html_table(edges.to_pandas())
+        parts.insert(2, ("Evaluation of edges", shown))
+    made = dict(found.made) | {"command": command}
+    title = f"{found.task} in {found.model}"
+    write_atomically(
+        folder / "circuit.html", page(title, found.plot(), parts, made, file_name="circuit")
+    )
+
+
+def _told(
+    measured: Evaluation, edges: EdgeEvaluation | str | None, held_out: str
+) -> dict[str, Any]:
+    """What the curve in evaluation.csv does not say."""
+    of_edges: Any = edges
+    if edges is not None and not isinstance(edges, str):
+        of_edges = {
+            "cmd": edges.cmd, "cpr": edges.cpr, "random_cmd": edges.random_cmd,
+            "edges": edges.edges, "ablation": "corrupted", "n": edges.per_prompt.shape[1],
+            "curve": edges.to_pandas().to_dict("list"),
+        }  # fmt: skip
+    return {
+        "pairs": held_out, "one_out": dict(measured.one_out), "edges": of_edges,
+        "random_cmd": measured.random_cmd, "made": dict(measured.made),
+    }  # fmt: skip
