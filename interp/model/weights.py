@@ -86,16 +86,22 @@ class HeadWeights:
     @cached_property
     def W_O(self) -> Float[Tensor, "head d_v d_model"]:
         """What a head's z is written to the stream by."""
+        if not self.is_folded:
+            if isinstance(self.layout.o, str):
+                raise UnreadableAttention(self.layout.o)
+            return precise(output_projection(self.module, self.site)[0].detach())
+        weight = self.added
+        return weight - weight.mean(-1, keepdim=True) if self.stream_centred else weight
+
+    @cached_property
+    def added(self) -> Float[Tensor, "head d_v d_model"]:
+        """What a head's z adds to the stream by: with the norm or factor after the projection."""
         if isinstance(self.layout.o, str):
             raise UnreadableAttention(self.layout.o)
         weight = precise(output_projection(self.module, self.site)[0].detach())
-        if not self.is_folded:
-            return weight
-        after = self.layout.o.after
-        if after is not None:
-            weight = self._follow(after, weight)
-        weight = weight * self.layout.o.scale
-        return weight - weight.mean(-1, keepdim=True) if self.stream_centred else weight
+        if self.layout.o.after is not None:
+            weight = self._follow(self.layout.o.after, weight)
+        return weight * self.layout.o.scale
 
     @cached_property
     def b_O(self) -> Float[Tensor, "d_model"]:
