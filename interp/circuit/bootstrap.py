@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
+
+if TYPE_CHECKING:
+    from interp.circuit.contrast import ContrastTask
+    from interp.circuit.declare import Found
 
 Array = np.ndarray
 DRAWS = 1000
@@ -79,3 +83,14 @@ def table(
         }
         for k in sizes
     ]  # fmt: skip
+
+
+def of_found(found: Found, task: ContrastTask) -> list[dict[str, Any]]:
+    """Rows for the heads that a method scored, and for its edges."""
+    at = [i for i, name in enumerate(found.nodes) if name.startswith("L")]
+    known = len({h for heads in task.truth.values() for h in heads})
+    sizes = (known, round(len(at) / 10))  # what an evaluation takes for the circuit
+    rows = table(found.per_prompt[at], "heads", found.columns, also=sizes)
+    if found.edges_per_prompt is not None:
+        rows += table(found.edges_per_prompt, "edges", found.columns, draws=EDGE_DRAWS)
+    return rows

@@ -33,6 +33,7 @@ def write(
     found.to_graphml(folder / "circuit.graphml")
     found.to_dot(folder / "circuit.dot")
     found.to_mermaid(folder / "circuit.mmd")
+    drawn = found.to_svg(folder / "circuit.svg")
     curve, figures = measured.to_pandas(), measured.figures()
     for name, frame in (("nodes", found.to_pandas()), ("evaluation", curve)):
         write_atomically(folder / f"{name}.csv", frame.to_csv(index=False).encode())
@@ -41,6 +42,7 @@ def write(
     )
     summary = html_table(pd.DataFrame(figures))
     parts = [
+        ("The same without a script", f'<div class="scroll">{drawn}</div>'),
         ("Evaluation", f"<p>{text(held_out)}</p>{summary}{html_table(curve)}"),
         ("Nodes", html_table(found.to_pandas())),
         *(
@@ -51,11 +53,11 @@ def write(
         ("Notes", "".join(f"<p>{text(note)}</p>" for note in found.notes) or "<p>none</p>"),
     ]
     if found.edges:
-        parts.insert(2, ("Edges", html_table(found.top(SHOWN).edges_to_pandas())))
+        parts.insert(3, ("Edges", html_table(found.top(SHOWN).edges_to_pandas())))
         shown = f"<p>{text(edges)}</p>"
         if not isinstance(edges, str) and edges is not None:
             shown += html_table(edges.to_pandas())
-        parts.insert(2, ("Evaluation of edges", shown))
+        parts.insert(3, ("Evaluation of edges", shown))
     made = dict(found.made) | {"command": command}
     title = f"{found.task} in {found.model}"
     write_atomically(

@@ -75,6 +75,7 @@ class Circuit(Displayed):
         found: Found,
     ) -> Circuit:
         """What a method found, with how it was made."""
+        from interp.circuit.bootstrap import of_found
         from interp.provenance import model_provenance
 
         made = model_provenance(model) | task.about()
@@ -86,7 +87,7 @@ class Circuit(Displayed):
             model.name, model.n_layers, model.n_heads, task.name, method, level, found.nodes,
             found.per_prompt.mean(1), _sem(found.per_prompt), found.per_prompt.shape[1], found.unit,
             found.edges, np.zeros(0) if edges is None else edges.mean(1), dict(task.truth),
-            found.notes, dict(found.tables) | {"stability": _stability(found, task)}, made,
+            found.notes, dict(found.tables) | {"stability": of_found(found, task)}, made,
         )  # fmt: skip
 
     def __len__(self) -> int:
@@ -327,6 +328,12 @@ class Circuit(Displayed):
 
         return _written(path, mermaid_of(self))
 
+    def to_svg(self, path: str | os.PathLike | None = None, *, k: int = 60) -> str:
+        """A still picture of the first k edges (or nodes), 300 at most; it says how many of all."""
+        from interp.circuit.still import still
+
+        return _written(path, still(self, min(k, DRAWN)))
+
     def plot(self, k: int = 60) -> go.Figure:
         """Layers from below, nodes by size and sign, with a slider on how many are shown.
 
@@ -345,17 +352,6 @@ class Circuit(Displayed):
             f"Circuit({self.task} in {self.model} by {self.method}: {len(self)} nodes{edges},"
             f" first {best} {self.unit})"
         )
-
-
-def _stability(found: Found, task: ContrastTask) -> list[dict[str, Any]]:
-    from interp.circuit.bootstrap import EDGE_DRAWS, table
-
-    at = [i for i, name in enumerate(found.nodes) if name.startswith("L")]
-    sizes = (len({h for heads in task.truth.values() for h in heads}), round(len(at) / 10))
-    rows = table(found.per_prompt[at], "heads", found.columns, also=sizes)
-    if found.edges_per_prompt is not None:
-        rows += table(found.edges_per_prompt, "edges", found.columns, draws=EDGE_DRAWS)
-    return rows
 
 
 def node_of(reader: str) -> str:

@@ -63,7 +63,7 @@ def _listed(context: click.Context, _: click.Parameter, wanted: bool) -> None:
 @click.option("--seed", default=0, show_default=True, help="Of prompts, methods and random orders.")
 @click.option(
     "-o", "--out", type=click.Path(path_type=Path), metavar="DIR",
-    help="Write circuit.json, .toml, .graphml, .dot, .mmd, nodes.csv, evaluation.csv, .json "
+    help="Write circuit.json, .toml, .graphml, .dot, .mmd, .svg, nodes.csv, evaluation.csv, .json "
     "and a page for each model here; a broken-off evaluation goes on from the last finished "
     "forward.",
 )  # fmt: skip

@@ -50,6 +50,9 @@ def test_a_circuit_in_all_its_forms(run, tmp_path) -> None:
     page = (folder / "circuit.html").read_text()
     assert '<td class="text">CPR</td>' in page
     assert "Table: stability" in page
+    svg = (folder / "circuit.svg").read_text()
+    assert "28 of 28 edges" in svg
+    assert svg in page
     assert "default-src 'none'" in page
     assert "Table: controls" in page
     assert json.loads((folder / "circuit.json").read_text())["level"] == "edge"
