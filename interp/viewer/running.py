@@ -122,28 +122,36 @@ class _Collector:
         patterns = call.pattern()[0].float().cpu().numpy()
         mine = self.weights.setdefault(site.stack, {})
         mine |= {Head(site.layer, h): patterns[h] for h in range(call.n_heads)}
-        if self.with_terms and isinstance(call, ComputedCall):
+        if self.with_terms and call.q is not None and call.k is not None:
             self.terms.setdefault(site.stack, {}).update(terms_of(call, site.layer))
 
 
-def terms_of(call: ComputedCall, layer: int) -> dict[Head, Terms]:
+def terms_of(call: Call, layer: int) -> dict[Head, Terms]:
     """What the scores of one call are made of, per head."""
+    assert call.q is not None, "asked only of calls that have them"
+    assert call.k is not None, "asked only of calls that have them"
     scores = call.scores()[0].double().cpu().numpy()
     heads = len(scores)
     visible = call.visible()[0].expand(heads, -1, -1).cpu().numpy()
     q, k = (precise(x)[0].cpu().numpy() for x in (call.q, call.k))
-    sinks = None if call.sinks is None else precise(call.sinks).reshape(-1).cpu().numpy()
+    softcap, sinks = None, None
+    if isinstance(call, ComputedCall):
+        scale, softcap = call.scale, call.softcap
+        if call.sinks is not None:
+            sinks = precise(call.sinks).reshape(-1).cpu().numpy()
+    else:
+        scale = _scale(scores, np.repeat(k, heads // len(k), 0), q, visible)
     everyone = bool(visible.all())
     found = {}
     for h in range(heads):
         bare = Terms(
             q[h],
             k[h // (heads // len(k))],
-            float(call.scale),
-            None if call.softcap is None else float(call.softcap),
+            float(scale),
+            None if softcap is None else float(softcap),
             None if sinks is None else float(sinks[h]),
         )
-        rest = np.where(visible[h], scores[h] - bare.scores(), 0.0)
+        rest = np.where(visible[h], np.where(visible[h], scores[h], 0.0) - bare.scores(), 0.0)
         size = np.abs(scores[h][visible[h]]).max(initial=1.0)
         # a position bias, ALiBi's slope, or what else a family adds; not the product's rounding
         biased = bool(np.abs(rest).max(initial=0.0) > 1e-4 * size)
@@ -157,6 +165,23 @@ def terms_of(call: ComputedCall, layer: int) -> dict[Head, Terms]:
             None if everyone else visible[h],
         )
     return found
+
+
+def _scale(scores: np.ndarray, k: np.ndarray, q: np.ndarray, visible: np.ndarray) -> float:
+    """The scale in attention code of a family's own: d ** -0.5, or 1.
+
+    The right one leaves what is added to the product, which runs straight along a row (ALiBi) or
+    in steps (buckets of distance); the wrong one leaves a share of the product.
+    """
+    product = q.astype(float) @ k.astype(float).transpose(0, 2, 1)
+    seen = np.where(visible, scores, 0.0)  # hidden keys may hold -inf
+    inside = visible[..., 2:] & visible[..., 1:-1] & visible[..., :-2]
+
+    def rough(scale: float) -> float:
+        bends = np.diff(seen - scale * product, 2, axis=-1)
+        return float(np.abs(np.where(inside, bends, 0.0)).sum())
+
+    return min((q.shape[-1] ** -0.5, 1.0), key=rough)
 
 
 def inputs_of(model: Model, text: Any, text_b: str | None) -> tuple[dict[str, Any], int | None]:

@@ -12,7 +12,9 @@ import numpy as np
 
 def data_of(page: str) -> dict:
     """The JSON of a page."""
-    [text] = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    [text] = re.findall(
+        r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL
+    )
     return json.loads(text)
 
 

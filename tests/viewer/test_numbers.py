@@ -14,8 +14,8 @@ from interp.viewer import View, view
 from interp.viewer.coding import checked, codes, resolution, weights_of
 
 WITH_PRODUCTS = ["gpt2", "llama", "gemma2", "gpt_oss", "mistral_sliding", "deepseek_v3", "bert",
-                 "t5", "falcon_alibi", "bloom"]  # fmt: skip
-BIASED = {"t5", "falcon_alibi", "bloom"}
+                 "t5", "falcon_alibi", "bloom", "gpt_neo", "gptj", "mpnet"]  # fmt: skip
+BIASED = {"t5", "falcon_alibi", "bloom", "mpnet"}
 
 
 def shown(family: str) -> View:
@@ -69,6 +69,16 @@ def test_products_sum_to_the_score_whose_softmax_is_the_pattern(family) -> None:
             own = found.pattern(head["name"], stack["name"])
             np.testing.assert_allclose(weights, own, atol=2e-3)
     assert bool(biased) == (family in BIASED)
+
+
+def test_what_alibi_adds_is_shown_as_its_slope_times_the_distance() -> None:
+    [stack] = shown("bloom").stacks
+    for head, terms in stack.terms.items():
+        assert terms.scale == terms.q.shape[1] ** -0.5
+        assert terms.bias is not None
+        last = terms.bias[-1]
+        np.testing.assert_allclose(np.diff(last), np.diff(last)[0], atol=1e-5)
+        assert np.diff(last)[0] > 0, head
 
 
 def test_terms_in_python_are_exact() -> None:

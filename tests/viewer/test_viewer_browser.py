@@ -1,0 +1,213 @@
+"""Pages of the viewer in a real browser, offline; skipped where Debian's chromium is absent."""
+
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pytest
+from viewer.browser import DOWN, ENTER, ESCAPE, RIGHT, started
+from zoo import FAMILIES
+
+import interp
+from interp.viewer import View, long_view, view
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not (shutil.which("chromium") and shutil.which("chromedriver")),
+        reason="needs chromium and chromedriver (apt-get install chromium chromium-driver)",
+    ),
+]
+EVIL = "<script>alert(1)</script>"
+OPEN = "return !document.querySelector('.panel') || document.querySelector('.panel').hidden"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with started() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def bundled():
+    return interp.load("bundled:induction")
+
+
+@pytest.fixture
+def opened(browser, tmp_path):
+    """Open a view's page; at the end nothing was fetched and nothing was complained about."""
+    path = tmp_path / "page.html"
+
+    def open_it(found, theme="light", width=1200):
+        found.save_html(path)
+        browser.emulate(theme, width)
+        browser.open(path)
+        return browser
+
+    yield open_it
+    assert [entry["message"] for entry in browser.log("browser")] == []
+    assert browser.fetched() == {path.as_uri()}
+
+
+def head(page) -> str:
+    return page.run("const p = document.querySelector('.panel');"
+                    "return p && !p.hidden ? p.querySelector('h3').textContent : ''")  # fmt: skip
+
+
+def test_a_click_or_enter_opens_a_head_and_escape_closes_it(opened, bundled) -> None:
+    page = opened(view(bundled, "the cat and the cat"))
+    assert head(page) == ""
+    page.click("rect.pick[data-at='0,9']")
+    page.wait("return document.querySelector('.panel h3')?.textContent === 'decoder L1H1'")
+    page.type(".panel h3", ESCAPE)
+    assert head(page) == ""
+    # from the head that was open: right, then Enter
+    page.type("rect.pick[data-at='0,0']", RIGHT + DOWN + ENTER)
+    page.wait("return document.querySelector('.panel h3')?.textContent === 'decoder L1H1'")
+    page.click(".panel .controls button:nth-child(2)")
+    page.wait("return document.querySelector('.panel h3')?.textContent === 'decoder L1H2'")
+
+
+def test_the_matrix_reads_the_weights_of_the_run_and_shows_the_pair(opened, bundled) -> None:
+    found = view(bundled, "the cat and the cat", heads=["L1H0"])
+    page = opened(found)
+    page.wait("return document.querySelector('.panel canvas[tabindex]')")
+    # the first arrow lands on the first cell, the next ones move
+    page.type(".panel canvas[tabindex]", DOWN + DOWN + DOWN + RIGHT)
+    said = page.text(".panel figure:first-child output")
+    assert said.endswith(f"weight {found.pattern('L1H0')[2, 1]:.4f}")
+    assert said.startswith("query 2 ")
+    page.type(".panel canvas[tabindex]", ENTER)
+    page.wait("return document.querySelector('.pair .sum')")
+    terms = found.stacks[0].terms[interp.Head(1, 0)]
+    score, weight = terms.scores()[2, 1], terms.weights()[2, 1]
+    told = page.text(".pair .sum")
+    assert f"score {score:.4f}"[:-2] in told
+    assert f"the row: {weight:.4f}"[:-1] in told
+    rows = page.run("return [...document.querySelectorAll('.pair tbody')].map(b => b.rows.length)")
+    assert rows == [16, 3]  # d_head products, three visible keys
+    products = page.run("return [...document.querySelectorAll('.pair tbody')][0].rows.length &&"
+                        "[...document.querySelectorAll('.pair tbody')[0].rows].map("
+                        "r => Number(r.cells[6].textContent))")  # fmt: skip
+    assert sum(products) == pytest.approx(score, abs=5e-3)
+    assert np.all(np.diff(np.abs(products)) <= 1e-9)  # largest first
+
+
+def test_lines_follow_the_token_that_is_chosen(opened, bundled) -> None:
+    found = view(bundled, "the cat and the cat", heads=["L1H0"])
+    page = opened(found)
+    page.wait("return document.querySelector('.lines button')")
+    last = len(found.stacks[0].queries) - 1
+    page.click(f".lines .query button[data-at='{last}']")
+    row = found.pattern("L1H0")[last]
+    shown = page.run("return [...document.querySelectorAll('.lines .key button')]"
+                     ".map(b => b.dataset.weight)")  # fmt: skip
+    assert shown == [f"{w:.2f}" if w >= 0.05 else "" for w in row]
+    said = page.text(".panel figure:last-child output")
+    assert f": {(row >= 0.05).sum()} lines; query pinned" in said
+    page.click(f".lines .key button[data-at='{int(row.argmax())}']")
+    page.wait("return document.querySelector('.pair h4')")
+    assert page.text(".pair h4").startswith(f"query {last} ")
+
+
+def test_sentences_can_be_looked_at_apart(opened) -> None:
+    rng = np.random.default_rng(0)
+    patterns = rng.dirichlet(np.ones(6), (1, 1, 6))
+    page = opened(View.of_patterns(patterns, list("abcxyz"), second=3))
+    page.wait("return document.querySelector('select.parts')")
+    texts = "return [...document.querySelectorAll('.lines ol')].map(o => o.textContent)"
+    assert page.run(texts) == ["abcxyz", "abcxyz"]
+    for part, want in (("ab", ["abc", "xyz"]), ("ba", ["xyz", "abc"]), ("bb", ["xyz", "xyz"])):
+        page.run("const s = document.querySelector('select.parts'); s.value = arguments[0];"
+                 "s.dispatchEvent(new Event('change'))", part)  # fmt: skip
+        assert page.run(texts) == want
+    page.type(".panel canvas[tabindex]", DOWN)
+    assert f"weight {patterns[0, 0, 3, 3]:.4f}" in page.text(".panel figure output")
+
+
+def test_tokens_are_shown_and_never_run(opened) -> None:
+    tokens = [EVIL, "<img src=x onerror=alert(2)>", "\n", "b"]
+    page = opened(View.of_patterns(np.full((1, 1, 4, 4), 0.25), tokens, title=EVIL))
+    page.wait("return document.querySelector('.lines button')")
+    assert page.text("h1") == EVIL
+    shown = "return document.querySelector('.lines button').getAttribute('aria-label')"
+    assert page.run(shown) == f"query 0 {EVIL}"
+    page.click(".lines .query button")
+    page.click(".lines .key button[data-at='1']")
+    page.wait("return document.querySelector('.pair h4')")
+    assert "<img src=x" in page.text(".pair h4")
+    assert page.run("return document.querySelectorAll('img:not([src^=data])').length") == 0
+
+
+def test_an_image_is_lit_where_its_patch_looks(opened) -> None:
+    zoo = FAMILIES["vit"]
+    model = interp.load(zoo.model(), name="vit", check=False)
+    found = view(model, {"pixel_values": zoo.inputs(batch=1)["pixel_values"]}, heads=["L1H2"])
+    page = opened(found)
+    page.wait("return document.querySelector('.over canvas')")
+    page.type(".over canvas", RIGHT)
+    pattern = found.pattern("L1H2")
+    best = pattern[2].argmax()
+    said = page.text(".panel figure:last-child output")
+    assert said.startswith(f"query 2 0,1: largest weight {pattern[2, best]:.4f}"[:-1])
+    lit = page.run(
+        "const c = document.querySelector('.over canvas'), p = c.getContext('2d');"
+        "const [r, s] = [page.stacks[0].picture.grid[0], c.width];"
+        "return [...Array(r * r).keys()].map(i => { const d = p.getImageData("
+        "(i % r + .5) * s / r, (Math.floor(i / r) + .5) * s / r, 1, 1).data;"
+        "return d[0] + d[1] + d[2]; })"
+    )
+    assert len(set(lit)) > 1
+    assert max(lit) > 0
+
+
+def test_tiles_of_a_long_prompt_open_token_by_token(opened, bundled) -> None:
+    prompt = [10 + i % 97 for i in range(700)]
+    found = long_view(bundled, prompt, tiles=["L1H3:600-640,90-130"], heaviest=0)
+    page = opened(found)
+    page.click("figure.tile button")
+    page.wait("return document.querySelector('.panel h3')?.textContent.includes('600-640')")
+    page.type(".panel canvas[tabindex]", DOWN)
+    said = page.text(".panel figure:first-child output")
+    assert said.startswith("query 600 ")
+    tile = found.stacks[0].tiles[0]
+    want = tile.weights[0, 0]
+    assert said.endswith(
+        f"{want:.4f}"
+        if want >= 0.001 or want == 0
+        else f"{float(said.split()[-1]):.2e}".replace("e-0", "e-")
+    )
+    page.click("rect.pick[data-at='0,11']")
+    page.wait("return document.querySelector('.panel h3')?.textContent === 'decoder L1H3'")
+    page.type(".panel canvas[tabindex]", DOWN)
+    assert "mean share" in page.text(".panel figure:first-child output")
+
+
+def test_without_scripts_the_page_still_shows_every_head(browser, bundled, tmp_path) -> None:
+    view(bundled, "the cat and the cat").save_html(tmp_path / "page.html")
+    browser.scripts(False)
+    try:
+        browser.open(tmp_path / "page.html")
+        size = browser.call("GET", f"{browser.find('svg.thumbs image')}/rect")
+        assert size["width"] > 300
+        browser.click("details summary")
+        assert "L1H7" in browser.call("GET", f"{browser.find('details table')}/text")
+    finally:
+        browser.scripts(True)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [400, 1400])
+def test_fits_the_window_in_both_themes(opened, bundled, theme, width) -> None:
+    found = view(bundled, "the cat and the " + "long" * 30, heads=["L1H0"])
+    page = opened(found, theme, width)
+    page.wait("return document.querySelector('.panel canvas[tabindex]')")
+    page.click(".lines .query button[data-at='3']")
+    page.click(".lines .key button[data-at='1']")
+    page.wait("return document.querySelector('.pair .sum')")
+    seen = page.run("const b = getComputedStyle(document.body);"
+                    "return [document.documentElement.scrollWidth, b.backgroundColor, b.color]")  # fmt: skip
+    colours = [[int(n) for n in text[4:-1].split(",")] for text in seen[1:]]
+    assert seen[0] <= width
+    assert (sum(colours[0]) > sum(colours[1])) == (theme == "light")
