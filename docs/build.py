@@ -1,0 +1,43 @@
+"""The documentation as a site that works offline: guides, method table, commands, API reference.
+
+    python docs/build.py [--out FOLDER]     writes docs/site/ unless told otherwise
+
+Needs pdoc (`pip install 'interp[docs]'`). Exits 1 where a public name has no docstring.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))  # its neighbours, however it is called
+
+import pages  # noqa: E402 - after the line above
+import reference  # noqa: E402
+
+
+def build(out: Path) -> list[str]:
+    """Write the site; returns the public names without a docstring."""
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir(parents=True)
+    pages.write(out)
+    return reference.write(out / "api")
+
+
+def main() -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--out", type=Path, default=HERE / "site", help="folder; made anew")
+    out = parser.parse_args().out
+    missing = build(out)
+    for name in missing:
+        print(f"no docstring: {name}", file=sys.stderr)
+    print(f"{out / 'index.html'}: {sum(1 for _ in out.rglob('*.html'))} pages")
+    return int(bool(missing))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,145 @@
+"""Markdown files of the repository as pages: README, guides, method table, what they link to.
+
+Links between files become links between pages; a linked file that is no Markdown is copied. So
+nothing that is linked to can be missing, and nothing is listed by hand but where to begin.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import click
+from pdoc.render_helpers import to_html
+from pygments.formatters import HtmlFormatter
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent
+READING_ORDER = (
+    "models_and_sources",
+    "head_scores",
+    "capture_and_edits",
+    "weights_and_lens",
+    "special_heads",
+    "retrieval_and_long_context",
+    "attribution_and_flow",
+    "causal_importance",
+    "circuits",
+    "syntax",
+    "safety",
+    "report_and_viewer",
+)
+BEGIN = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/methods.md")
+_STYLE = (HERE / "style.css").read_text(encoding="utf-8")
+_POLICY = "default-src 'none'; img-src data: 'self'; style-src 'unsafe-inline'"
+_LINK = re.compile(r'(<(?:a|img)\b[^>]*?(?:href|src)=)"([^"#][^"]*)"')
+
+
+def write(out: Path) -> None:
+    """Write every page below `out`."""
+    guides = [HERE / "guides" / f"{name}.md" for name in READING_ORDER]
+    waiting = [ROOT / name for name in BEGIN if (ROOT / name).is_file()] + guides
+    known: set[Path] = set()
+    while waiting:
+        source = waiting.pop()
+        if source in known:
+            continue
+        known.add(source)
+        waiting += _page(source, out, guides)
+    _commands(out, guides)
+
+
+def place(source: Path) -> Path:
+    """Where a file of the repository lies in the site."""
+    if source == ROOT / "README.md":
+        return Path("index.html")
+    inside = source.relative_to(HERE if source.is_relative_to(HERE) else ROOT)
+    return inside.with_suffix(".html") if inside.suffix == ".md" else inside
+
+
+def title(source: Path) -> str:
+    """The first heading of a file."""
+    found = re.search(r"^# (.+)$", source.read_text(encoding="utf-8"), re.MULTILINE)
+    return found[1].replace("`", "") if found else source.stem
+
+
+def _page(source: Path, out: Path, guides: list[Path]) -> list[Path]:
+    """Write one page; returns the Markdown files that it links to."""
+    text = source.read_text(encoding="utf-8")
+    body, at, found = str(to_html(text)), place(source), []
+
+    def moved(match: re.Match[str]) -> str:
+        begin, target = match.groups()
+        if re.match(r"[a-z]+:", target):
+            return match[0]
+        path, mark, part = target.partition("#")
+        linked = (source.parent / path).resolve()
+        if not linked.is_relative_to(ROOT) or not linked.exists():
+            raise FileNotFoundError(f"{source.relative_to(ROOT)} links to {path}, which is missing")
+        if linked.is_dir():
+            linked = linked / "README.md"
+        if linked.suffix == ".md":
+            found.append(linked)
+        else:
+            copy = out / place(linked)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(linked, copy)
+        return f'{begin}"{_relative(place(linked), at)}{mark}{part}"'
+
+    _finish(out, at, title(source), _LINK.sub(moved, body), guides)
+    return found
+
+
+def _commands(out: Path, guides: list[Path]) -> None:
+    """The help of every command, as it is printed."""
+    from interp.cli import main
+
+    parts = ["<h1>Commands</h1>", _help(main, "interp")]
+    for name, command in sorted(main.commands.items()):
+        parts += [f'<h2 id="{name}">interp {name}</h2>', _help(command, f"interp {name}")]
+    _finish(out, Path("commands.html"), "Commands", "\n".join(parts), guides)
+
+
+def _help(command: Any, name: str) -> str:
+    with click.Context(command, info_name=name, max_content_width=100, terminal_width=100) as ctx:
+        return f"<pre>{escape(command.get_help(ctx))}</pre>"
+
+
+def _finish(out: Path, at: Path, heading: str, body: str, guides: list[Path]) -> None:
+    def link(target: Path, text: str) -> str:
+        here = ' aria-current="page"' if target == at else ""
+        return f'<li><a href="{_relative(target, at)}"{here}>{escape(text)}</a></li>'
+
+    listed = "".join(link(place(g), title(g)) for g in guides)
+    others = [
+        (Path("methods.html"), "Methods"),
+        (Path("commands.html"), "Commands"),
+        (Path("api/index.html"), "API reference"),
+        (Path("CONTRIBUTING.html"), "Contributing"),
+    ]
+    menu = (
+        f"<ul>{link(Path('index.html'), 'interp')}</ul><h2>Guides</h2><ul>{listed}</ul>"
+        f"<h2>Reference</h2><ul>{''.join(link(p, t) for p, t in others)}</ul>"
+    )
+    colours = HtmlFormatter(style="default").get_style_defs(".codehilite")
+    body = body.replace("<table>", '<div class="scroll"><table>').replace(
+        "</table>", "</table></div>"
+    )
+    page = (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+        f"<title>{escape(heading)}</title><style>{colours}\n{_STYLE}</style></head><body>"
+        f'<nav aria-label="pages">{menu}</nav><main>{body}</main></body></html>\n'
+    )
+    target = out / at
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(page, encoding="utf-8")
+
+
+def _relative(target: Path, at: Path) -> str:
+    return Path(os.path.relpath(target, at.parent)).as_posix()

@@ -1,0 +1,120 @@
+"""The API reference: pdoc over every public module, with what the toolkit looks up lazily in place.
+
+Left out are the command line (see commands.html) and the scripts that trained the bundled models.
+This changes loaded modules, so it runs in a process of its own.
+"""
+
+from __future__ import annotations
+
+import inspect
+import pkgutil
+import re
+import warnings
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pdoc
+import pdoc.doc
+import pdoc.render
+
+HERE = Path(__file__).parent
+ROOTS = ("interp", "interp_kernels")
+LEFT_OUT = (
+    "interp.commands", "interp.cli", "interp.__main__",
+    "interp.bundled.batches", "interp.bundled.card", "interp.bundled.emergence",
+    "interp.bundled.measure", "interp.bundled.recording", "interp.bundled.text",
+    "interp.bundled.train", "interp.bundled.train_deceive", "interp.bundled.train_refusal",
+    "interp.bundled.words",
+)  # fmt: skip
+_PRIVATE = re.compile(r'<a href="[^"]*#_[A-Z][^"]*">(.*?)</a>')  # a base class that is not shown
+BEGIN = (  # modules that the index describes, beside the packages
+    "interp.prompts", "interp.scoring", "interp.table", "interp.capture", "interp.edits",
+    "interp.analysis", "interp.catalogue", "interp.errors", "interp.estimate", "interp.plot",
+    "interp.store",
+)  # fmt: skip
+DECLARED = {  # room -> how what its files declare is called
+    "heads": 'interp.score(model, "{}")',
+    "weights": 'interp.score(model, "{}")',
+    "special": 'interp.score(model, "{}")',
+    "flow": 'interp.attribution.attribute(model, text, "{}", target)',
+    "discovery": 'interp.circuit.find.find_circuit(model, task, "{}")',
+}
+
+
+def write(out: Path) -> list[str]:
+    """Write the reference below `out`; returns the public names without a docstring."""
+    names = modules()
+    for name in names:
+        furnish(import_module(name))
+    pdoc.render.configure(
+        docformat="google",
+        template_directory=HERE / "templates",
+        show_source=False,
+    )
+    pdoc.render.env.globals["begin"] = BEGIN
+    with warnings.catch_warnings():
+        # shapes such as Float[Tensor, "batch pos"] are no types that can be evaluated
+        warnings.filterwarnings("ignore", message="Error parsing type annotation")
+        shown = {name: pdoc.doc.Module.from_name(name) for name in names}
+        for name, module in shown.items():
+            page = out / f"{name.replace('.', '/')}.html"
+            page.parent.mkdir(parents=True, exist_ok=True)
+            html = pdoc.render.html_module(module, shown)
+            page.write_text(_PRIVATE.sub(r"\1", html), encoding="utf-8")
+        (out / "index.html").write_text(pdoc.render.html_index(shown), encoding="utf-8")
+        (out / "search.js").write_text(pdoc.render.search_index(shown), encoding="utf-8")
+        return [name for module in shown.values() for name in undocumented(module)]
+
+
+def modules() -> list[str]:
+    """Every public module that can be imported here, packages before what they hold."""
+    found = []
+    for root in ROOTS:
+        package = import_module(root)
+        found.append(root)
+        for info in pkgutil.walk_packages(package.__path__, f"{root}."):
+            parts = info.name.split(".")
+            left = any(info.name == x or info.name.startswith(f"{x}.") for x in LEFT_OUT)
+            if left or any(p.startswith("_") for p in parts) or not _can_import(info.name):
+                continue
+            found.append(info.name)
+    return sorted(found)
+
+
+def _can_import(name: str) -> bool:
+    try:
+        import_module(name)
+    except ImportError as error:  # what an extra brings, such as triton
+        print(f"left out {name}: {error}")
+        return False
+    return True
+
+
+def furnish(module: ModuleType) -> None:
+    """Put in place what is only looked up when asked for, and what a declaration declares."""
+    for name in getattr(module, "__all__", ()):
+        if name not in vars(module):
+            vars(module)[name] = getattr(module, name)
+    parts = module.__name__.split(".")
+    if len(parts) == 3 and parts[1] in DECLARED:  # the function, in place of what is made of it
+        value = vars(module).get(parts[2])
+        if inspect.isfunction(getattr(value, "function", None)):
+            vars(module)[parts[2]] = value.function
+            module.__doc__ = (
+                f"{module.__doc__}\n\nCalled by `{DECLARED[parts[1]].format(parts[2])}`."
+            )
+
+
+def undocumented(holder: Any) -> list[str]:
+    """Public functions, classes and methods of a module that say nothing about themselves."""
+    found = [] if holder.docstring else [holder.fullname]
+    for member in holder.own_members:
+        if member.name.startswith("_") or isinstance(member, pdoc.doc.Module):
+            continue
+        if isinstance(member, pdoc.doc.Class):
+            found += undocumented(member)
+        elif isinstance(member, pdoc.doc.Function) and not member.docstring:
+            found.append(member.fullname)
+    return found
