@@ -29,7 +29,7 @@ def build(out: Path) -> list[str]:
 
 def main() -> int:
     """The command."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description="Write the documentation as a site.")
     parser.add_argument("--out", type=Path, default=HERE / "site", help="folder; made anew")
     out = parser.parse_args().out
     missing = build(out)

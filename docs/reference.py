@@ -99,9 +99,9 @@ def furnish(module: ModuleType) -> None:
             vars(module)[name] = getattr(module, name)
     parts = module.__name__.split(".")
     if len(parts) == 3 and parts[1] in DECLARED:  # the function, in place of what is made of it
-        value = vars(module).get(parts[2])
-        if inspect.isfunction(getattr(value, "function", None)):
-            vars(module)[parts[2]] = value.function
+        declared = getattr(vars(module).get(parts[2]), "function", None)
+        if inspect.isfunction(declared):
+            vars(module)[parts[2]] = declared
             module.__doc__ = (
                 f"{module.__doc__}\n\nCalled by `{DECLARED[parts[1]].format(parts[2])}`."
             )

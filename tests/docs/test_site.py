@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from html.parser import HTMLParser
+from importlib import import_module
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -117,15 +118,15 @@ def test_the_checks_see_a_dead_link_and_a_fetch(tmp_path) -> None:
 
 def test_every_guide_has_its_place_in_the_menu(docs) -> None:
     pytest.importorskip("pdoc", reason="the pages need pdoc: pip install 'interp[docs]'")
-    import pages
-
+    pages = import_module("pages")
     assert sorted(pages.READING_ORDER) == sorted(p.stem for p in docs.glob("guides/*.md"))
 
 
 def test_a_public_name_without_a_docstring_is_named(docs, tmp_path, monkeypatch) -> None:
     pytest.importorskip("pdoc", reason="the reference needs pdoc: pip install 'interp[docs]'")
     import pdoc.doc
-    import reference
+
+    reference = import_module("reference")
 
     (tmp_path / "told_nothing.py").write_text(
         '"""A module."""\n\ndef spoken():\n    """Says."""\n\ndef silent():\n    pass\n\n'
