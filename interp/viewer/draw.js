@@ -88,7 +88,14 @@ function drawMatrix(canvas, shown) {
   const [q0, q1, k0, k1] = shown.ranges, rows = q1 - q0, columns = k1 - k0;
   const room = Math.min(620, canvas.parentElement.clientWidth || 620);
   const named = Math.max(rows, columns) <= 64;
-  const left = named ? 96 : 46, top = named ? 84 : 22;
+  const widest = (side, from, to) => {
+    const ruler = canvas.getContext("2d");
+    ruler.font = "11px system-ui, sans-serif";
+    let most = 20;
+    for (let i = from; i < to; i++) most = Math.max(most, ruler.measureText(short(shown.token(side, i))).width);
+    return Math.min(110, most) + 8;
+  };
+  const left = named ? widest("query", q0, q1) : 46, top = named ? widest("key", k0, k1) : 22;
   const cell = Math.max(1, Math.min(20, Math.floor((room - left - 2) / columns), Math.floor(620 / rows)));
   const least = named ? Math.max(cell, 11) : cell;
   const pen = sized(canvas, left + columns * least + 1, top + rows * least + 1);

@@ -95,7 +95,7 @@ class Lines {
     this.mark(focus);
     const pin = this.pinned ? `; ${this.pinned[0]} pinned, choose a ${this.pinned[0] === "query" ? "key" : "query"}` : "";
     this.said.textContent = focus
-      ? `${focus[0]} ${this.shown.label(focus[0], focus[1])}: ${drawn} lines${pin}`
+      ? `${focus[0]} ${this.shown.label(focus[0], focus[1])}: ${drawn} ${drawn === 1 ? "line" : "lines"}${pin}`
       : `${drawn.toLocaleString()} of ${all.toLocaleString()} weights drawn`;
   }
   mark(focus) { // the weights of one token, written beside the tokens of the other side

@@ -1,6 +1,7 @@
 // Opens heads from their thumbnails, and keeps the panel of the open one.
 const PARTS = { all: "all", aa: "A → A", ab: "A → B", ba: "B → A", bb: "B → B" };
 const panel = make("div", { class: "panel", hidden: true });
+let turns = 0;
 let opened = null; // { stack, head, tile, shown, redraw }
 
 function control(name, input) { return make("label", {}, `${name} `, input); }
@@ -15,7 +16,9 @@ async function open(s, h, tile = null, focus = true) {
     panel.replaceChildren(make("p", {}, "This browser cannot unpack the numbers; use one of 2023 or later. The pictures and tables need nothing."));
     return;
   }
-  const shown = new Shown(stack, item, await weightsOf(item), tile !== null);
+  const turn = ++turns, weights = await weightsOf(item);
+  if (turn !== turns) return; // another head was asked for meanwhile
+  const shown = new Shown(stack, item, weights, tile !== null);
   opened = { s, h, tile, shown };
   for (const rect of document.querySelectorAll(".thumbs rect.pick")) {
     rect.classList.toggle("on", tile === null && rect.dataset.at === `${s},${h}`);
@@ -74,7 +77,7 @@ function fill(shown, section, name) {
     make("h3", { tabindex: -1 }, name),
     toolbar(shown, side, draw),
     make("div", { class: "two" },
-      make("figure", {}, make("figcaption", {}, "Matrix"), make("div", { class: "scroll" }, matrix), output),
+      make("figure", {}, make("figcaption", {}, "Matrix, queries down, keys across"), make("div", { class: "scroll" }, matrix), output),
       make("figure", {}, make("figcaption", {}, image ? "Over the image" : "Lines, query to key"),
         make("div", { class: image ? "" : "scroll tall" }, side.body), side.said)),
     pair,
@@ -120,6 +123,8 @@ function toolbar(shown, side, draw) {
 
 function close() {
   panel.hidden = true;
+  panel.replaceChildren();
+  turns++;
   const rect = opened && document.querySelector(`.thumbs rect.pick[data-at="${opened.s},${opened.h}"]`);
   opened = null;
   if (rect) rect.focus();

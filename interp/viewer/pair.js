@@ -2,14 +2,14 @@
 const TOP = 12; // keys of a row that are listed
 
 function signedBar(value, size) {
-  const part = size ? value / size : 0, x = 60 + Math.min(0, part) * 58;
-  const rect = make("rect", { x, y: 2, width: Math.abs(part) * 58, height: 9, class: part < 0 ? "below" : "above" });
-  return make("svg", { viewBox: "0 0 120 13", width: 120, height: 13, class: "signed", "aria-hidden": "true" },
-    rect, make("path", { d: "M60 0v13", class: "null" }));
+  const part = size ? value / size : 0, x = 45 + Math.min(0, part) * 44;
+  const rect = make("rect", { x, y: 2, width: Math.abs(part) * 44, height: 9, class: part < 0 ? "below" : "above" });
+  return make("svg", { viewBox: "0 0 90 13", width: 90, height: 13, class: "signed", "aria-hidden": "true" },
+    rect, make("path", { d: "M45 0v13", class: "null" }));
 }
 function weightBar(value) {
-  const rect = make("rect", { x: 0, y: 2, width: Math.max(0, Math.min(1, value)) * 118, height: 9, class: "above" });
-  return make("svg", { viewBox: "0 0 120 13", width: 120, height: 13, class: "signed", "aria-hidden": "true" }, rect);
+  const rect = make("rect", { x: 0, y: 2, width: Math.max(0, Math.min(1, value)) * 89, height: 9, class: "above" });
+  return make("svg", { viewBox: "0 0 90 13", width: 90, height: 13, class: "signed", "aria-hidden": "true" }, rect);
 }
 function row(...cells) {
   return make("tr", {}, ...cells.map((c, i) => make(i ? "td" : "th", i ? {} : { scope: "row" }, c)));

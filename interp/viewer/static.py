@@ -158,10 +158,11 @@ def token_list(stack: Stack) -> str:
         src = data_url(colour_png(stack.picture.pixels))
         height, width = stack.picture.pixels.shape[:2]
         down, across = stack.picture.grid
+        across_page = min(max(width, 160), 320)
         return (
             '<figure class="picture"><figcaption>The image, '
             f'{down} by {across} patches</figcaption><img src="{src}" '
-            f'width="{min(width, 320)}" height="{min(width, 320) * height // width}" '
+            f'class="image" width="{across_page}" height="{across_page * height // width}" '
             'alt="the image that was read"></figure>'
         )
     out = []
