@@ -69,11 +69,14 @@ class Backward(Watch):
         rules: what stands for derivatives (`GIM`), the plain ones unless given.
         replaced: activations to run on in place of the model's own.
         dropped: a layer whose writes pass no gradient on (GradDrop).
+        patterns: also keep the gradient by every attention pattern.
 
     Attributes:
         values: the value of each prompt in this run.
         by_head: by layer the gradient by every head's z, `[batch, pos, head, d_v]`.
         mlps: by layer the gradient by what the MLP writes; `embed` that by the first stream.
+        by_part: by (layer, input) that by all heads' queries, keys or values.
+        by_pattern: by layer that by the pattern, `[batch, head, query_pos, key_pos]`, if asked for.
 
     Raises:
         UnreadableAttention: an attention cannot be computed again from its queries and keys.
@@ -90,8 +93,10 @@ class Backward(Watch):
         rules: Rules = PLAIN,
         replaced: Replaced | None = None,
         dropped: int | None = None,
+        patterns: bool = False,
     ) -> None:
         self.graph, self.rules, self.dropped = graph, rules, dropped
+        self._patterns: dict[int, Tensor] | None = {} if patterns else None
         self.replaced = replaced or Replaced()
         self._pre: dict[int, Tensor] = {}
         self._mid: dict[int, Tensor] = {}
@@ -128,6 +133,8 @@ class Backward(Watch):
             wanted += [self._out[i] for i in self._out]
             assert self._last is not None
             wanted += [self._pre[0], self._last]
+            seen = [self._patterns[i] for i in layers] if self._patterns is not None else []
+            wanted += seen
             given = torch.autograd.grad(values.sum(), wanted, allow_unused=True, retain_graph=True)
         found = [
             torch.zeros_like(x) if g is None else g for x, g in zip(wanted, given, strict=True)
@@ -136,13 +143,14 @@ class Backward(Watch):
             if not bool(torch.isfinite(g).all()):
                 raise NonFiniteError(f"{model.name}: NaN or infinity in a gradient; try float32")
         n = len(layers)
-        self._by_part = {(i, p): found[3 * i + j] for i in layers for j, p in enumerate("qkv")}
+        self.by_part = {(i, p): found[3 * i + j] for i in layers for j, p in enumerate("qkv")}
         self.by_head = {
             i: found[3 * n + i].unflatten(-1, (self._site(i).n_heads, self._site(i).d_v))
             for i in layers
         }
         self.mlps = dict(zip(self._out, found[4 * n :], strict=False))
-        self.embed, self._at_end = found[-2:]
+        self.embed, self._at_end = found[4 * n + len(self._out) :][:2]
+        self.by_pattern = dict(enumerate(found[len(found) - len(seen) :]))
 
     def _site(self, order: int) -> Site:
         return self.graph.layers[order].site
@@ -192,6 +200,8 @@ class Backward(Watch):
             if rules.split and rules.softmax != "freeze":
                 scores, v = _Scaled.apply(scores, 0.25), _Scaled.apply(v, 0.5)
             pattern = _pattern(call, scores, rules)
+        if self._patterns is not None:
+            self._patterns[self.graph.order_of(site)] = pattern  # type: ignore[assignment]
         z = mixed_parts(call, pattern, v)  # type: ignore[arg-type]
         check_computed(call, site, z)
         call.z = as_is(call.z, z)
@@ -211,7 +221,7 @@ class Backward(Watch):
             layer = self.graph.layers[order]
             start = self._pre[order] if layer.parallel else self._mid[order]
             return self._back(self._out[order], start, self.mlps[order], reader)
-        gradient = self._by_part[order, reader.part]
+        gradient = self.by_part[order, reader.part]
         mine = torch.zeros_like(gradient)
         mine[:, reader.head] = gradient[:, reader.head]
         end = getattr(self._parts[order], reader.part)

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+import torch
+
 from interp.circuit.declare import Found, discovery
-from interp.discovery._attribution import edges_by_gradient, nodes_by_gradient, nodes_with_drops
+from interp.discovery._attribution import (
+    At,
+    Pair,
+    edges_by_gradient,
+    nodes_by_gradient,
+    nodes_with_drops,
+)
 from interp.discovery._gathered import by_gradient
+from interp.discovery._qk_fix import Fixed, fixed_scores
 from interp.errors import OptionError
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from interp.circuit.contrast import ContrastTask
     from interp.model.model import Model
 
@@ -22,6 +35,7 @@ def attribution_patching(
     *,
     at: str = "clean",
     grad_drop: bool = False,
+    qk_fix: bool = False,
 ) -> Found:
     """First-order estimate of what each node or edge does, from one backward pass.
 
@@ -33,15 +47,22 @@ def attribution_patching(
     at: where the gradient is taken, the `clean` or the `corrupted` run.
     grad_drop: average the sizes of scores over runs that each drop one layer's gradient, so that
     effects through different layers do not cancel; heads only, and without signs.
+    qk_fix: for edges into queries and keys compute the softmax that the patched query or key gives,
+    in place of its slope, which a saturated softmax does not have; a node's score is the sum of its
+    edges. The table `inputs` then has every head's query, key and value patched as a whole, by the
+    slope (`plain`) and computed (not with `grad_drop`). Takes a read of one attention for every writer before it.
+    With `grad_drop` this is AtP*.
 
     Reference: Nanda 2023, "Attribution Patching"; Syed et al. 2023 (arXiv 2310.10348) for edges;
-    Kramar et al. 2024 (arXiv 2403.00745) for dropped gradients.
+    Kramar et al. 2024 (arXiv 2403.00745) for dropped gradients and computed softmaxes.
     """
     if grad_drop and level == "edge":
         raise OptionError("grad_drop scores heads; leave it out for edges")
-    side = "corrupted" if at == "corrupted" else "clean"
+    side: At = "corrupted" if at == "corrupted" else "clean"
     if at not in ("clean", "corrupted"):
         raise OptionError(f"at={at!r}; the gradient is taken at the clean or corrupted run")
+    if qk_fix:
+        return _fixed(model, task, level, side, grad_drop)
     return by_gradient(
         model,
         task,
@@ -52,3 +73,35 @@ def attribution_patching(
         lambda pair: edges_by_gradient(pair, at=side),
         signed=not grad_drop,
     )
+
+
+def _fixed(model: Model, task: ContrastTask, level: str, side: At, drops: bool) -> Found:
+    """Scores with computed softmaxes, and the table of whole inputs."""
+    inputs: dict[tuple[str, str], list[np.ndarray]] = {}
+
+    def scores(pair: Pair) -> Fixed:
+        found = fixed_scores(pair, at=side, drops=drops)
+        for (order, part), score in found.inputs.items() if not drops else ():
+            layer = pair.graph.layers[order].site.layer
+            rows = torch.stack([score, found.plain[order, part]]).double().cpu().numpy()
+            for h in range(rows.shape[2]):
+                inputs.setdefault((f"L{layer}H{h}", part), []).append(rows[:, :, h])
+        return found
+
+    def nodes(pair: Pair) -> Tensor:
+        runs = scores(pair).edges
+        if not drops:
+            return runs[0].sum(1)
+        if len(runs) < 2:
+            raise OptionError("grad_drop needs two layers: one of them is dropped at a time")
+        return torch.stack([edges.sum(1).abs() for edges in runs]).sum(0) / (len(runs) - 1)
+
+    found = by_gradient(
+        model, task, level, nodes, lambda pair: scores(pair).edges[0], signed=not drops
+    )
+    rows = [(*key, np.concatenate(parts, 1).mean(1)) for key, parts in inputs.items()]
+    table = [
+        {"head": head, "input": part, "score": float(mean[0]), "plain": float(mean[1])}
+        for head, part, mean in rows
+    ]
+    return replace(found, tables={"inputs": table} if table else {})
