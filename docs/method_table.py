@@ -2,8 +2,9 @@
 
     python docs/method_table.py     writes docs/methods.md anew
 
-Definition, unit, range, options and source are read from the code; docs/when_not.toml adds what no
-declaration holds.
+Definition, unit, range and source are read from the code, and so is when not to use a method, where
+its docstring has a paragraph `Not for: ...`; docs/when_not.toml says it of all others, and what a
+method costs where that is not what its kind costs.
 """
 
 from __future__ import annotations
@@ -127,19 +128,36 @@ class Row:
 
 
 def notes() -> dict[str, dict[str, dict[str, str]]]:
+    """What docs/when_not.toml and docstrings say, by section and method."""
+    said = written()
+    for section, entries in catalogued().items():
+        for entry in entries:
+            _, found, rest = entry.doc.partition("\nNot for:")
+            if found:
+                text = " ".join(rest.partition("\n\n")[0].split())
+                said[section].setdefault(entry.name, {})["not_for"] = text
+    return said
+
+
+def written() -> dict[str, dict[str, dict[str, str]]]:
     """What docs/when_not.toml says, by section and method."""
     return tomllib.loads((HERE / "when_not.toml").read_text(encoding="utf-8"))
 
 
+def catalogued() -> dict[str, list[catalogue.Entry]]:
+    """Every declared analysis, by section."""
+    metrics = list(catalogue.catalogue().values())
+    found = {room: [e for e in metrics if e.room == room] for room in catalogue.ROOMS}
+    found["flow"] = list(catalogue.methods().values())
+    found["discovery"] = list(catalogue.discoveries().values())
+    return found
+
+
 def declared() -> dict[str, list[str]]:
     """The methods that the code declares, by section: what the data file must speak of."""
-    found: dict[str, list[str]] = {"heads": [], "weights": [], "special": []}
-    for entry in catalogue.catalogue().values():
-        found[entry.room].append(entry.name)
-    found["flow"] = list(catalogue.methods())
+    found = {section: [e.name for e in entries] for section, entries in catalogued().items()}
     found["importance"] = list(QUESTIONS)
     found["replacement"] = [*KINDS, "gate"]
-    found["discovery"] = list(catalogue.discoveries())
     for section, package in PACKAGES.items():
         found[section] = list(functions(package))
     return found
@@ -156,14 +174,9 @@ def functions(package: str) -> Iterator[str]:
 
 def rows(section: str, said: Mapping[str, Mapping[str, str]], costs: Mapping[str, Any]) -> list:
     """The rows of one section, in the order of the code."""
-    known = catalogue.catalogue() | {f"flow {n}": e for n, e in catalogue.methods().items()}
-    if section in ("heads", "weights", "special"):
-        entries = [e for e in known.values() if e.room == section]
-        return [_metric(e, said[e.name], costs) for e in entries]
-    if section == "flow":
-        return [_method(e, said[e.name], costs) for e in catalogue.methods().values()]
-    if section == "discovery":
-        return [_finder(e, said[e.name], costs) for e in catalogue.discoveries().values()]
+    make = {"flow": _method, "discovery": _finder}.get(section, _metric)
+    if section in catalogued():
+        return [make(e, said[e.name], costs) for e in catalogued()[section]]
     if section == "importance":
         return [
             Row(name, q.asks, "of the task", x["cost"], x["null"], x["not_for"], _of(q.call))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib import import_module
 
 import pytest
@@ -26,6 +27,22 @@ def test_every_method_has_an_entry_and_no_entry_is_stale(method_table) -> None:
         assert set(names) - set(said[section]) == set(), f"{section}: no word on these"
         assert set(said[section]) - set(names) <= extra, f"{section}: these are gone"
     assert {"detector", "statistic", "weights", "experiment", "discovery"} <= set(costs)
+
+
+def test_a_docstring_can_say_it_itself(method_table, monkeypatch) -> None:
+    given = method_table.catalogue.entry("induction")
+    doc = f"{given.doc}\n\nNot for: a test\nof two lines.\n\nMore."
+    changed = {**method_table.catalogue.catalogue(), "own": replace(given, name="own", doc=doc)}
+    monkeypatch.setattr(method_table.catalogue, "catalogue", lambda: changed)
+    assert method_table.notes()["heads"]["own"] == {"not_for": "a test of two lines."}
+
+
+def test_it_is_said_in_one_place(method_table) -> None:
+    said = method_table.written()
+    for section, entries in method_table.catalogued().items():
+        for entry in entries:
+            own = "\nNot for:" in entry.doc
+            assert own != ("not_for" in said[section].get(entry.name, {})), entry.name
 
 
 def test_every_call_of_an_entry_exists(method_table) -> None:
