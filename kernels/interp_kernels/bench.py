@@ -177,6 +177,9 @@ def main(arguments: list[str] | None = None) -> None:
 
     from interp_kernels.bench_check import failures
 
+    known = list(dict.fromkeys(name for part in given.parts for name in PARTS[part]))
+    if unknown := [name for name in given.methods or () if name not in known]:
+        parser.error(f"unknown method {', '.join(unknown)}; known: {', '.join(known)}")
     if given.threads:
         torch.set_num_threads(given.threads)
     if wrong := failures():

@@ -294,10 +294,11 @@ def work_shapes(
 ) -> list[tuple[int, int]]:
     """Float32 workspace of one thread: scores, spare, peaks, left vectors, column sums, q."""
     keys = shape.key
-    # A row stride that is a power of two would put all rows into the same few cache lines.
-    resident = keys if sizes.columns else min(keys, tile)
+    # Tile after tile, each in one stretch: rows across all keys would lie a page apart. A row
+    # stride that is a power of two would put all rows into the same few cache lines.
+    tiles = -(-keys // tile) if sizes.columns else 1
     return [
-        (block, -(-resident // 16) * 16 + 16),
+        (tiles * block, -(-min(keys, tile) // 16) * 16 + 16),
         (block if sizes.n_held else 1, max(block, min(keys, tile)) + 16),
         (block, 1 + -(-keys // tile)),
         (max(1, sizes.n_left), block),

@@ -58,16 +58,16 @@ def reach(plan, n_keys, query, last):
 
 
 @inner()
-def score_tile(plan, m, q, k, scores, key, width, column):
+def score_tile(plan, m, q, k, scores, key, width, base):
     """Scores of one tile, before masks; q is scaled already, as in the definition."""
     sgemm(
         plan.sgemm, TRANSPOSED, PLAIN, width, m, q.shape[1], real(1),
         address(k[key:]), k.strides[0] // 4, address(q), q.shape[1],
-        real(0), address(scores) + 4 * column, scores.shape[1],
+        real(0), address(scores[base:]), scores.shape[1],
     )  # fmt: skip
     if plan.cap > 0:
         for row in range(m):
-            soft_cap(scores[row, column : column + width], plan.cap)
+            soft_cap(scores[base + row, :width], plan.cap)
 
 
 @inner()
@@ -152,7 +152,7 @@ def scaled(line, factor):
 
 
 @inner()
-def products(plan, v, lines, output, rows, work, key, width, column, keep):
+def products(plan, v, lines, output, rows, work, key, width, base, keep):
     """Adds one tile's weights times values, and times whatever else runs along the keys."""
     m, stride = rows.shape[0], work.scores.shape[1]
     first = at.N_STATISTICS + plan.n_mass + plan.k
@@ -164,7 +164,7 @@ def products(plan, v, lines, output, rows, work, key, width, column, keep):
                 scaled(rows[row, first:], change)
                 if plan.output:
                     scaled(output[row], change)
-    weights, wide = address(work.scores) + 4 * column, rows.shape[1]
+    weights, wide = address(work.scores[base:]), rows.shape[1]
     if plan.output:
         values, apart = address(v[key:]), v.strides[0] // 4
         into, d_v = address(output), v.shape[1]
@@ -176,7 +176,7 @@ def products(plan, v, lines, output, rows, work, key, width, column, keep):
     if plan.activation == SIGNED and plan.n_held:
         for row in range(m):
             for j in range(width):
-                work.spare[row, j] = abs(work.scores[row, column + j])
+                work.spare[row, j] = abs(work.scores[base + row, j])
         sizes, apart = address(work.spare), work.spare.shape[1]
     along, into = address(lines[key:]), address(rows) + 4 * first
     if sizes == weights:
@@ -243,7 +243,7 @@ def finish_row(plan, sinks, head, output, rows, keys, sums, peak):
 @inner()
 def columns(plan, left, pools, into, work, query, m, n_queries, n_keys, key, width, number):
     """Adds one tile's weights, now that their normalisers are known, to sums over queries."""
-    column, n, factor = number * plan.tile, left.shape[0], work.spare[0]
+    base, n, factor = number * plan.block, left.shape[0], work.spare[0]
     for row in range(m):
         change = exp(work.peaks[row, 1 + number] - work.peaks[row, 0])
         factor[row] = change * real(work.sums[row, at.SHARE])
@@ -251,7 +251,7 @@ def columns(plan, left, pools, into, work, query, m, n_queries, n_keys, key, wid
         for c in range(n):
             for row in range(m):
                 work.left[c, row] = left[c, query + row] * factor[row]
-        weights, stride = address(work.scores) + 4 * column, work.scores.shape[1]
+        weights, stride = address(work.scores[base:]), work.scores.shape[1]
         vectors, apart = address(work.left), work.left.shape[1]
         found, tile, keep = address(work.column[1:]), work.column.shape[1], n < 0
         multiply(plan.sgemm, n, width, m, vectors, apart, weights, stride, keep, found, tile)
@@ -264,7 +264,7 @@ def columns(plan, left, pools, into, work, query, m, n_queries, n_keys, key, wid
         for p in pools:
             end = min(end, (query + row) // p * p + p - query)
         fill(total, real(0))
-        add_rows(total, work.scores[row:end], column, factor[row:end])
+        add_rows(total, work.scores[base + row : base + end], factor[row:end])
         for j in range(width):
             into[key + j] += total[j]
         first = (1 + n) * n_keys
@@ -305,10 +305,10 @@ def attend_block(plan, q, k, v, given, into, work, head, query):
             fill(output[row], real(0))
     for number in range(-(-(high - low) // plan.tile)):
         key = low + number * plan.tile
-        width, column = min(plan.tile, high - key), number * plan.tile * plan.columns
-        score_tile(plan, m, work.q, k, work.scores, key, width, column)
+        width, base = min(plan.tile, high - key), number * plan.block * plan.columns
+        score_tile(plan, m, work.q, k, work.scores, key, width, base)
         for row in range(m):
-            s = work.scores[row, column : column + width]
+            s = work.scores[base + row, :width]
             first, end = reach(plan, n_keys, query + row, query + row + 1)
             first = min(max(first - key, 0), width)
             end = max(min(end - key, width), first)
@@ -327,7 +327,7 @@ def attend_block(plan, q, k, v, given, into, work, head, query):
             masses = rows[row, at.N_STATISTICS : at.N_STATISTICS + plan.n_mass]
             add_masses(s, first, distance, masses, target, given.runs, given.offsets)
         if plan.output or n_lines:
-            products(plan, v, lines, output, rows, work, key, width, column, number > 0)
+            products(plan, v, lines, output, rows, work, key, width, base, number > 0)
     for row in range(m):
         peak = np.float64(work.peaks[row, 0])
         finish_row(plan, given.sinks, head, output[row], rows[row], keys[row], work.sums[row], peak)

@@ -290,18 +290,14 @@ def where_first(s, top, signed):
 
 
 @inner(fastmath=SUMS)
-def add_rows(column, scores, at, coefficient):
-    """column += sum over rows of |w|, from `at` on, times the row's coefficient; four at a time."""
+def add_rows(column, scores, coefficient):
+    """column += sum over rows of |w| times the row's coefficient; four rows at a time."""
     in_wide_lanes()
     n, row = column.size, 0
     while row < coefficient.size:
-        p, a = coefficient[row], scores[row, at : at + n]
+        p, a = coefficient[row], scores[row, :n]
         if row + 4 <= coefficient.size:
-            b, c, d = (
-                scores[row + 1, at : at + n],
-                scores[row + 2, at : at + n],
-                scores[row + 3, at : at + n],
-            )
+            b, c, d = scores[row + 1, :n], scores[row + 2, :n], scores[row + 3, :n]
             q, u, w = coefficient[row + 1], coefficient[row + 2], coefficient[row + 3]
             for j in range(n):
                 column[j] += p * abs(a[j]) + q * abs(b[j]) + (u * abs(c[j]) + w * abs(d[j]))
