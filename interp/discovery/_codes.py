@@ -1,8 +1,9 @@
 """Discrete codes of heads by a sparse autoencoder: the algorithm, its control, its statistics.
 
 As the authors' published code has it, which is more definite than the text: one autoencoder for
-all heads, tied bias before and after, unit rows, the gradient along each row taken out, Adam at
-1e-3 over the whole training set at once.
+all heads, tied bias before and after, unit rows, Adam at 1e-3 over the whole training set at once.
+Their code takes the gradient along each row out; here rows are normalised inside the forward, so
+that no gradient points along them.
 
 Reference: O'Neill and Bui 2024, "Sparse Autoencoders Enable Scalable and Reliable Circuit
 Identification in Language Models".
@@ -97,6 +98,11 @@ class Autoencoder:
         """What the activations stand for."""
         return hidden @ _unit(self.decoder).T + self.tied
 
+    def loss(self, x: Float[Tensor, "row d_model"], sparsity: float) -> Float[Tensor, ""]:
+        """Mean squared error, and the mean activation with this weight."""
+        hidden = self.hidden(x)
+        return (self.reconstructed(hidden) - x).square().mean() + sparsity * hidden.abs().mean()
+
     def codes(self, x: Float[Tensor, "example head d_model"]) -> Int[Array, "example head"]:
         """The most active unit of every example and head; the first where all are silent."""
         with torch.no_grad():
@@ -124,16 +130,9 @@ def train(
     best = torch.optim.Adam(weights, lr=RATE)
     rows, losses = x.flatten(0, 1), []
     for _ in range(epochs):
-        hidden = model.hidden(rows)
-        error = (model.reconstructed(hidden) - rows).square().mean()
-        loss = error + sparsity * hidden.abs().mean()
+        loss = model.loss(rows, sparsity)
         best.zero_grad()
         loss.backward()
-        with torch.no_grad():
-            for w in (model.encoder, model.decoder):
-                assert w.grad is not None
-                unit = _unit(w)
-                w.grad -= (w.grad * unit).sum(-1, keepdim=True) * unit
         best.step()
         with torch.no_grad():
             for w in (model.encoder, model.decoder):
@@ -201,6 +200,26 @@ def softmax(x: Float[Array, " head"]) -> Float[Array, " head"]:
     return e / e.sum()
 
 
+OVER = ("none", "heads", "layer")
+
+
+def shared(
+    score: Float[Array, " head"], over: str, layers: Int[Array, " head"]
+) -> Float[Array, " head"]:
+    """Counts as they are (`none`), or their softmax over all heads or over each layer's heads.
+
+    Within a layer it does change the order: a layer with one high count has little left for others.
+    """
+    if over == "none":
+        return score
+    if over == "heads":
+        return softmax(score)
+    out = np.zeros(len(score))
+    for layer in np.unique(layers):
+        out[layers == layer] = softmax(score[layers == layer])
+    return out
+
+
 def permuted(
     codes: Int[Array, "example head"],
     n_pairs: int,
@@ -208,22 +227,30 @@ def permuted(
     draws: int,
     seed: int,
     normalise: bool = False,
+    over: str = "none",
+    layers: Int[Array, " head"] | None = None,
 ) -> tuple[Float[Array, " head"], Float[Array, " head"]]:
-    """p values of `only_positive` when the two sides of each pair change places at random.
+    """p values of the score when the two sides of each pair change places at random.
 
-    The first of each head by itself, the second against the largest score of any head in each
-    draw, which keeps the chance of one false head among all at its level.
+    The score is `only_positive`, then `shared`; the options are theirs. The first p value is of
+    each head by itself, the second against the largest score of any head in each draw, which keeps
+    the chance of one false head among all at its level.
     """
     rng = np.random.default_rng(seed)
     positive = np.arange(2 * n_pairs) < n_pairs
-    score = only_positive(codes, positive, normalise=normalise)
+    places = np.zeros(codes.shape[1], dtype=int) if layers is None else layers
+
+    def scored(codes: Int[Array, "example head"]) -> Float[Array, " head"]:
+        return shared(only_positive(codes, positive, normalise=normalise), over, places)
+
+    score = scored(codes)
     own, largest = np.ones(len(score)), np.ones(len(score))
     for _ in range(draws):
         flip = rng.random(n_pairs) < 0.5
         mixed = codes.copy()
         mixed[:n_pairs][flip] = codes[n_pairs:][flip]
         mixed[n_pairs:][flip] = codes[:n_pairs][flip]
-        drawn = only_positive(mixed, positive, normalise=normalise)
+        drawn = scored(mixed)
         own += drawn >= score
         largest += drawn.max() >= score
     return own / (draws + 1), largest / (draws + 1)

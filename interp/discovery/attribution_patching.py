@@ -50,8 +50,8 @@ def attribution_patching(
     qk_fix: for edges into queries and keys compute the softmax that the patched query or key gives,
     in place of its slope, which a saturated softmax does not have; a node's score is the sum of its
     edges. The table `inputs` then has every head's query, key and value patched as a whole, by the
-    slope (`plain`) and computed (not with `grad_drop`). Takes a read of one attention for every writer before it.
-    With `grad_drop` this is AtP*.
+    slope (`plain`) and computed (not with `grad_drop`). Every layer's attention is read once more
+    for each writer before it. With `grad_drop` this is AtP*.
 
     Reference: Nanda 2023, "Attribution Patching"; Syed et al. 2023 (arXiv 2310.10348) for edges;
     Kramar et al. 2024 (arXiv 2403.00745) for dropped gradients and computed softmaxes.

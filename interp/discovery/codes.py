@@ -9,12 +9,14 @@ import numpy as np
 from interp.circuit.declare import Found, discovery
 from interp.discovery._codes import (
     EPOCHS,
+    OVER,
     Autoencoder,
     head_results,
     heads_of_pairs,
     only_positive,
     pairs_only_positive,
     permuted,
+    shared,
     softmax,
     train,
 )
@@ -27,6 +29,7 @@ from interp.discovery._ranking import (
     precision_at,
 )
 from interp.errors import OptionError
+from interp.head import Head
 
 if TYPE_CHECKING:
     from interp.circuit.contrast import ContrastTask
@@ -45,6 +48,7 @@ def codes(
     examples: int = 10,
     stratified: bool = True,
     normalise: bool = False,
+    over: str = "none",
     epochs: int = EPOCHS,
     repeats: int = 5,
     permutations: int = 200,
@@ -61,13 +65,18 @@ def codes(
     AUC comes from few hundred examples for the codes, though few train the autoencoder. Beside the
     scores are therefore: the same with the untrained autoencoder, which is a random hash (table
     `controls`); p values when the sides of the pairs change places (table `heads`); and, where the
-    circuit is known, the authors' evaluation next to a correct one (table `evaluation`).
+    circuit is known, the authors' evaluation next to a correct one (table `evaluation`). Where its
+    edges are known too, pairs are evaluated as edges (tables `edge_evaluation`, `edges_at_k`),
+    beside the authors' recipe, which counts how often each head is named in the first pairs and
+    scores heads.
 
     position: `mean` over all positions, as the authors have it; `last`; or a role of the task.
     codes: units of the autoencoder. sparsity: weight of the mean absolute activation.
     examples: that it is trained on, half of them clean if `stratified`; the authors draw them from
     all, which may leave out one side.
     normalise: divide a head's score by the number of its codes.
+    over: `none` leaves counts as they are; `heads` takes their softmax over all heads, which keeps
+    the order; `layer` within each layer, which the authors tried and found worse.
     repeats: autoencoders, each with a seed and examples of its own; scores are their means, and
     p values twice the median.
     permutations: of the sides of the pairs, for p values.
@@ -84,18 +93,27 @@ def codes(
         raise OptionError(
             f"repeats={repeats}, permutations={permutations}, codes={codes}; at least 1, 1 and 2"
         )
+    if over not in OVER:
+        raise OptionError(f"over={over!r}; it is {', '.join(OVER)}")
     x, names = head_results(model, task, position)
+    layers = np.array([Head.parse(name).layer for name in names])
     positive = np.arange(2 * n) < n
-    scores, hashes, pairs, p_values = [], [], [], []
+    scores, hashes, pairs, hashed, p_values = [], [], [], [], []
     for i in range(repeats):
         some = _drawn(n, examples, stratified, seed + i)
         learned, _ = train(x[some], codes=codes, sparsity=sparsity, epochs=epochs, seed=seed + i)
         found = learned.codes(x)
-        scores.append(only_positive(found, positive, normalise=normalise))
-        p_values.append(permuted(found, n, draws=permutations, seed=seed + i, normalise=normalise))
+        count = only_positive(found, positive, normalise=normalise)
+        scores.append(shared(count, over, layers))
+        p_values.append(
+            permuted(found, n, draws=permutations, seed=seed + i, normalise=normalise, over=over,
+                     layers=layers)
+        )  # fmt: skip
         pairs.append(pairs_only_positive(found, positive))
-        untrained = Autoencoder.new(x.shape[-1], codes, _generator(seed + i))
-        hashes.append(only_positive(untrained.codes(x), positive, normalise=normalise))
+        untrained = Autoencoder.new(x.shape[-1], codes, _generator(seed + i)).codes(x)
+        count = only_positive(untrained, positive, normalise=normalise)
+        hashes.append(shared(count, over, layers))
+        hashed.append(pairs_only_positive(untrained, positive))
     score, control = np.stack(scores, 1), np.stack(hashes, 1)
     mean, together = score.mean(1), np.mean(pairs, 0)
     own, family = (np.stack(p, 1) for p in zip(*p_values, strict=True))
@@ -123,15 +141,21 @@ def codes(
     }  # fmt: skip
     truth = [head for heads in task.truth.values() for head in heads]
     if truth:
-        by_pairs = heads_of_pairs(together)
+        by_pairs = shared(heads_of_pairs(together), over, layers)
         rankings = {"codes": mean, "pairs of codes": by_pairs, "untrained": control.mean(1)}
         tables["evaluation"] = [
             _evaluated(name, ranking, marked(names, truth)) for name, ranking in rankings.items()
         ]
+    if task.truth_edges:
+        known = {frozenset((a, b.partition(".")[0])) for a, b in task.truth_edges}
+        tables |= _edges_evaluated(
+            {"pairs of codes": together, "untrained": np.mean(hashed, 0)},
+            names, layers, known, truth,
+        )  # fmt: skip
     return Found(
         nodes=tuple(names),
         per_prompt=score,
-        unit="codes",
+        unit="codes" if over == "none" else "probability",
         edges=edges if level == "edge" else (),
         edges_per_prompt=_of_edges(pairs, upper) if level == "edge" else None,
         forwards=2,
@@ -191,3 +215,42 @@ def _evaluated(name: str, score: np.ndarray, truth: np.ndarray) -> dict[str, Any
         "precision_at_size": precision_at(score, truth, k), "f1": f1(score, truth),
         "authors_f1": authors_f1(score, truth), "heads": len(truth), "in_circuit": k,
     }  # fmt: skip
+
+
+def _edges_evaluated(
+    rankings: dict[str, np.ndarray],
+    names: list[str],
+    layers: np.ndarray,
+    known: set[frozenset[str]],
+    truth: list[str],
+) -> dict[str, list[dict[str, Any]]]:
+    """Pairs against the known edges, and the heads that the first pairs name, as the authors do.
+
+    Only pairs of heads of different layers can be edges, so only these are ranked.
+    """
+    at = [(a, b) for a in range(len(names)) for b in range(len(names)) if layers[a] < layers[b]]
+    mask = np.array([frozenset((names[a], names[b])) in known for a, b in at])
+    size, rows, depths = int(mask.sum()), [], []
+    if not size:
+        return {}
+    for name, pairs in rankings.items():
+        score = np.array([pairs[a, b] for a, b in at])
+        low, high = auroc_interval(score, mask)
+        heads, inside = heads_of_pairs(pairs), marked(names, truth)
+        rows.append(
+            {
+                "ranking": name, "auroc": auroc(score, mask), "low": low, "high": high,
+                "edges": len(at), "in_circuit": size, "authors_heads_auroc": auroc(heads, inside),
+                "authors_heads_f1": authors_f1(heads, inside),
+            }
+        )  # fmt: skip
+        for k in sorted({size, 2 * size, 5 * size, 10 * size}):
+            if k <= len(at):
+                share = precision_at(score, mask, k)
+                depths.append(
+                    {
+                        "ranking": name, "k": k, "precision": share, "recall": share * k / size,
+                        "chance": size / len(at),
+                    }
+                )  # fmt: skip
+    return {"edge_evaluation": rows, "edges_at_k": depths}
