@@ -135,7 +135,7 @@ def notes() -> dict[str, dict[str, dict[str, str]]]:
             _, found, rest = entry.doc.partition("\nNot for:")
             if found:
                 text = " ".join(rest.partition("\n\n")[0].split())
-                said[section].setdefault(entry.name, {})["not_for"] = text
+                said[section].setdefault(entry.name, {})["not_for"] = text[0].upper() + text[1:]
     return said
 
 

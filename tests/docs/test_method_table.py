@@ -34,7 +34,7 @@ def test_a_docstring_can_say_it_itself(method_table, monkeypatch) -> None:
     doc = f"{given.doc}\n\nNot for: a test\nof two lines.\n\nMore."
     changed = {**method_table.catalogue.catalogue(), "own": replace(given, name="own", doc=doc)}
     monkeypatch.setattr(method_table.catalogue, "catalogue", lambda: changed)
-    assert method_table.notes()["heads"]["own"] == {"not_for": "a test of two lines."}
+    assert method_table.notes()["heads"]["own"] == {"not_for": "A test of two lines."}
 
 
 def test_it_is_said_in_one_place(method_table) -> None:
