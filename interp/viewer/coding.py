@@ -64,7 +64,7 @@ def packed(values: np.ndarray, *, triangle: bool) -> bytes:
     """
     flat = values[np.tril_indices(len(values))] if triangle else values.reshape(-1)
     planes = flat.view(np.uint8).reshape(-1, values.dtype.itemsize).T
-    return zlib.compress(np.ascontiguousarray(planes).tobytes(), 9)
+    return zlib.compress(np.ascontiguousarray(planes).tobytes(), 6)
 
 
 def unpacked(

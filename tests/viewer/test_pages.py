@@ -17,7 +17,7 @@ import interp
 from interp.errors import OptionError, PromptError
 from interp.viewer import View, view
 from interp.viewer.coding import coarser
-from interp.viewer.sprite import thumbnails
+from interp.viewer.sprite import shrunk, thumbnails
 from interp.viewer.stack import Stack, summary
 
 EVIL = "<script>alert(1)</script>"
@@ -109,6 +109,9 @@ def test_a_thumbnail_keeps_single_weights_that_an_average_would_lose() -> None:
     big[377, 123] = 1.0
     colours = [f"#{i:02x}{i:02x}{i:02x}" for i in range(255, 0, -8)]
     assert thumbnails([[big]], big.shape, colours) != thumbnails([[big * 0]], big.shape, colours)
+    small = shrunk(big, 64)
+    assert small.shape == (64, 64)
+    assert [int(at) for at in np.argwhere(small == 1)[0]] == [377 * 64 // 500, 123 * 64 // 500]
 
 
 def test_coarser_rows_keep_their_sum() -> None:
@@ -148,6 +151,13 @@ def test_the_pair_of_bert_begins_where_its_segment_does() -> None:
     alone = model.capture({"input_ids": given["input_ids"]})["pattern", 1][0]
     assert np.abs(found.pattern("L1H2") - alone[2].numpy()).max() > 1e-4  # segments were read
     assert reading.data_of(found.html())["stacks"][0]["second"] == [4, 4]
+
+
+def test_a_pair_of_a_fast_tokenizer_begins_where_the_tokenizer_says(bundled) -> None:
+    stack = view(bundled, "the cat", text_b="she said").stacks[0]
+    first, _ = stack.second
+    assert "".join(stack.queries[first:]).strip() == "she said"
+    assert "".join(stack.queries[:first]).endswith("the cat")
 
 
 def test_encoder_decoders_show_three_stacks_with_their_own_tokens() -> None:
@@ -219,6 +229,13 @@ def test_what_cannot_be_shown_is_said_in_one_line(bundled, text, options, error,
     with pytest.raises(error, match=says) as caught:
         view(bundled, text, **options)
     assert "\n" not in str(caught.value)
+
+
+def test_a_text_beyond_the_models_positions_is_refused() -> None:
+    model = interp.load(FAMILIES["gpt2"].model(), name="gpt2", check=False)
+    assert model.limit is not None
+    with pytest.raises(PromptError, match=f"positions for {model.limit}"):
+        view(model, [[5] * (model.limit + 1)])
 
 
 def test_patterns_that_do_not_fit_their_tokens_are_refused() -> None:

@@ -7,8 +7,7 @@ import shutil
 
 import numpy as np
 import pytest
-from viewer.browser import DOWN, ENTER, ESCAPE, RIGHT, started
-from zoo import FAMILIES
+from viewer.browser import DOWN, ELEMENT, ENTER, ESCAPE, RIGHT, started
 
 import interp
 from interp.viewer import View, long_view, view
@@ -137,8 +136,10 @@ def test_sentences_can_be_looked_at_apart(opened) -> None:
 
 def test_tokens_are_shown_and_never_run(opened) -> None:
     tokens = [EVIL, "<img src=x onerror=alert(2)>", "\n", "b"]
-    page = opened(View.of_patterns(np.full((1, 1, 4, 4), 0.25), tokens, title=EVIL))
+    patterns = np.full((1, 1, 4, 4), 0.25)
+    page = opened(View.of_patterns(patterns, tokens, title=EVIL, stack=EVIL))
     page.wait("return document.querySelector('.lines button')")
+    assert page.text(".panel h3") == f"{EVIL} L0H0"
     assert page.text("h1") == EVIL
     shown = "return document.querySelector('.lines button').getAttribute('aria-label')"
     assert page.run(shown) == f"query 0 {EVIL}"
@@ -149,30 +150,36 @@ def test_tokens_are_shown_and_never_run(opened) -> None:
     assert page.run("return document.querySelectorAll('img:not([src^=data])').length") == 0
 
 
+LIT = """
+    const over = document.querySelector('.over canvas'), { grid } = page.stacks[0].picture;
+    const copy = new OffscreenCanvas(over.width, over.height);
+    const pen = copy.getContext('2d', { willReadFrequently: true });
+    pen.drawImage(over, 0, 0);
+    return [...Array(grid[0] * grid[1]).keys()].map((i) => {
+      const x = (i % grid[1] + 0.5) * over.width / grid[1];
+      const y = (Math.floor(i / grid[1]) + 0.5) * over.height / grid[0];
+      return pen.getImageData(x, y, 1, 1).data[0];
+    });
+"""
+
+
 def test_an_image_is_lit_where_its_patch_looks(opened) -> None:
-    zoo = FAMILIES["vit"]
-    model = interp.load(zoo.model(), name="vit", check=False)
-    found = view(model, {"pixel_values": zoo.inputs(batch=1)["pixel_values"]}, heads=["L1H2"])
+    grid = np.random.default_rng(0).dirichlet(np.full(7, 0.5), 7)  # a class token and 2 x 3 patches
+    white = np.full((20, 30, 3), 255, np.uint8)
+    found = View.over_image(grid[None, None], white, (2, 3))
     page = opened(found)
     page.wait("return document.querySelector('.over canvas')")
-    page.type(".over canvas", RIGHT)
-    pattern = found.pattern("L1H2")
-    best = pattern[2].argmax()
+    page.type(".over canvas", RIGHT)  # from patch 0,0 to patch 0,1, the third token
     said = page.text(".panel figure:last-child output")
-    assert said.startswith(f"query 2 0,1: largest weight {pattern[2, best]:.4f}"[:-1])
-    lit = page.run("""
-        const over = document.querySelector('.over canvas'), side = over.width;
-        const copy = new OffscreenCanvas(side, over.height);
-        const pen = copy.getContext('2d', { willReadFrequently: true });
-        pen.drawImage(over, 0, 0);
-        const n = page.stacks[0].picture.grid[0], step = side / n;
-        return [...Array(n * n).keys()].map((i) => {
-          const [x, y] = [(i % n + 0.5) * step, (Math.floor(i / n) + 0.5) * step];
-          return pen.getImageData(x, y, 1, 1).data[0];
-        });
-    """)
-    assert len(set(lit)) > 1
-    assert max(lit) > 0
+    best = grid[2].argmax()
+    assert said.startswith(f"query 2 0,1: largest weight {grid[2, best]:.4f} on {best} ")
+    assert f"{grid[2, 1:].sum():.4f} on patches" in said
+    lit = np.array(page.run(LIT))
+    # white shows through by the square root of the weight over the largest on a patch
+    part = np.sqrt(grid[2, 1:] / grid[2, 1:].max())
+    np.testing.assert_allclose(lit, 255 * (1 - 0.82 * (1 - part)), atol=2)
+    page.type(".over canvas", DOWN)
+    assert page.text(".panel figure:last-child output").startswith("query 5 1,1:")
 
 
 def test_tiles_of_a_long_prompt_open_token_by_token(opened, bundled) -> None:
@@ -193,6 +200,36 @@ def test_tiles_of_a_long_prompt_open_token_by_token(opened, bundled) -> None:
     page.wait("return document.querySelector('.panel h3')?.textContent === 'decoder L1H3'")
     page.type(".panel canvas[tabindex]", DOWN)
     assert "mean share" in page.text(".panel figure:first-child output")
+
+
+def test_the_frame_in_a_notebook_answers_too(browser, bundled, tmp_path) -> None:
+    found = view(bundled, "the cat and the cat", heads=["L1H0"])
+    cell = f"<!doctype html><h1>A notebook</h1>{found._repr_html_()}"
+    (tmp_path / "cell.html").write_text(cell, encoding="utf-8")
+    browser.emulate("light", 1200)
+    browser.open(tmp_path / "cell.html")
+    frame = browser.find("iframe").rpartition("/")[2]
+    browser.call("POST", "/frame", {"id": {ELEMENT: frame}})
+    browser.wait("return document.querySelector('.lines button')")
+    browser.click("rect.pick[data-at='0,2']")
+    browser.wait("return document.querySelector('.panel h3')?.textContent === 'decoder L0H2'")
+    browser.call("POST", "/frame", {"id": None})
+    assert [entry["message"] for entry in browser.log("browser")] == []
+    assert browser.fetched() <= {(tmp_path / "cell.html").as_uri(), "about:srcdoc"}
+
+
+def test_print_shows_the_open_head_without_its_buttons(opened, bundled) -> None:
+    page = opened(view(bundled, "the cat and the cat", heads=["L1H0"]), "dark")
+    page.wait("return document.querySelector('.lines button')")
+    media = {"cmd": "Emulation.setEmulatedMedia", "params": {"media": "print"}}
+    page.call("POST", "/goog/cdp/execute", media)
+    try:
+        read = "const s = q => getComputedStyle(document.querySelector(q));"
+        seen = page.run(read + "return [s('.controls').display, s('.panel canvas').filter,"
+                        "s('svg.thumbs image').filter, s('body').backgroundColor]")  # fmt: skip
+    finally:
+        page.call("POST", "/goog/cdp/execute", media | {"params": {"media": ""}})
+    assert seen == ["none", "none", "none", "rgb(255, 255, 255)"]
 
 
 def test_without_scripts_the_page_still_shows_every_head(browser, bundled, tmp_path) -> None:

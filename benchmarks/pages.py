@@ -1,0 +1,255 @@
+"""How large pages are and how fast they open: attention of 12 x 12 heads, and tables of scores.
+
+    python benchmarks/pages.py [--peers SITE_PACKAGES] [--repeats 5]
+
+Patterns of a random GPT-2 of the small size at 32, 128 and 512 tokens, shown by `interp.viewer`
+and, where they are installed (or found in the folder given), by BertViz and CircuitsVis, from the
+same arrays. Chromium opens each file without a network and says when `load` fired, when it first
+painted something, and whether there is anything to see. Peers at 512 tokens get one layer of the
+twelve: all of them would be gigabytes of text. The column says what was shown. Writes pages.md and
+pages.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import interp
+from interp.report import render
+from interp.table import HeadTable
+from interp.viewer import View, long_view, view
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent / "tests"))  # the browser that the tests drive
+
+LENGTHS = (32, 128, 512)
+LONG = 16_384
+# What a page has drawn once it shows something.
+DRAWN = {
+    "interp": "document.querySelectorAll('svg.thumbs image, svg.map').length",
+    "BertViz": "document.querySelectorAll('svg rect, svg line').length",
+    "CircuitsVis": "document.querySelectorAll('canvas, img').length",
+}
+
+
+def gpt2() -> Any:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    torch.manual_seed(0)
+    return interp.load(GPT2LMHeadModel(GPT2Config()).eval(), name="random GPT-2", check=False)
+
+
+def bertviz(which: str) -> Callable[[list, list[str]], str]:
+    make = getattr(import_module("bertviz"), which)
+
+    def page(layers: list, tokens: list[str]) -> str:
+        body = make(layers, tokens, html_action="return").data
+        return f"<!doctype html><html><body>{body}</body></html>"
+
+    return page
+
+
+def circuitsvis() -> Callable[[list, list[str]], str]:
+    heads = import_module("circuitsvis.attention").attention_heads
+
+    def page(layers: list, tokens: list[str]) -> str:
+        every = torch.cat([layer[0] for layer in layers])
+        shown = heads(every, tokens, mask_upper_tri=False)
+        return f"<!doctype html><html><body>{shown.local_src}</body></html>"
+
+    return page
+
+
+def peers() -> Iterator[tuple[str, str, Callable | None]]:
+    """Tool, what it is called here, and how it makes a page; None where it is not installed."""
+    for tool, name, make in (
+        ("BertViz", "BertViz model view", lambda: bertviz("model_view")),
+        ("BertViz", "BertViz head view", lambda: bertviz("head_view")),
+        ("CircuitsVis", "CircuitsVis attention heads", circuitsvis),
+    ):
+        try:
+            yield tool, name, make()
+        except ImportError:
+            yield tool, name, None
+
+
+def opened(browser: Any, path: Path, tool: str, repeats: int) -> dict[str, Any]:
+    times = []
+    for _ in range(repeats):
+        browser.open(path)
+        time.sleep(0.3)
+        found = browser.wait(
+            "const n = performance.getEntriesByType('navigation')[0];"
+            "const p = performance.getEntriesByName('first-contentful-paint')[0];"
+            "return n.loadEventEnd ? [n.loadEventEnd, p ? p.startTime : null] : null",
+            120,
+        )
+        times.append(found)
+    paints = [paint for _, paint in times if paint is not None]
+    drawn = browser.run(f"return {DRAWN[tool]}")
+    row = {
+        "load_ms": statistics.median(load for load, _ in times),
+        "load_ms_all": sorted(load for load, _ in times),
+        "paint_ms": statistics.median(paints) if len(paints) == len(times) else None,
+        "drawn": bool(drawn),
+        "wants": sorted(url for url in browser.fetched() if not url.startswith("file:")),
+    }
+    if tool == "interp" and browser.run("return typeof panel !== 'undefined'"):
+        row["open_ms"] = statistics.median(head_opened(browser) for _ in range(repeats))
+    return row
+
+
+def head_opened(browser: Any) -> float:
+    script = (
+        "const done = arguments[0], t = performance.now();"
+        "open(0, 5).then(() => requestAnimationFrame(() => done(performance.now() - t)));"
+    )
+    return browser.call("POST", "/execute/async", {"script": script, "args": []})
+
+
+def attention_pages(folder: Path) -> Iterator[tuple[str, str, str, int, Callable[[], str]]]:
+    """Tool, name, what is shown, tokens, and how its page is made."""
+    model = gpt2()
+    rng = np.random.default_rng(0)
+    for n in LENGTHS:
+        ids = rng.integers(0, 50_000, n).tolist()
+        tokens = [f"tok{i}" for i in range(n)]
+        layers = [x.contiguous() for x in model.capture([ids]).by_site("pattern").values()]
+        whole = "144 heads"
+        ours = View.of_patterns(layers, tokens)
+        yield "interp", "interp", whole, n, ours.html
+        if n == LENGTHS[-1]:
+            yield (
+                "interp",
+                "interp, nothing left out",
+                whole,
+                n,
+                lambda v=ours: v.html(budget=10**9),
+            )
+        full = view(model, ids)
+        yield "interp", "interp, with q and k", whole, n, full.html
+        part = layers[:1] if n == LENGTHS[-1] else layers
+        shown = f"{12 * len(part)} heads"
+        for tool, name, make in peers():
+            if make is not None:
+                yield tool, name, shown, n, lambda m=make, p=part, t=tokens: m(p, t)
+    long = interp.load("bundled:induction")
+    half = rng.integers(10, long.d_vocab, LONG // 2).tolist()
+    found = long_view(long, half + half)
+    yield "interp", "interp, long view", "16 heads in blocks", LONG, found.html
+
+
+def score_pages() -> Iterator[tuple[str, str, str, int, Callable[[], str]]]:
+    rng = np.random.default_rng(0)
+    for layers, heads, metrics in ((12, 12, 5), (12, 12, 20), (32, 32, 20), (80, 64, 20)):
+        tables = [
+            HeadTable.from_scores(
+                model="random", metric=f"metric_{i}", score=rng.random((layers, heads)), sem=0.01,
+                n=16, null=0.05, unit="fraction", provenance={},
+            )
+            for i in range(metrics)
+        ]  # fmt: skip
+        table = HeadTable.concat(tables)
+        shown = f"{layers * heads:,} heads x {metrics} metrics"
+        yield "interp", "interp report", shown, 0, lambda t=table: render(t)
+
+
+def measure(repeats: int) -> list[dict[str, Any]]:
+    from viewer.browser import started
+
+    rows = []
+    with tempfile.TemporaryDirectory() as name, started() as browser:
+        folder = Path(name)
+        browser.call("POST", "/timeouts", {"script": 60_000, "pageLoad": 120_000})
+        browser.emulate("light", 1300)
+        for source in (attention_pages(folder), score_pages()):
+            for tool, label, shown, tokens, make in source:
+                start = time.perf_counter()
+                page = make()
+                seconds = time.perf_counter() - start
+                path = folder / "page.html"
+                path.write_text(page, encoding="utf-8")
+                row = {"tool": tool, "page": label, "shown": shown, "tokens": tokens,
+                       "bytes": path.stat().st_size, "write_s": seconds}  # fmt: skip
+                rows.append(row | opened(browser, path, tool, repeats))
+                print(json.dumps({k: v for k, v in rows[-1].items() if k != "load_ms_all"}))
+    return rows
+
+
+def known(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def write(rows: list[dict[str, Any]], repeats: int, browser: str) -> None:
+    versions = {"torch": torch.__version__, "python": platform.python_version(), "browser": browser}
+    versions |= {name: known(name) for name in ("bertviz", "circuitsvis")}
+    about = versions | {"repeats": repeats, "machine": platform.machine()}
+    (HERE / "pages.json").write_text(json.dumps({"about": about, "rows": rows}, indent=1) + "\n")
+    lines = [
+        "# Pages: bytes and time to open",
+        "",
+        "Patterns of a random GPT-2 of the small size (12 layers x 12 heads), as files that "
+        f"{browser} opens from disk without a network; medians of {repeats} opens on two CPU cores "
+        "without a GPU. A page of `interp` keeps to 10 MB unless told otherwise. Made by "
+        "`python benchmarks/pages.py`.",
+        "",
+        "| page | tokens | shown | MB | written in | load | first paint | a head opens | shows |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        paint = "-" if row["paint_ms"] is None else f"{row['paint_ms']:.0f} ms"
+        opens = f"{row['open_ms']:.0f} ms" if "open_ms" in row else "-"
+        offline = "all" if row["drawn"] else "nothing offline" if row["wants"] else "nothing"
+        tokens = f"{row['tokens']:,}" if row["tokens"] else "-"
+        lines.append(
+            f"| {row['page']} | {tokens} | {row['shown']} | {row['bytes'] / 1e6:.2f} | "
+            f"{row['write_s']:.2f} s | {row['load_ms']:.0f} ms | {paint} | {opens} | {offline} |"
+        )
+    missing = [name for name in ("bertviz", "circuitsvis") if versions[name] is None]
+    lines.append("")
+    if missing:
+        lines += [f"Not installed, so not measured: {', '.join(missing)}.", ""]
+    peers_named = ", ".join(f"{n} {versions[n]}" for n in ("bertviz", "circuitsvis") if versions[n])
+    if peers_named:
+        lines += [
+            f"Beside it: {peers_named}, given the same tensors. Their pages of 512 tokens hold one "
+            "layer, a twelfth of what the pages of `interp` hold.",
+            "",
+        ]
+    (HERE / "pages.md").write_text("\n".join(lines))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--peers", type=Path, help="site-packages with bertviz and circuitsvis")
+    parser.add_argument("--repeats", type=int, default=5)
+    options = parser.parse_args()
+    if options.peers:
+        sys.path.append(str(options.peers))
+    from viewer.browser import started
+
+    with started() as browser:
+        name = browser.run("return navigator.userAgent")
+    rows = measure(options.repeats)
+    write(rows, options.repeats, name.partition("HeadlessChrome/")[2].partition(" ")[0])
+
+
+if __name__ == "__main__":
+    main()
