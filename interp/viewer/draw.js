@@ -111,13 +111,13 @@ function drawMatrix(canvas, shown) {
   pen.font = `${named ? 11 : 10}px system-ui, sans-serif`;
   pen.fillStyle = named ? INK : SOFT;
   pen.textBaseline = "middle";
-  const stepOf = (n) => (named ? 1 : [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000].find((s) => (n / s) <= 14) || 2000);
+  const stepOf = (room) => (named ? 1 : [1, 2, 5, 10, 20, 50, 100, 200, 500].find((s) => s * least >= room) || 1000);
   pen.textAlign = "right";
-  for (let y = 0; y < rows; y += stepOf(rows)) {
+  for (let y = 0; y < rows; y += stepOf(24)) {
     const text = named ? short(shown.token("query", y + q0)) : String(shown.place("query", y + q0));
     pen.fillText(text, left - 4, top + (y + 0.5) * least, left - 6);
   }
-  for (let x = 0; x < columns; x += stepOf(columns)) {
+  for (let x = 0; x < columns; x += stepOf(44)) {
     pen.save();
     pen.translate(left + (x + 0.5) * least, top - 4);
     if (named) { pen.rotate(-Math.PI / 2); pen.textAlign = "left"; } else pen.textAlign = "center";

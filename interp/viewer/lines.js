@@ -1,4 +1,4 @@
-// One head as lines from queries (left) to keys (right), and, over an image, as a lit picture.
+// One head as lines from queries (left) to keys (right), and, over an image, as coloured patches.
 const ROW = 20, GAP = 150;
 
 class Lines {
@@ -108,7 +108,7 @@ class Lines {
   }
 }
 
-// The patches that one query attends to, lit over the image.
+// The patches that one query attends to, coloured over the image.
 class OverImage {
   constructor(shown, image, onpair) {
     Object.assign(this, { shown, image, onpair, query: shown.stack.picture.skip });
@@ -157,24 +157,28 @@ class OverImage {
     const { down, across, width, height } = this.geometry(), { skip } = this.shown.stack.picture;
     const pen = sized(this.canvas, width, height), [w, h] = [width / across, height / down];
     pen.imageSmoothingEnabled = false;
+    pen.filter = "grayscale(1)"; // so that colour means weight, on dark images and on light ones
     pen.drawImage(this.image, 0, 0, width, height);
+    pen.filter = "none";
     let top = 0, placed = 0;
     for (let i = skip; i < this.shown.columns; i++) top = Math.max(top, this.shown.weight(this.query, i));
     for (let i = skip; i < this.shown.columns; i++) {
       const weight = this.shown.weight(this.query, i), at = i - skip;
       placed += weight;
-      pen.fillStyle = `rgb(0 0 0 / ${0.82 * (1 - Math.sqrt(weight / (top || 1)))})`; // dark: little weight
-      pen.fillRect((at % across) * w, Math.floor(at / across) * h, w + 0.5, h + 0.5);
+      pen.fillStyle = `rgb(230 159 0 / ${0.8 * Math.sqrt(weight / (top || 1))})`;
+      pen.fillRect((at % across) * w, Math.floor(at / across) * h, w, h);
     }
     if (this.query >= skip) {
       const at = this.query - skip;
-      pen.strokeStyle = "#ff9d2e";
-      pen.lineWidth = 3;
-      pen.strokeRect((at % across) * w + 1.5, Math.floor(at / across) * h + 1.5, w - 3, h - 3);
+      for (const [line, ink] of [[5, "#ffffff"], [2.5, "#0072b2"]]) {
+        pen.lineWidth = line;
+        pen.strokeStyle = ink;
+        pen.strokeRect((at % across) * w + 2.5, Math.floor(at / across) * h + 2.5, w - 5, h - 5);
+      }
     }
     const best = this.largest();
     this.said.textContent = `query ${this.shown.label("query", this.query)}: largest weight `
       + `${spoken(this.shown.weight(this.query, best))} on ${this.shown.label("key", best)}; `
-      + `${spoken(placed)} on patches. The brightest patch has ${spoken(top)}.`;
+      + `${spoken(placed)} on patches. The most orange patch has ${spoken(top)}.`;
   }
 }

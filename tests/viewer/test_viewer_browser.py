@@ -150,7 +150,7 @@ def test_tokens_are_shown_and_never_run(opened) -> None:
     assert page.run("return document.querySelectorAll('img:not([src^=data])').length") == 0
 
 
-LIT = """
+BLUE = """
     const over = document.querySelector('.over canvas'), { grid } = page.stacks[0].picture;
     const copy = new OffscreenCanvas(over.width, over.height);
     const pen = copy.getContext('2d', { willReadFrequently: true });
@@ -158,12 +158,12 @@ LIT = """
     return [...Array(grid[0] * grid[1]).keys()].map((i) => {
       const x = (i % grid[1] + 0.5) * over.width / grid[1];
       const y = (Math.floor(i / grid[1]) + 0.5) * over.height / grid[0];
-      return pen.getImageData(x, y, 1, 1).data[0];
+      return pen.getImageData(x, y, 1, 1).data[2];
     });
 """
 
 
-def test_an_image_is_lit_where_its_patch_looks(opened) -> None:
+def test_an_image_is_coloured_where_its_patch_looks(opened) -> None:
     grid = np.random.default_rng(0).dirichlet(np.full(7, 0.5), 7)  # a class token and 2 x 3 patches
     white = np.full((20, 30, 3), 255, np.uint8)
     found = View.over_image(grid[None, None], white, (2, 3))
@@ -174,10 +174,10 @@ def test_an_image_is_lit_where_its_patch_looks(opened) -> None:
     best = grid[2].argmax()
     assert said.startswith(f"query 2 0,1: largest weight {grid[2, best]:.4f} on {best} ")
     assert f"{grid[2, 1:].sum():.4f} on patches" in said
-    lit = np.array(page.run(LIT))
-    # white shows through by the square root of the weight over the largest on a patch
+    blue = np.array(page.run(BLUE))
+    # orange has no blue: the more of it, by the square root of the weight, the less blue of white
     part = np.sqrt(grid[2, 1:] / grid[2, 1:].max())
-    np.testing.assert_allclose(lit, 255 * (1 - 0.82 * (1 - part)), atol=2)
+    np.testing.assert_allclose(blue, 255 * (1 - 0.8 * part), atol=2)
     page.type(".over canvas", DOWN)
     assert page.text(".panel figure:last-child output").startswith("query 5 1,1:")
 
