@@ -56,7 +56,8 @@ def findings(table: HeadTable, ends: Mapping[str, float | None]) -> str:
     ]
     notes = [f"{rest} more lines are below, with their model" if rest else ""]
     if silent:
-        notes.append(f"in {silent} pairs of model and metric no head stands out")
+        pairs = "pair" if silent == 1 else "pairs"
+        notes.append(f"in {silent} {pairs} of model and metric no head stands out")
     notes.append(
         f"one false head in {1 / LEVEL:.0f} models where nothing is to be found (Bonferroni over"
         " the heads and metrics of a model)"
