@@ -14,7 +14,7 @@ weight after the softmax.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -23,12 +23,15 @@ import torch
 from torch import Tensor
 
 from interp.circuit.linear_scores import CONSTANT, LinearScores
+from interp.display import Displayed
 from interp.errors import OptionError
 from interp.model.calls import Call, precise
 from interp.model.sites import Site
+from interp.provenance import model_provenance
 
 if TYPE_CHECKING:
     import pandas as pd
+    import plotly.graph_objects as go
     from jaxtyping import Float
 
     from interp.model.model import Model
@@ -227,14 +230,20 @@ class Tracer:
 
 
 @dataclass(frozen=True, eq=False)
-class Signals:
-    """Every firing of a model on some prompts, taken apart."""
+class Signals(Displayed):
+    """Every firing of a model on some prompts, taken apart.
+
+    Args:
+        found: in the order of layers, prompts, heads and queries.
+        d_head: slices of a head.
+        made: provenance.
+    """
 
     model: str
     found: tuple[Signal, ...]
-    tokens: tuple[tuple[str, ...], ...]
     measure: str
     d_head: int
+    made: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def __len__(self) -> int:
         return len(self.found)
@@ -258,6 +267,43 @@ class Signals:
                 row |= {f"{side}_from": best, f"{side}_share": shares[best]}
             rows.append(row)
         return pd.DataFrame(rows)
+
+    def shares(self, side: str = "k") -> pd.DataFrame:
+        """Mean share of every writer (columns) in what each head (rows) reads on one side.
+
+        Raises:
+            OptionError: a side that is neither "q" nor "k".
+        """
+        import pandas as pd
+
+        if side not in ("q", "k"):
+            raise OptionError(f'side {side!r}; "q" for the queries, "k" for the keys')
+        rows: dict[str, list[dict[str, float]]] = {}
+        for s in self.found:
+            rows.setdefault(s.name, []).append(s.shares(side))
+        frame = pd.DataFrame({name: pd.DataFrame(x).mean() for name, x in rows.items()}).T
+        return frame.drop(columns=CONSTANT, errors="ignore")
+
+    def plot(self, side: str = "k") -> go.Figure:
+        """A heat map of `shares`: whose writing makes each head attend."""
+        import plotly.graph_objects as go
+
+        frame = self.shares(side)
+        figure = go.Figure(
+            go.Heatmap(
+                z=frame.to_numpy(), x=list(frame.columns), y=list(frame.index), zmid=0,
+                colorscale=[[0, "#6b2a00"], [0.5, "#f1f5f8"], [1, "#06264f"]],
+                colorbar={"title": "share"},
+            )
+        )  # fmt: skip
+        what = "queries" if side == "q" else "keys"
+        figure.update_layout(
+            template="plotly_white",
+            title=f"Who wrote what the {what} of each head read, where it fires",
+            xaxis={"title": "written by"},
+            yaxis={"title": "head that fires", "autorange": "reversed"},
+        )
+        return figure
 
     def __repr__(self) -> str:
         heads = len({s.name for s in self.found})
@@ -294,9 +340,12 @@ def signals(
         for row, head, query, key in tracer.firings(site).tolist()
         if (signal := tracer.signal(site, row, head, query, key)) is not None
     ]
-    ids = tracer.scores.inputs.get("input_ids")
-    tokens = () if ids is None else tuple(tuple(map(str, row)) for row in ids.tolist())
-    return Signals(model.name, tuple(found), tokens, measure, model.sites[0].d_head)
+    made = model_provenance(model) | {
+        "made_by": "interp.circuit.query_key_signals.signals",
+        "options": {"fires": fires, "measure": measure, "first": first},
+        "prompts": {"design": "given", "n": len(tracer.scores.inputs["input_ids"])},
+    }
+    return Signals(model.name, tuple(found), measure, model.sites[0].d_head, made)
 
 
 def _batched(x: Any) -> bool:

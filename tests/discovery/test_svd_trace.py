@@ -346,3 +346,21 @@ def test_firings_become_a_table() -> None:
     assert (table["key"] > 0).all()
     assert len(signals(loaded("gpt2"), ids(), fires=0.3, first=True)) > len(found)
     assert "slices by softmax" in repr(found)
+
+
+def test_signals_show_themselves(tmp_path) -> None:
+    model = interp.load("bundled:induction")
+    found = signals(model, make_contrast(model, "induction", n=4).clean)
+    shares = found.shares("k")
+    assert set(shares.columns) >= {"embed", "L0H3"}
+    late = [h for h in shares.index if h.startswith("L1")]
+    assert len(late) >= 6
+    assert (shares.loc[late].idxmax(axis=1) == "L0H3").all()
+    assert found.plot().data[0].z.shape == shares.shape
+    with pytest.raises(OptionError, match="side 'v'"):
+        found.shares("v")
+    found.save_html(tmp_path / "signals.html")
+    page = (tmp_path / "signals.html").read_text(encoding="utf-8")
+    assert "L0H3" in page
+    assert "content_hash" in page
+    assert "firings" in found._repr_html_()
