@@ -20,6 +20,7 @@ def test_it_is_stored_without_outputs_and_says_what_it_does_not_claim(path) -> N
     assert first.cell_type == "markdown"
     assert "not claim" in first.source
     code = [c for c in rest if c.cell_type == "code"]
+    assert any("assert " in c.source for c in code), "what the text says must be able to fail"
     assert "MODEL = " in code[0].source
     assert all(not c.outputs and c.execution_count is None for c in code)
 
