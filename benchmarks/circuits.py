@@ -2,15 +2,21 @@
 
     python benchmarks/circuits.py [--pairs N] [--model FOLDER] [--out DIR]
 
-Scores are from one set of pairs, CMD from another. FOLDER is a model to try indirect object
-identification on, where no circuit is known. Writes circuits.md and circuits.json.
+Every method of the room `interp.discovery`, and some of their options. Scores are from one set of
+pairs, CMD from another. Programs compiled by Tracr are there if it is installed
+(`pip install 'interp[tracr]'`). FOLDER is a model to try indirect object identification on, where
+no circuit is known. Writes circuits.md and circuits.json.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
+import sys
 import time
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,64 +24,85 @@ import numpy as np
 
 import interp
 from interp import planted
+from interp.catalogue import discoveries, finder
+from interp.causal.task import Task
 from interp.circuit.bootstrap import stability
+from interp.circuit.contrast import ContrastTask
 from interp.circuit.evaluation import evaluate
 from interp.circuit.find import score_nodes
+from interp.circuit.residual_graph import ResidualGraph
 from interp.circuit.result import Circuit
-from interp.circuit.tasks import make_contrast
+from interp.circuit.tasks import make_contrast, split_templates
+from interp.circuit.tasks.planted_pairs import contrast
 from interp.discovery._ranking import auroc, marked
+from interp.errors import InterpError
 from interp.files import write_atomically
 from interp.model.model import Model
 from interp.model.probe import probe
+from interp.prompts import Prompts
 
-METHODS: dict[str, tuple[str, dict[str, Any]]] = {
-    "exact patching": ("exact_patching", {}),
-    "screen and verify": ("screen_verify", {}),
-    "integrated, inputs": ("integrated_patching", {}),
-    "integrated, activations": ("integrated_patching", {"path": "activations"}),
-    "GIM": ("gim", {}),
-    "attribution patching": ("attribution_patching", {}),
-    "codes, mean position": ("codes", {}),
-    "codes, last position": ("codes", {"position": "last"}),
+VARIANTS: dict[str, tuple[dict[str, Any], ...]] = {
+    "attribution_patching": ({"qk_fix": True}, {"qk_fix": True, "grad_drop": True}),
+    "integrated_patching": ({"path": "activations"},),
+    "codes": ({"position": "last"},),
 }
+NOTHING = 1e-3  # of the largest score: below it an edge of a compiled program counts as not found
+SMALLER = {"screen_verify": {"candidates": 10, "primaries": 2}, "codes": {"repeats": 2}}
+PLANTED: dict[str, dict[str, int]] = {
+    "bystander": {"layers": 3, "heads": 8, "kv_heads": 4, "vocab": 48, "context": 64},
+    "backup": {"layers": 3, "heads": 8, "kv_heads": 4, "vocab": 48, "context": 64},
+    "zoo": {"vocab": 48, "context": 64},
+}
+WITHOUT_TRACR = (
+    "Tracr is not installed (`pip install 'interp[tracr]'`), so its programs are left out."
+)
 
 
-def built(name: str) -> tuple[Model, set[str]]:
-    made = getattr(planted, name)(layers=3, heads=8, kv_heads=4, vocab=48, context=64)
-    roles = {"previous_token", "induction", "backup"} & set(made.roles)
-    truth = {f"L{a}H{b}" for role in roles for a, b in made.roles[role]}
-    return probe(made.model, f"planted:{name}"), truth
+def methods() -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Label, name and options of every method there is, and of variants."""
+    for name in discoveries():
+        for options in ({}, *VARIANTS.get(name, ())):
+            told = ", ".join(f"{k}={v}" for k, v in options.items())
+            yield f"{name} {told}".rstrip(), name, options
 
 
-def measured(model: Model, task: str, truth: set[str], n: int) -> list[dict[str, Any]]:
-    pairs, fresh = (make_contrast(model, task, n=n, seed=s) for s in (0, 1))
-    rows, plain = [], None
-    for label, (method, options) in METHODS.items():
+def measured(
+    model: Model, pairs: ContrastTask, fresh: ContrastTask, changed: dict[str, dict] | None = None
+) -> list[dict[str, Any]]:
+    """One row per method: what it found on `pairs`, measured on `fresh`."""
+    truth = {h for heads in pairs.truth.values() for h in heads}
+    rows, plain = [], _forward(model, pairs)
+    for label, method, options in methods():
+        row: dict[str, Any] = {
+            "model": model.name, "task": pairs.name, "method": label, "pairs": len(pairs),
+        }  # fmt: skip
+        rows.append(row)
         begin = time.perf_counter()
-        found = score_nodes(model, pairs, method, **options)
-        took = time.perf_counter() - begin
-        circuit = Circuit.of(model, pairs, method, "head", options, found)
-        result = evaluate(model, circuit, fresh, n_random=20)
-        heads = circuit.heads
-        at = [circuit.nodes.index(h) for h in heads]
+        try:
+            chosen = (changed or {}).get(method, {}) | options
+            found = score_nodes(model, pairs, method, **chosen)
+            took = time.perf_counter() - begin
+            circuit = Circuit.of(model, pairs, method, "head", chosen, found)
+            result = evaluate(model, circuit, fresh, n_random=20)
+        except InterpError as error:
+            row["note"] = str(error)
+            continue
+        at = [circuit.nodes.index(h) for h in circuit.heads]
         size = np.abs(circuit.score[at])
-        plain = plain or _forward(model, pairs)
         low, high = result.interval()
-        rows.append(
-            {
-                "model": model.name, "task": task, "method": label, "pairs": n,
-                "auroc": auroc(size, marked(heads, truth)) if truth else None,
-                "cmd": result.cmd, "cmd_low": low, "cmd_high": high,
-                "random_cmd": float(result.random_cmd.mean()),
-                "jaccard": stability(found.per_prompt[at], max(2, len(truth)))[0],
-                "forwards": found.forwards, "backwards": found.backwards,
-                "seconds": took, "times_a_forward": took / plain,
-            }
-        )  # fmt: skip
+        row |= {
+            "auroc": auroc(size, marked(circuit.heads, truth)) if truth else None,
+            "cmd": result.cmd, "cmd_low": low, "cmd_high": high,
+            "random_cmd": float(result.random_cmd.mean()), "cpr": result.cpr,
+            "jaccard": stability(found.per_prompt[at], max(2, len(truth)))[0]
+            if found.per_prompt.shape[1] > 1 else None,
+            "forwards": found.forwards, "backwards": found.backwards,
+            "seconds": took, "times_a_forward": took / plain,
+        }  # fmt: skip
     return rows
 
 
-def _forward(model: Model, pairs: Any) -> float:
+def _forward(model: Model, pairs: ContrastTask) -> float:
     took = []
     for _ in range(3):
         begin = time.perf_counter()
@@ -85,7 +112,72 @@ def _forward(model: Model, pairs: Any) -> float:
     return sorted(took)[1]
 
 
-def report(rows: list[dict[str, Any]]) -> str:
+def programs() -> list[dict[str, Any]]:
+    """AUROC of every method's edges against those of the weights, on compiled programs."""
+    sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of jax and haiku, while they are imported
+        from discovery.test_tracr import NAMES, compiled_program, setting
+        from discovery.test_tracr import auroc as of_edges
+
+        ready = {name: (setting(name), compiled_program(name)[1].edges) for name in NAMES}
+    rows = []
+    for name, ((graph, clean, corrupted, _), edges) in ready.items():
+        task = _whole_output(graph.model, clean, corrupted, name)
+        for label, method, options in methods():
+            row: dict[str, Any] = {"program": name, "method": label, "pairs": len(task)}
+            rows.append(row)
+            if "edge" not in finder(method).levels:
+                row["note"] = f"{method} scores no edges"
+                continue
+            try:
+                found = score_nodes(graph.model, task, method, "edge", **options)
+            except InterpError as error:
+                row["note"] = str(error)
+                continue
+            known = [i for i, (_, b) in enumerate(found.edges) if b in graph.reader_index]
+            if not known:
+                row["note"] = f"{method} scores pairs of heads, which are no edges of the graph"
+                continue
+            scores = _matrix(graph, found, known)
+            row |= {"auroc": of_edges(graph, edges, scores), "of": len(graph.edges),
+                    "true": len(edges)}  # fmt: skip
+    return rows
+
+
+def _matrix(graph: ResidualGraph, found: Any, known: list[int]) -> Any:
+    import torch
+
+    out = torch.zeros(1, len(graph.readers), len(graph.writers))
+    mean = np.abs(found.edges_per_prompt).mean(1)  # programs do different things on pairs
+    mean = np.where(np.abs(mean) < NOTHING * np.abs(mean).max(), 0.0, mean)
+    for i in known:
+        a, b = found.edges[i]
+        out[0, graph.reader_index[b], graph.index[a]] = float(mean[i])
+    return out
+
+
+def _whole_output(model: Model, clean: Any, corrupted: Any, name: str) -> ContrastTask:
+    """How far the output lies from the corrupted one (0) to the clean one (1)."""
+    import torch
+
+    with torch.no_grad():
+        towards = (model.run(clean) - model.run(corrupted))[:, 1:]
+    towards = towards / towards.square().sum((1, 2), keepdim=True)
+
+    def read(logits: Any, prompt: int) -> Any:
+        return (logits * towards[prompt]).sum()
+
+    sides = (Prompts(tuple(tuple(row) for row in ids.tolist())) for ids in (clean, corrupted))
+    prompts, other = sides
+    positions = (tuple(range(1, clean.shape[1])),) * len(clean)
+    return ContrastTask(
+        Task(name, prompts, positions, "share", True, read_prompt=read, corrupted=other)
+    )
+
+
+def report(rows: list[dict[str, Any]], compiled: list[dict[str, Any]] | None) -> str:
+    """The page."""
     lines = [
         "# Ways to find circuits",
         "",
@@ -97,42 +189,101 @@ def report(rows: list[dict[str, Any]]) -> str:
         " heads, so CMD does not compare with figures over edges elsewhere. Two CPU cores shared"
         " with other work. Made by `benchmarks/circuits.py`.",
         "",
-        "Planted models: 3 layers of 8 heads, a previous-token and an induction head among random"
-        " ones; *bystander* has a head with the induction head's attention that nobody reads,"
-        " *backup* one that works only when the induction head does not.",
+        "Planted models of 3 or 4 layers of 8 heads: a previous-token and an induction head among"
+        " random ones; *bystander* has a head with the induction head's attention that nobody"
+        " reads, *backup* one that works only when the induction head does not, *zoo* both, and a"
+        " head that takes half of the prediction back. ioi: templates that were held out, fewer"
+        f" candidates ({SMALLER['screen_verify']['candidates']}) and autoencoders"
+        f" ({SMALLER['codes']['repeats']}).",
         "",
         "| model, task | method | AUROC | CMD | random | Jaccard | forwards | backwards | time |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
+    notes = []
     for row in rows:
-        truth = "" if row["auroc"] is None else f"{row['auroc']:.3f}"
+        start = f"| {row['model']}, {row['task']} | {row['method']} |"
+        if "note" in row:
+            lines.append(f"{start} note {_noted(row['note'], notes)} | | | | | | |")
+            continue
+        truth, again = (_number(row[k], d) for k, d in (("auroc", 3), ("jaccard", 2)))
         lines.append(
-            f"| {row['model']}, {row['task']} | {row['method']} | {truth} | {row['cmd']:.3f}"
-            f" [{row['cmd_low']:.3f}, {row['cmd_high']:.3f}] | {row['random_cmd']:.3f} |"
-            f" {row['jaccard']:.2f} | {row['forwards']:.0f} | {row['backwards']:.0f} |"
+            f"{start} {truth} | {row['cmd']:.3f} [{row['cmd_low']:.3f}, {row['cmd_high']:.3f}] |"
+            f" {row['random_cmd']:.3f} | {again} | {row['forwards']:.0f} | {row['backwards']:.0f} |"
             f" {row['times_a_forward']:.0f}x |"
         )
+    lines += ["", "## Compiled programs", ""]
+    lines += [WITHOUT_TRACR] if compiled is None else _programs(compiled, notes)
+    if notes:
+        lines += ["", "Notes:", *(f"{i + 1}. {note}" for i, note in enumerate(notes))]
     return "\n".join(lines) + "\n"
 
 
+def _noted(note: str, notes: list[str]) -> int:
+    """The number of a note below the tables, the same for the same words."""
+    if note not in notes:
+        notes.append(note)
+    return notes.index(note) + 1
+
+
+def _number(x: float | None, digits: int) -> str:
+    return "" if x is None else f"{x:.{digits}f}"
+
+
+def _programs(rows: list[dict[str, Any]], notes: list[str]) -> list[str]:
+    names = list(dict.fromkeys(r["program"] for r in rows))
+    by_method: dict[str, dict[str, dict]] = {}
+    for row in rows:
+        by_method.setdefault(row["method"], {})[row["program"]] = row
+    lines = [
+        "AUROC of all edges of the residual graph against those through which the weights carry"
+        f" something of the words to the output; {rows[0]['pairs']} pairs, and the share of the"
+        f" clean output that is left. Scores below {NOTHING:g} of the largest count as nothing."
+        " Attention in these programs is all or nothing, so one gradient"
+        " by its scores is nothing. `reverse` needs lengths, which both sides share: nothing shows"
+        " those edges.",
+        "",
+        "| method | " + " | ".join(names) + " |",
+        "|---|" + "---|" * len(names),
+    ]
+    for method, found in by_method.items():
+        cells = []
+        for name in names:
+            row = found[name]
+            cells.append(
+                f"note {_noted(row['note'], notes)}" if "note" in row else f"{row['auroc']:.3f}"
+            )
+        lines.append(f"| {method} | " + " | ".join(cells) + " |")
+    return lines
+
+
 def main() -> None:
+    """Measure, and write both files."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--pairs", type=int, default=32)
+    parser.add_argument("--pairs", type=int, default=24)
     parser.add_argument("--model", type=Path)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent)
     given = parser.parse_args()
-    rows = []
-    for name in ("bystander", "backup"):
-        rows += measured(*_asked(*built(name)), given.pairs)
-    rows += measured(interp.load("bundled:induction"), "induction", set(), given.pairs)
+    rows: list[dict[str, Any]] = []
+    for name, sizes in PLANTED.items():
+        built = planted.build(name, **sizes)
+        model = probe(built.model, f"planted:{name}")
+        rows += measured(model, *(contrast(model, built, n=given.pairs, seed=s) for s in (0, 1)))
+    model = interp.load("bundled:induction")
+    pairs, fresh = (make_contrast(model, "induction", n=given.pairs, seed=s) for s in (0, 1))
+    rows += measured(model, pairs, fresh)
     if given.model:
-        rows += measured(interp.load(given.model), "ioi", set(), 2 * given.pairs)
-    write_atomically(given.out / "circuits.md", report(rows).encode())
-    write_atomically(given.out / "circuits.json", (json.dumps(rows, indent=1) + "\n").encode())
-
-
-def _asked(model: Model, truth: set[str]) -> tuple[Model, str, set[str]]:
-    return model, "induction", truth
+        model, n = interp.load(given.model), max(16, 2 * given.pairs // 3)
+        pairs, fresh = (
+            make_contrast(model, "ioi", n=n, seed=s, templates=t)
+            for s, t in enumerate(split_templates("ioi"))
+        )
+        rows += measured(model, pairs, fresh, SMALLER)
+    compiled = programs() if importlib.util.find_spec("tracr") else None
+    if compiled is None:
+        print(WITHOUT_TRACR)
+    whole = {"heads": rows, "programs": compiled}
+    write_atomically(given.out / "circuits.md", report(rows, compiled).encode())
+    write_atomically(given.out / "circuits.json", (json.dumps(whole, indent=1) + "\n").encode())
 
 
 if __name__ == "__main__":

@@ -158,7 +158,10 @@ class Evaluation(Displayed):
             told = self.against_truth()
             rows.append(_figure("AUROC", told["auroc"], told["low"], told["high"], 0.5, n,
                                 f"against {' '.join(self.truth)}"))  # fmt: skip
-        return [row | {"ablation": self.ablation} for row in rows]
+        of_ranking = ("Jaccard", "AUROC")  # for which nothing is run
+        return [
+            row | {"ablation": "" if row["figure"] in of_ranking else self.ablation} for row in rows
+        ]
 
     def to_pandas(self) -> pd.DataFrame:
         """One row per size."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -106,7 +106,7 @@ def circuit(
         from interp.circuit.published import published
 
         against = published(truth)
-    plan = Plan(task, n, seed, same_templates)
+    start = Plan(task, n, seed, same_templates)
     loading.require_device()
     import_first(imports)
     context = click.get_current_context()
@@ -128,10 +128,12 @@ def circuit(
             if truth is not None:
                 against.require(model)
             check_model(model).require()
-            if given is None:
-                found = _found(model, plan, name, level, options)
-            else:
-                found = _read(given, model, task)
+            found = (
+                _found(model, start, name, level, options)
+                if given is None
+                else _read(given, model, task)
+            )
+            plan = start.after(found)
             fresh = plan.fresh(model)
             measured = evaluate(
                 model, found, fresh, ablation=ablation, n_random=n_random, seed=seed,
@@ -182,14 +184,24 @@ class Plan:
     n: int
     seed: int
     same_templates: bool
+    used: tuple[int, ...] | None = None  # templates of a circuit that was found before
 
     @property
     def templates(self) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
         """Numbers of the templates of both; None where all are used, or there are none."""
-        from interp.circuit.tasks import split_templates
+        from interp.circuit.tasks import TASKS, split_templates
 
         mine, held = split_templates(self.task, self.seed)
+        if held and self.used is not None:
+            every = range(len(TASKS[self.task].templates))
+            mine, held = self.used, tuple(i for i in every if i not in self.used)
         return (None, None) if self.same_templates or not held else (mine, held)
+
+    def after(self, found: Circuit) -> Plan:
+        """The plan with the templates that a circuit says it was found on."""
+        names = [str(name) for name in found.made.get("template_names") or ()]
+        used = {int(at[0]) for name in names if (at := re.findall(r"\d+$", name))}
+        return replace(self, used=tuple(sorted(used)) or None)
 
     def pairs(self, model: Model) -> ContrastTask:
         """Pairs to find it on."""

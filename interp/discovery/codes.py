@@ -96,6 +96,8 @@ def codes(
     if over not in OVER:
         raise OptionError(f"over={over!r}; it is {', '.join(OVER)}")
     x, names = head_results(model, task, position)
+    if level == "edge" and len(names) < 2:
+        raise OptionError(f"{model.name} has one head, and edges are pairs of heads; score heads")
     layers = np.array([Head.parse(name).layer for name in names])
     positive = np.arange(2 * n) < n
     scores, hashes, pairs, hashed, p_values = [], [], [], [], []

@@ -203,3 +203,13 @@ def test_edges_of_a_planted_circuit(planted_case) -> None:
     assert rows["pairs of codes"]["auroc"] == pytest.approx(want)
     nothing = codes(model, induction_pairs(model, 30), **FAST)
     assert not {"evaluation", "edge_evaluation"} & set(nothing.tables)
+
+
+def test_one_head_has_no_pairs() -> None:
+    from interp.discovery import codes
+
+    model = probe(planted.noise(layers=1, heads=1, kv_heads=1, vocab=24).model, "one head")
+    task = induction_pairs(model, 6)
+    assert codes(model, task, **FAST).nodes == ("L0H0",)
+    with pytest.raises(OptionError, match="one head has one head, and edges are pairs"):
+        codes(model, task, "edge", **FAST)

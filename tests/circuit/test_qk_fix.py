@@ -223,3 +223,22 @@ def test_what_it_costs_is_counted() -> None:
     graph = pair.graph
     reads = sum(graph.readers[graph.reader_index[f"L{i}H0.q"]].n_before + 1 for i in range(3))
     assert pair.passes.forwards - before == pytest.approx(2 + reads / 3)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+@pytest.mark.filterwarnings("ignore:.*:UserWarning:jax")
+def test_on_a_compiled_program_the_last_softmax_is_exact() -> None:
+    """Attention of `sort` is all or nothing; behind its last pattern the output is linear."""
+    pytest.importorskip("tracr", reason="tracr-pypi is not installed")
+    from discovery.test_tracr import setting
+
+    graph, clean, corrupted, of_output = setting("sort")
+    pair = Pair(graph, clean, corrupted, of_output, Passes())
+    edge = ("mlp1", "L2H0.k")  # where each word belongs
+    at = (graph.reader_index[edge[1]], graph.index[edge[0]])
+    edges = EdgeForward(graph, clean, corrupted)
+    (exact,) = path_effects(edges, of_output, [edge])
+    assert float(exact.abs().mean()) > 0.2
+    close(edges_fixed(pair)[:, *at], exact, atol=1e-4)
+    assert float(edges_by_gradient(pair)[:, *at].abs().max()) < 0.01
