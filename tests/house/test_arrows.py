@@ -40,7 +40,7 @@ DOORS = {
     ("table", "show"): "HeadTable.plot",
     ("capture", "analysis"): "a cache shows its patterns with the viewer",
     ("analysis", "show"): "Faithfulness.save writes its page",
-    ("analysis", "models"): "the sentences of bundled:deceive, for the warning beside attributions",
+    ("analysis", "models"): "the sentences of bundled:deceive, and tasks of planted models",
 }
 
 

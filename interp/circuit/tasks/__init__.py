@@ -14,7 +14,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from interp.errors import OptionError, UnknownName
-from interp.planted import PLANTED
 
 if TYPE_CHECKING:
     from interp.circuit.contrast import ContrastTask
@@ -101,10 +100,18 @@ _PLANTED: dict[str, tuple[tuple[str, ...], str]] = {
         ("end",), "logit of what the lag's token predicts less that of what another would",
     ),
 }  # fmt: skip
-TASKS |= {
-    f"planted:{name}": About(PLANTED[name], roles, metric, model=f"planted:{name}")
-    for name, (roles, metric) in _PLANTED.items()
-}
+
+
+def _planted() -> dict[str, About]:
+    from interp.planted import PLANTED
+
+    return {
+        f"planted:{name}": About(PLANTED[name], roles, metric, model=f"planted:{name}")
+        for name, (roles, metric) in _PLANTED.items()
+    }
+
+
+TASKS |= _planted()
 
 
 def make_contrast(

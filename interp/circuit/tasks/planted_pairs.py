@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from interp import planted
 from interp.causal.measures import logit_difference
 from interp.circuit.contrast import ContrastTask
 from interp.errors import OptionError
@@ -60,6 +59,8 @@ def make(model: Model, n: int, seed: int, name: str) -> ContrastTask:
 
 def of_model(model: Model) -> Planted | None:
     """The planted model that this is, to the last bit; None for all others."""
+    from interp import planted
+
     made = str(getattr(model.config, "name_or_path", ""))
     kind, _, name = made.partition(":")
     if kind != "planted" or name not in CIRCUITS:
