@@ -98,8 +98,9 @@ def circuit(
     some and measured on others. `interp circuit --list` has them all.
     Methods: screen_verify (gradients choose, real forwards measure, then
     backups), exact_patching, attribution_patching, integrated_patching, gim;
-    codes sees what varies with the contrast and not what matters: read its
-    controls. --list says which of them score edges.
+    svd_trace follows who made heads attend, and changes nothing; codes sees
+    what varies with the contrast and not what matters: read its controls.
+    --list says which of them score edges.
     """  # fmt: skip
     name, options = _options(task, method)
     if truth is not None:
