@@ -33,7 +33,7 @@ READING_ORDER = (
     "safety",
     "report_and_viewer",
 )
-BEGIN = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/methods.md")
+BEGIN = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/README.md", "docs/methods.md")
 _STYLE = (HERE / "style.css").read_text(encoding="utf-8")
 _POLICY = "default-src 'none'; img-src data: 'self'; style-src 'unsafe-inline'"
 _LINK = re.compile(r'(<(?:a|img)\b[^>]*?(?:href|src)=)"([^"#][^"]*)"')
@@ -114,7 +114,8 @@ def _finish(out: Path, at: Path, heading: str, body: str, guides: list[Path]) ->
         here = ' aria-current="page"' if target == at else ""
         return f'<li><a href="{_relative(target, at)}"{here}>{escape(text)}</a></li>'
 
-    listed = "".join(link(place(g), title(g)) for g in guides)
+    overview = Path("README.html")  # docs/README.md; the repository's own is the front page
+    listed = link(overview, "Overview") + "".join(link(place(g), title(g)) for g in guides)
     others = [
         (Path("methods.html"), "Methods"),
         (Path("commands.html"), "Commands"),

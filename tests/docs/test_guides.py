@@ -58,6 +58,13 @@ def test_its_commands_and_their_options_exist(path: Path) -> None:
             assert words[0] in methods()
 
 
+def test_options_in_the_text_exist() -> None:
+    known = {flag for c in main.commands.values() for p in c.params for flag in p.opts}
+    for path in GUIDES:
+        said = re.findall(r"`(--[a-z-]+)", path.read_text(encoding="utf-8"))
+        assert set(said) <= known, path.name
+
+
 @pytest.mark.parametrize("path", GUIDES, ids=lambda p: p.stem)
 def test_the_metrics_and_methods_it_names_exist(path: Path) -> None:
     for _, name, *words in commands(path):

@@ -120,6 +120,8 @@ def test_every_guide_has_its_place_in_the_menu(docs) -> None:
     pytest.importorskip("pdoc", reason="the pages need pdoc: pip install 'interp[docs]'")
     pages = import_module("pages")
     assert sorted(pages.READING_ORDER) == sorted(p.stem for p in docs.glob("guides/*.md"))
+    listed = re.findall(r"guides/(\w+)\.md", (docs / "README.md").read_text(encoding="utf-8"))
+    assert tuple(listed) == pages.READING_ORDER
 
 
 def test_a_public_name_without_a_docstring_is_named(docs, tmp_path, monkeypatch) -> None:

@@ -1,0 +1,42 @@
+"""The picture of a report that the README shows: docs/report.png.
+
+    python docs/picture.py      needs Chromium on the path
+
+It is the page that the command in it writes, as a browser shows it, cut where the maps end.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+OUT = Path(__file__).parent / "report.png"
+METRICS = "induction,previous_token"
+SIZE = "980,1240"  # pixels: where the maps end
+
+
+def main() -> None:
+    """Score, report, look."""
+    browser = shutil.which("chromium") or shutil.which("google-chrome")
+    if browser is None:
+        sys.exit("docs/picture.py needs chromium; the picture stays as it is")
+    interp = [sys.executable, "-m", "interp"]
+    with TemporaryDirectory() as folder:
+        score = ["score", "bundled:induction", "-m", METRICS, "-o", "results"]
+        report = ["report", "results", "--top", "3", "-o", "page.html"]
+        for words in (score, report):
+            subprocess.run([*interp, *words], cwd=folder, check=True, capture_output=True)
+        look = [
+            browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
+            f"--window-size={SIZE}", "--virtual-time-budget=4000", f"--screenshot={OUT}",
+            f"file://{folder}/page.html",
+        ]  # fmt: skip
+        subprocess.run(look, check=True, capture_output=True)
+    print(f"{OUT}: {OUT.stat().st_size / 1000:.0f} kB")
+
+
+if __name__ == "__main__":
+    main()
