@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
+import signal
 import statistics
 import sys
 import tempfile
@@ -38,6 +40,7 @@ sys.path.insert(0, str(HERE.parent / "tests"))  # the browser that the tests dri
 
 LENGTHS = (32, 128, 512)
 LONG = 16_384
+LIMIT = 60  # seconds that a page may keep the browser busy
 # What a page has drawn once it shows something.
 DRAWN = {
     "interp": "document.querySelectorAll('svg.thumbs image, svg.map').length",
@@ -87,7 +90,22 @@ def peers() -> Iterator[tuple[str, str, Callable | None]]:
             yield tool, name, None
 
 
-def opened(browser: Any, path: Path, tool: str, repeats: int) -> dict[str, Any]:
+def opened(path: Path, tool: str, repeats: int) -> dict[str, Any]:
+    """Times in a browser of its own; of a page that keeps it busy for too long, only that."""
+    from viewer.browser import started
+
+    with started() as browser:
+        limits = {"script": LIMIT * 1000, "pageLoad": LIMIT * 1000}
+        browser.call("POST", "/timeouts", limits)
+        browser.emulate("light", 1300)
+        try:
+            return timed(browser, path, tool, repeats)
+        except OSError:  # what urllib says when chromedriver gives up, or does not answer at all
+            os.kill(browser.process, signal.SIGKILL)
+            return {"stuck_s": LIMIT}
+
+
+def timed(browser: Any, path: Path, tool: str, repeats: int) -> dict[str, Any]:
     times = []
     for _ in range(repeats):
         browser.open(path)
@@ -96,7 +114,7 @@ def opened(browser: Any, path: Path, tool: str, repeats: int) -> dict[str, Any]:
             "const n = performance.getEntriesByType('navigation')[0];"
             "const p = performance.getEntriesByName('first-contentful-paint')[0];"
             "return n.loadEventEnd ? [n.loadEventEnd, p ? p.startTime : null] : null",
-            120,
+            LIMIT,
         )
         times.append(found)
     paints = [paint for _, paint in times if paint is not None]
@@ -121,7 +139,7 @@ def head_opened(browser: Any) -> float:
     return browser.call("POST", "/execute/async", {"script": script, "args": []})
 
 
-def attention_pages(folder: Path) -> Iterator[tuple[str, str, str, int, Callable[[], str]]]:
+def attention_pages() -> Iterator[tuple[str, str, str, int, Callable[[], str]]]:
     """Tool, name, what is shown, tokens, and how its page is made."""
     model = gpt2()
     rng = np.random.default_rng(0)
@@ -169,23 +187,18 @@ def score_pages() -> Iterator[tuple[str, str, str, int, Callable[[], str]]]:
 
 
 def measure(repeats: int) -> list[dict[str, Any]]:
-    from viewer.browser import started
-
     rows = []
-    with tempfile.TemporaryDirectory() as name, started() as browser:
-        folder = Path(name)
-        browser.call("POST", "/timeouts", {"script": 60_000, "pageLoad": 120_000})
-        browser.emulate("light", 1300)
-        for source in (attention_pages(folder), score_pages()):
+    with tempfile.TemporaryDirectory() as name:
+        path = Path(name) / "page.html"
+        for source in (attention_pages(), score_pages()):
             for tool, label, shown, tokens, make in source:
                 start = time.perf_counter()
                 page = make()
                 seconds = time.perf_counter() - start
-                path = folder / "page.html"
                 path.write_text(page, encoding="utf-8")
                 row = {"tool": tool, "page": label, "shown": shown, "tokens": tokens,
                        "bytes": path.stat().st_size, "write_s": seconds}  # fmt: skip
-                rows.append(row | opened(browser, path, tool, repeats))
+                rows.append(row | opened(path, tool, repeats))
                 print(json.dumps({k: v for k, v in rows[-1].items() if k != "load_ms_all"}))
     return rows
 
@@ -195,6 +208,16 @@ def known(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
+
+
+def seen(row: dict[str, Any]) -> str:
+    """The last four columns."""
+    if "stuck_s" in row:
+        return f"more than {row['stuck_s']} s | - | - | nothing by then"
+    paint = "-" if row["paint_ms"] is None else f"{row['paint_ms']:.0f} ms"
+    opens = f"{row['open_ms']:.0f} ms" if "open_ms" in row else "-"
+    shows = "all" if row["drawn"] else "nothing offline" if row["wants"] else "nothing"
+    return f"{row['load_ms']:.0f} ms | {paint} | {opens} | {shows}"
 
 
 def write(rows: list[dict[str, Any]], repeats: int, browser: str) -> None:
@@ -214,14 +237,9 @@ def write(rows: list[dict[str, Any]], repeats: int, browser: str) -> None:
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
-        paint = "-" if row["paint_ms"] is None else f"{row['paint_ms']:.0f} ms"
-        opens = f"{row['open_ms']:.0f} ms" if "open_ms" in row else "-"
-        offline = "all" if row["drawn"] else "nothing offline" if row["wants"] else "nothing"
         tokens = f"{row['tokens']:,}" if row["tokens"] else "-"
-        lines.append(
-            f"| {row['page']} | {tokens} | {row['shown']} | {row['bytes'] / 1e6:.2f} | "
-            f"{row['write_s']:.2f} s | {row['load_ms']:.0f} ms | {paint} | {opens} | {offline} |"
-        )
+        wrote = f"{row['bytes'] / 1e6:.2f} | {row['write_s']:.2f} s"
+        lines.append(f"| {row['page']} | {tokens} | {row['shown']} | {wrote} | {seen(row)} |")
     missing = [name for name in ("bertviz", "circuitsvis") if versions[name] is None]
     lines.append("")
     if missing:
@@ -248,7 +266,8 @@ def main() -> None:
     with started() as browser:
         name = browser.run("return navigator.userAgent")
     rows = measure(options.repeats)
-    write(rows, options.repeats, name.partition("HeadlessChrome/")[2].partition(" ")[0])
+    number = name.partition("Chrome/")[2].partition(".")[0]
+    write(rows, options.repeats, f"Chromium {number}")
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 ITEMS = 12  # captured tensors that a notebook lists
+WEIGHTS = 10_000_000  # shown without being asked; more take seconds to write
 
 
 def view_of_cache(cache: ActivationCache, tokens: Sequence[str] | None, item: int) -> View:
@@ -68,8 +69,11 @@ def cache_html(cache: ActivationCache) -> str:
         "<table><thead><tr><th>activation</th><th>stack</th><th>layer</th><th>shape</th></tr>"
         f"</thead><tbody>{rows}</tbody></table>{more}"
     )
-    if not cache.by_site("pattern"):
+    patterns = cache.by_site("pattern").values()
+    if not patterns:
         return table
+    if sum(x[0].numel() for x in patterns) > WEIGHTS:
+        return f"<p>view() shows the patterns; there are more than {WEIGHTS:,} weights</p>{table}"
     try:
         return view_of_cache(cache, None, 0)._repr_html_() + table
     except OptionError as error:  # rows of several shapes, or too large for a notebook

@@ -24,7 +24,13 @@ from interp.model.inputs import takes
 from interp.model.sites import Site
 from interp.prompts import Prompts
 from interp.provenance import model_provenance
-from interp.viewer.running import named_heads, refuse_elsewhere, sequences_of, tokens_of
+from interp.viewer.running import (
+    edited_notes,
+    named_heads,
+    refuse_elsewhere,
+    sequences_of,
+    tokens_of,
+)
 from interp.viewer.showing import View
 from interp.viewer.stack import Stack, Tile
 from interp_kernels import attention_statistics, reference
@@ -269,6 +275,7 @@ def long_view(
         (
             f"Each point is the exact sum of the pattern over {size} queries and {size} keys, "
             "divided by the number of queries; the pattern itself was never stored.",
+            *edited_notes(model),
         ),
         made,
         masses,

@@ -71,7 +71,16 @@ def view(
         },
         "edits": list(model.active_edits),
     }
-    return View(stacks, title or f"{model.name}: attention", named, provenance=made)
+    notes = list(edited_notes(model))
+    if is_encoder_decoder(model.module) and isinstance(text, str) and text_b is None:
+        notes.append("No text was given for the decoder: it read the text of the encoder.")
+    return View(stacks, title or f"{model.name}: attention", named, tuple(notes), made)
+
+
+def edited_notes(model: Model) -> tuple[str, ...]:
+    """What a page must say about edits in force, since they change what is shown."""
+    edits = "; ".join(map(str, model.active_edits))
+    return (f"The model ran under edits: {edits}.",) if edits else ()
 
 
 def refuse_elsewhere(model: Model) -> None:

@@ -22,6 +22,7 @@ class Browser:
         asked = {"goog:chromeOptions": options, "goog:loggingPrefs": logs}
         started = self.call("POST", "", {"capabilities": {"alwaysMatch": asked}})
         self.address += f"/{started['sessionId']}"
+        self.process = started["capabilities"]["goog:processID"]
 
     def call(self, method, path, content=None):
         body = None if content is None else json.dumps(content).encode()

@@ -15,7 +15,7 @@ from zoo import FAMILIES
 
 import interp
 from interp.errors import OptionError, PromptError
-from interp.viewer import View, view
+from interp.viewer import View, cached, view
 from interp.viewer.coding import coarser
 from interp.viewer.sprite import shrunk, thumbnails
 from interp.viewer.stack import Stack, summary
@@ -179,7 +179,10 @@ def test_encoder_decoders_show_three_stacks_with_their_own_tokens() -> None:
            "decoder_input_ids": torch.tensor([[start, 6, 8]])}  # fmt: skip
     own = model.capture(ids, stack="cross")["pattern", 0, "cross"][0, 1]
     np.testing.assert_array_equal(found.pattern("L0H1", "cross"), own.numpy())
-    assert len(view(model, "the cat", stack="encoder").stacks) == 1
+    alone = view(model, "the cat", stack="encoder")
+    assert len(alone.stacks) == 1
+    assert "the decoder: it read the text of the encoder" in alone.html()
+    assert "the decoder: it read" not in found.html()
 
 
 def test_an_image_lies_under_the_attention_of_its_patches() -> None:
@@ -206,6 +209,13 @@ def test_an_image_lies_under_the_attention_of_its_patches() -> None:
         np.testing.assert_allclose(again.pattern(head), found.pattern(head), atol=1e-6)
     with pytest.raises(OptionError, match="fewer than 9 x 9 patches"):
         View.over_image(attentions, stack.picture.pixels, (9, 9))
+
+
+def test_edits_in_force_are_named_on_the_page(bundled) -> None:
+    with bundled.edited(interp.uniform([(1, 0)])):
+        page = view(bundled, "the cat").html()
+    assert "The model ran under edits: uniform" in page
+    assert "under edits" not in view(bundled, "the cat").html()
 
 
 def test_windows_of_an_image_are_refused() -> None:
@@ -247,7 +257,7 @@ def test_patterns_that_do_not_fit_their_tokens_are_refused() -> None:
         Stack("x", {}, ("a",), ("a",))
 
 
-def test_a_notebook_shows_a_view_and_a_cache_in_frames_of_their_own(bundled) -> None:
+def test_a_notebook_shows_a_view_and_a_cache_in_frames_of_their_own(bundled, monkeypatch) -> None:
     found = view(bundled, "the cat " + EVIL)
     html = found._repr_html_()
     [(tag, attributes)] = tags(html).found
@@ -258,6 +268,9 @@ def test_a_notebook_shows_a_view_and_a_cache_in_frames_of_their_own(bundled) -> 
     assert "<iframe" in own
     assert "<td>z</td>" in own
     assert "<iframe" not in bundled.capture("the cat", ["z"])._repr_html_()
+    monkeypatch.setattr(cached, "WEIGHTS", 100)
+    assert "<iframe" not in cache._repr_html_()
+    assert "more than 100 weights" in cache._repr_html_()
     shown = cache.view(["<s>", *"the cat"][: cache["pattern", 0].shape[-1]])
     np.testing.assert_array_equal(shown.pattern("L1H3"), cache["pattern", 1][0, 3].numpy())
 
