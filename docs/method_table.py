@@ -179,7 +179,7 @@ def rows(section: str, said: Mapping[str, Mapping[str, str]], costs: Mapping[str
         return [make(e, said[e.name], costs) for e in catalogued()[section]]
     if section == "importance":
         return [
-            Row(name, q.asks, "of the task", x["cost"], x["null"], x["not_for"], _of(q.call))
+            Row(name, q.asks, "of the task", x["cost"], x["null"], x["not_for"], _of(q.call, x))
             for name, q in QUESTIONS.items()
             for x in [said[name]]
         ]
@@ -226,15 +226,8 @@ def _function(name: str, said: Mapping[str, str]) -> Row:
     )  # fmt: skip
 
 
-def _of(call: str) -> str:
-    """The paper behind an importance, as its function's docstring names it."""
-    doc = " ".join((inspect.getdoc(_called(call)) or "").split())
-    mark = next((m for m in ("Reference:", "References:") if m in doc), "")
-    return f"`interp.causal.{call}`" + (f"; {doc.partition(mark)[2].strip()}" if mark else "")
-
-
-def _called(call: str) -> Any:
-    return getattr(import_module("interp.causal"), call.partition("(")[0])
+def _of(call: str, said: Mapping[str, str]) -> str:
+    return f"{said['source']}; `interp.causal.{call}`"
 
 
 def predicate(e: catalogue.Entry) -> str:
