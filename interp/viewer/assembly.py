@@ -126,9 +126,9 @@ def _told(
         kept = len(detail.kept)
         told.append(
             f"With all tokens of all heads the page would be larger than {budget / 1e6:g} MB: "
-            f"{kept or 'no'} head{'' if kept == 1 else 's'} are in full, and in the others a row "
-            f"and a column stand for {detail.block} tokens (the mean over the queries of what they "
-            "give to the keys together)."
+            f"{kept or 'no'} head{' is' if kept == 1 else 's are'} in full, and in the others a "
+            f"row and a column stand for {detail.block} tokens (the mean over the queries of what "
+            "they give to the keys together)."
         )
     elif detail.bits < best.bits:
         told.append(f"In 16 bits the page would be larger than {budget / 1e6:g} MB.")

@@ -11,7 +11,8 @@ from interp.viewer.coding import as_text, coarser, codes, packed, triangular
 from interp.viewer.showing import View
 from interp.viewer.stack import Stack, Terms, summary
 
-KEPT = 12  # heads kept in full where the others are not
+KEPT = 12  # heads kept in full where the others are not, if none is named
+PARTS = (0.75, 0.5, 0.25)  # of the heads in full, to begin with
 # (bits per weight, tokens per row of the heads that are not kept in full)
 LEVELS = ((16, 1), (8, 1), (8, 2), (8, 4), (8, 8), (8, 16), (8, 32), (8, 64))
 
@@ -59,9 +60,15 @@ def order(view: View) -> list[tuple[str, Head]]:
 def details(view: View) -> list[Detail]:
     """Ways to write it down, from most to least."""
     ordered = order(view)
-    kept = tuple(at for at in ordered if at[1] in view.named) or tuple(ordered[:KEPT])
     longest = max(len(s.queries) for s in view.stacks)
-    found = [Detail(bits, block, kept) for bits, block in LEVELS if block <= max(1, longest // 4)]
+    least = sum(head in view.named for _, head in ordered) or KEPT
+    found = []
+    for bits, block in LEVELS:
+        if block > max(1, longest // 4):
+            continue
+        counts = [int(len(ordered) * part) for part in PARTS] if block == 2 else []
+        for count in [*(c for c in counts if c > least), least]:
+            found.append(Detail(bits, block, tuple(ordered[:count])))
     # at the end nothing is kept in full
     return [*found, *(Detail(8, block, ()) for _, block in LEVELS if 1 < block <= longest // 4)]
 

@@ -11,6 +11,7 @@ from zoo import FAMILIES
 
 import interp
 from interp.viewer import View, view
+from interp.viewer.budget import order
 from interp.viewer.coding import checked, codes, resolution, weights_of
 
 WITH_PRODUCTS = ["gpt2", "llama", "gemma2", "gpt_oss", "mistral_sliding", "deepseek_v3", "bert",
@@ -111,16 +112,24 @@ def test_smaller_pages_state_what_they_leave_out() -> None:
     e = np.exp(logits - logits.max(-1, keepdims=True))
     patterns = e / e.sum(-1, keepdims=True)
     found = View.of_patterns(patterns, [f"t{i}" for i in range(96)], named=["L1H2"])
-    for budget, bits, block in ((400_000, 16, 1), (230_000, 8, 1), (160_000, 8, 2)):
+    for budget, bits, block, kept in (
+        (400_000, 16, 1, None),
+        (230_000, 8, 1, None),
+        (140_000, 8, 2, "4 heads are"),
+        (120_000, 8, 2, "1 head is"),
+    ):
         page = found.html(budget=budget)
         assert len(page.encode()) <= budget
         data = reading.data_of(page)
         heads = {h["name"]: h for h in data["stacks"][0]["heads"]}
-        assert (heads["L0H1"]["bits"], heads["L0H1"]["block"]) == (bits, block)
+        [last] = [str(h) for s, h in order(found)[-1:]]  # attends to the most keys
+        assert (heads[last]["bits"], heads[last]["block"]) == (bits, block)
         assert heads["L1H2"]["block"] == 1
-        assert ("1 head are" in page or "1 head is" in page) == (block > 1)
-        want = patterns[0, 1].reshape(96 // block, block, 96 // block, block).sum(3).mean(1)
-        off = np.abs(reading.weights(page, heads["L0H1"]) - want).max()
+        assert (f"{kept} in full" in page) if kept else ("in full" not in page)
+        assert sum(h["block"] == 1 for h in heads.values()) == (int(kept[0]) if kept else 8)
+        dense = found.pattern(last)
+        want = dense.reshape(96 // block, block, 96 // block, block).sum(3).mean(1)
+        off = np.abs(reading.weights(page, heads[last]) - want).max()
         assert off <= resolution(bits) * 1.01
         whole = reading.weights(page, heads["L1H2"])
         assert np.abs(whole - patterns[1, 2]).max() <= resolution(bits) * 1.01
