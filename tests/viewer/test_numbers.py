@@ -116,7 +116,7 @@ def test_smaller_pages_state_what_they_leave_out() -> None:
         (400_000, 16, 1, None),
         (230_000, 8, 1, None),
         (140_000, 8, 2, "4 heads are"),
-        (120_000, 8, 2, "1 head is"),
+        (120_000, 8, 4, "1 head is"),
     ):
         page = found.html(budget=budget)
         assert len(page.encode()) <= budget
