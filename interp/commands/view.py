@@ -38,6 +38,12 @@ _MB = 1_000_000
     help="The whole of a file in place of --text.",
 )
 @click.option(
+    "--image",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="An image for a vision model; needs pillow.",
+)
+@click.option(
     "--context",
     type=click.IntRange(1),
     metavar="N",
@@ -93,6 +99,7 @@ def view(
     text: str | None,
     text_b: str | None,
     prompt_file: Path | None,
+    image: Path | None,
     context: int | None,
     heads: str | None,
     stack: str | None,
@@ -114,8 +121,10 @@ def view(
     from interp.head import Head
 
     named = [Head.parse(name) for name in split_names(heads)] if heads else []
-    given = _text(text, prompt_file)
     in_blocks = {"--block": block is not None, "--tile": bool(tiles)}
+    given = _text(text, prompt_file) if image is None else None
+    if image is not None:
+        _require_alone(text, text_b, prompt_file, context, any(in_blocks.values()))
     for option, is_given in in_blocks.items():
         if is_given and (show == "tokens" or text_b is not None):
             other = "--text-b" if text_b is not None else "--show tokens"
@@ -125,7 +134,14 @@ def view(
         raise OptionError(f"--text-b does not go with {other}; give one long text, or a short pair")
     voice = Voice(quiet=quiet, debug=bool(click.get_current_context().meta.get("interp.debug")))
     model = loaded(source, loading, imports)
-    if text_b is None:
+    if given is None:
+        from interp.viewer import view as view_of
+        from interp.viewer.image_file import image_inputs
+
+        assert image is not None, "without a text there is an image"
+        inputs = image_inputs(model, source, image, revision=loading.revision)
+        made = view_of(model, inputs, stack=stack, heads=named, title=title)
+    elif text_b is None:
         made = _of_one(model, given, show, any(in_blocks.values()), voice, context=context,
                        block=block, stack=stack, heads=named, tiles=tiles, title=title)  # fmt: skip
     else:
@@ -137,6 +153,22 @@ def view(
     click.echo(str(out))
 
 
+def _require_alone(
+    text: str | None,
+    text_b: str | None,
+    prompt_file: Path | None,
+    context: int | None,
+    in_blocks: bool,
+) -> None:
+    """Raise OptionError for what goes with a text and not with an image."""
+    given = {"--text": text, "--text-b": text_b, "--prompt-file": prompt_file, "--context": context}
+    wrong = [name for name, value in given.items() if value is not None]
+    if in_blocks:
+        wrong.append("--block and --tile")
+    if wrong:
+        raise OptionError(f"--image does not go with {', '.join(wrong)}")
+
+
 def _text(text: str | None, prompt_file: Path | None) -> str:
     """The text to show.
 
@@ -145,7 +177,7 @@ def _text(text: str | None, prompt_file: Path | None) -> str:
         PromptError: there is no text in it, or the file cannot be read.
     """
     if (text is None) == (prompt_file is None):
-        raise OptionError("give --text or --prompt-file, one of them")
+        raise OptionError("give --text, --prompt-file or --image, one of them")
     if prompt_file is not None:
         try:
             text = prompt_file.read_text(encoding="utf-8")
