@@ -64,9 +64,10 @@ def screen_verify(
     scores = np.zeros((len(names), len(task)))
     scores[[names.index(c) for c in chosen]] = exact
     mean = np.abs(exact.mean(1))
-    by_name = dict(zip(chosen, mean / max(float(mean.max()), 1e-12), strict=True))
-    size = np.abs(screen.per_prompt.mean(1))
-    size = size / max(float(size.max()), 1e-12)
+    most = max(float(mean.max()), 1e-12)
+    by_name = dict(zip(chosen, mean / most, strict=True))
+    # by what was measured: where a softmax turns over, the screen may say many times too much
+    size = np.abs(screen.per_prompt.mean(1)) / most
     large = {
         n: max(by_name.get(n, 0.0), float(s))
         for n, s in zip(names, size, strict=True)
