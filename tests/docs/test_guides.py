@@ -10,7 +10,8 @@ from pathlib import Path
 import click
 import pytest
 
-from interp.catalogue import KINDS, catalogue, methods, parse_metric
+from interp.catalogue import KINDS, catalogue, discoveries, methods, parse_metric
+from interp.circuit.tasks import TASKS
 from interp.cli import main
 from interp.commands.names import split_names
 
@@ -63,6 +64,13 @@ def test_options_in_the_text_exist() -> None:
     for path in GUIDES:
         said = re.findall(r"`(--[a-z-]+)", path.read_text(encoding="utf-8"))
         assert set(said) <= known, path.name
+
+
+def test_the_guide_to_circuits_names_every_task_and_method() -> None:
+    text = (FOLDER / "circuits.md").read_text(encoding="utf-8")
+    tasks = {name for name in TASKS if not name.startswith("planted:")}
+    for name in tasks | set(discoveries()):
+        assert f"`{name}`" in text, name
 
 
 @pytest.mark.parametrize("path", GUIDES, ids=lambda p: p.stem)
