@@ -64,7 +64,10 @@ _MB = 1_000_000
     "tokens.",
 )
 @click.option(
-    "--block", type=click.IntRange(1), metavar="N", help="Tokens of a block; at most 256 blocks."
+    "--block",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Tokens of a block; by default as many as make at most 256 blocks.",
 )
 @click.option(
     "--tile",

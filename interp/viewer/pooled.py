@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 BLOCKS = 256  # at most so many down and across, unless a block is asked for
+MOST_BLOCKS = 1_024  # and then; more is a pattern again
 LARGEST_TILE = 1_024  # queries or keys
 HEAVIEST = 4
 _TILE = re.compile(r"\s*(?:(\w+)\.)?([^:]+):\s*(\d+)\s*-\s*(\d+)\s*,\s*(\d+)\s*-\s*(\d+)\s*")
@@ -238,6 +239,11 @@ def long_view(
     if block is not None and block < 1:
         raise OptionError(f"block {block}; it holds at least 1 token")
     size = block or max(16, 1 << max(0, (n - 1).bit_length() - BLOCKS.bit_length() + 1))
+    if -(-n // size) > MOST_BLOCKS:
+        raise OptionError(
+            f"{n:,} tokens in blocks of {size} are {-(-n // size):,} blocks; at most "
+            f"{MOST_BLOCKS:,} down and across are kept, so give a block of {-(-n // MOST_BLOCKS)}"
+        )
     sites = [site for site in model.sites if stack in (None, site.stack)]
     if not sites:
         raise OptionError(f"no stack {stack!r}; {model.name} has {', '.join(model.stacks)}")

@@ -103,6 +103,11 @@ def test_a_tile_that_does_not_exist_is_refused_before_the_run(bundled, tile, say
         long_view(bundled, ids(bundled, 100), tiles=[tile], advance=never)
 
 
+def test_blocks_as_small_as_tokens_are_refused(bundled) -> None:
+    with pytest.raises(OptionError, match=r"1,500 blocks; at most 1,024 .* a block of 2"):
+        long_view(bundled, ids(bundled, 1500), block=1)
+
+
 def test_a_tile_has_an_upper_size(bundled) -> None:
     found = long_view(bundled, ids(bundled, 1200), heaviest=0)
     with pytest.raises(OptionError, match="at most 1,024"):
