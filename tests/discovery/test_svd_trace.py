@@ -355,7 +355,7 @@ def test_signals_show_themselves(tmp_path) -> None:
     assert set(shares.columns) >= {"embed", "L0H3"}
     late = [h for h in shares.index if h.startswith("L1")]
     assert len(late) >= 6
-    assert (shares.loc[late].idxmax(axis=1) == "L0H3").all()
+    assert (shares.loc[late, "L0H3"] > 0.3).all()
     assert found.plot().data[0].z.shape == shares.shape
     with pytest.raises(OptionError, match="side 'v'"):
         found.shares("v")
