@@ -46,6 +46,10 @@ VARIANTS: dict[str, tuple[dict[str, Any], ...]] = {
     "integrated_patching": ({"path": "activations"},),
     "codes": ({"position": "last"},),
 }
+SLOW: tuple[dict[str, Any], ...] = (
+    {"path": "activations"},
+    {"qk_fix": True, "grad_drop": True},
+)  # a minute each on a model of 128 heads
 NOTHING = 1e-3  # of the largest score: below it an edge of a compiled program counts as not found
 IOI_PAIRS = 64  # fewer do not show that a small model does it at all
 SMALLER = {"screen_verify": {"candidates": 10, "primaries": 2}, "codes": {"repeats": 2}}
@@ -59,32 +63,34 @@ WITHOUT_TRACR = (
 )
 
 
-def methods() -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Label, name and options of every method there is, and of variants."""
+def methods(*, slow: bool = True) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Label, name and options of every method there is, and of variants; some of them slow."""
     for name in discoveries():
         for options in ({}, *VARIANTS.get(name, ())):
-            told = ", ".join(f"{k}={v}" for k, v in options.items())
-            yield f"{name} {told}".rstrip(), name, options
+            if slow or options not in SLOW:
+                told = ", ".join(f"{k}={v}" for k, v in options.items())
+                yield f"{name} {told}".rstrip(), name, options
 
 
 def measured(
     model: Model,
     pairs: ContrastTask,
     fresh: ContrastTask,
-    changed: dict[str, dict] | None = None,
-    n_random: int = 20,
+    *,
+    large: bool = False,
 ) -> list[dict[str, Any]]:
     """One row per method: what it found on `pairs`, measured on `fresh`."""
     truth = {h for heads in pairs.truth.values() for h in heads}
     rows, plain = [], _forward(model, pairs)
-    for label, method, options in methods():
+    changed, n_random = (SMALLER, 5) if large else ({}, 20)
+    for label, method, options in methods(slow=not large):
         row: dict[str, Any] = {
             "model": model.name, "task": pairs.name, "method": label, "pairs": len(pairs),
         }  # fmt: skip
         rows.append(row)
         begin = time.perf_counter()
         try:
-            chosen = (changed or {}).get(method, {}) | options
+            chosen = changed.get(method, {}) | options
             found = score_nodes(model, pairs, method, **chosen)
             took = time.perf_counter() - begin
             circuit = Circuit.of(model, pairs, method, "head", chosen, found)
@@ -282,7 +288,7 @@ def main() -> None:
             make_contrast(model, "ioi", n=IOI_PAIRS, seed=s, templates=t)
             for s, t in enumerate(split_templates("ioi"))
         )
-        rows += measured(model, pairs, fresh, SMALLER, n_random=5)
+        rows += measured(model, pairs, fresh, large=True)
     compiled = programs() if importlib.util.find_spec("tracr") else None
     if compiled is None:
         print(WITHOUT_TRACR)
