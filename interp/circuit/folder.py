@@ -43,7 +43,10 @@ def write(
     summary = html_table(pd.DataFrame(figures))
     parts = [
         ("The same without a script", f'<div class="scroll">{drawn}</div>'),
-        ("Evaluation", f"<p>{text(held_out)}</p>{summary}{html_table(curve)}"),
+        (
+            "Evaluation",
+            f"<p>{text(held_out)}</p>{summary}<p>The first heads alone, over sizes</p>{html_table(curve)}",
+        ),
         ("Nodes", html_table(found.to_pandas())),
         *(
             (f"Table: {name}", html_table(pd.DataFrame(rows)))

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
+import zoo
 from discovery.test_tasks import speller, words
+from transformers import GPT2LMHeadModel
 
 import interp
 from interp import planted
+from interp.circuit.edge_forward import EdgeForward
 from interp.circuit.find import find_circuit
+from interp.circuit.residual_graph import ResidualGraph
 from interp.circuit.result import node_of
 from interp.circuit.tasks import TASKS, make_contrast, split_templates
 from interp.circuit.tasks import docstring_pairs as docs
 from interp.circuit.tasks.planted_pairs import CIRCUITS, contrast, edges_of, of_model
+from interp.discovery._exact import path_effects
 from interp.errors import OptionError, PromptError
 from interp.model.probe import probe
 
@@ -24,10 +31,6 @@ PLANTED = [name for name in TASKS if TASKS[name].model]
 
 @pytest.fixture(scope="module")
 def model():
-    import torch
-    import zoo
-    from transformers import GPT2LMHeadModel
-
     tokenizer = speller()
     config = zoo.FAMILIES["gpt2"].build("sdpa").config
     config.vocab_size, config.n_positions = len(tokenizer), 64
@@ -59,8 +62,6 @@ def test_what_a_docstring_describes_next(model, template) -> None:
         logits = np.zeros(model.d_vocab, dtype=np.float32)
         for name, size in ((c, 5.0), (a, 3.0), (b, 0.0), (d, 0.0)):
             logits[model.tokenizer(f" {name}")["input_ids"][-1]] = size
-        import torch
-
         columns = torch.tensor(logits)[None, list(task.task.vocabulary)]
         assert float(task.task.values(columns, [i])) == 4.0
 
@@ -119,8 +120,6 @@ def test_a_planted_model_does_its_task_by_its_circuit(name) -> None:
     truth = {h for heads in task.truth.values() for h in heads}
     circuit = find_circuit(model, task, "attribution_patching")
     ranked = [h for h in circuit.heads if h in truth] + [h for h in circuit.heads if h not in truth]
-    from dataclasses import replace
-
     score = np.array([-float(ranked.index(n)) if n in ranked else 0.0 for n in circuit.nodes])
     score = np.where([n in circuit.heads for n in circuit.nodes], score + len(ranked), 0.0)
     made = replace(circuit, score=score)
@@ -156,15 +155,10 @@ def test_induction_knows_the_circuit_of_a_planted_model() -> None:
 @pytest.mark.parametrize("name", ["bystander", "backup", "zoo"])
 def test_the_edges_between_planted_heads_are_those_that_matter(name) -> None:
     """By patched forwards of single paths, where no other head stands in."""
-    from interp.circuit.edge_forward import EdgeForward
-    from interp.circuit.residual_graph import ResidualGraph
-    from interp.discovery._exact import path_effects
-
     model, built = interp.load(f"planted:{name}"), planted.build(name)
     task = make_contrast(model, f"planted:{name}", n=4)
     graph = ResidualGraph.of(model)
     (batch,) = task.batches()
-    # with the backup head out of the way, so that what feeds the induction head shows
     paths = [e for e in graph.edges if e[0][0] == e[1][0] == "L"]
     found = path_effects(EdgeForward(graph, batch.clean, batch.corrupted), batch.value, paths)
     large = {e for e, x in zip(paths, found.mean(1).abs().tolist(), strict=True) if x > 1}

@@ -6,6 +6,7 @@ import json
 
 import networkx as nx
 import pandas as pd
+import pytest
 import torch
 import zoo
 from discovery.test_tasks import speller
@@ -78,6 +79,21 @@ def test_a_circuit_of_before_is_measured_again(run, errors, tmp_path) -> None:
     Circuit.from_toml(file).top(2, heads_only=True).to_toml(tmp_path / "first.toml")
     told = run(*args, "--truth", tmp_path / "first.toml").stdout
     assert "first.toml: AUROC 1.000 [1.000, 1.000]; 2 of its 2 heads" in told
+
+
+@pytest.mark.parametrize(
+    ("name", "heads"), [("refusal", "L1H3"), ("copy_suppression", "L0H3"), ("sink", "L0H3 L1H2")]
+)
+def test_planted_tasks_are_measured_against_what_was_built_in(run, errors, name, heads) -> None:
+    model = f"planted:{name}"
+    args = ("-n", 6, "--method", "exact_patching", "--random", 2)
+    assert (
+        f"built in {heads}: AUROC 1.000 [1.000, 1.000]"
+        in run("circuit", model, model, *args).stdout
+    )
+    code, lines = errors("circuit", model, "planted:noise", *args)
+    assert code == 1
+    assert f"the task {model} is for the model {model}" in lines[0]
 
 
 def test_templates_are_held_out(run, tmp_path) -> None:
