@@ -43,10 +43,8 @@ def write(
     summary = html_table(pd.DataFrame(figures))
     parts = [
         ("The same without a script", f'<div class="scroll">{drawn}</div>'),
-        (
-            "Evaluation",
-            f"<p>{text(held_out)}</p>{summary}<p>The first heads alone, over sizes</p>{html_table(curve)}",
-        ),
+        ("Evaluation", f"<p>{text(held_out)}</p>{summary}"),
+        ("The first heads alone, over sizes", html_table(curve)),
         ("Nodes", html_table(found.to_pandas())),
         *(
             (f"Table: {name}", html_table(pd.DataFrame(rows)))
@@ -56,11 +54,11 @@ def write(
         ("Notes", "".join(f"<p>{text(note)}</p>" for note in found.notes) or "<p>none</p>"),
     ]
     if found.edges:
-        parts.insert(3, ("Edges", html_table(found.top(SHOWN).edges_to_pandas())))
+        parts.insert(4, ("Edges", html_table(found.top(SHOWN).edges_to_pandas())))
         shown = f"<p>{text(edges)}</p>"
         if not isinstance(edges, str) and edges is not None:
             shown += html_table(edges.to_pandas())
-        parts.insert(3, ("Evaluation of edges", shown))
+        parts.insert(4, ("Evaluation of edges", shown))
     made = dict(found.made) | {"command": command}
     title = f"{found.task} in {found.model}"
     write_atomically(
