@@ -14,6 +14,7 @@ from interp.viewer.stack import Stack, Tile, summary
 ROWS = 200  # of the table of heads
 TOKENS = 2_000  # listed
 _LEFT, _TOP = 34, 18
+_OF = {"token": "query", "block": "block of queries"}
 
 _READING = (
     "Each small square is one head: queries downwards, keys to the right. Darker is a larger "
@@ -111,15 +112,17 @@ def heads_table(stack: Stack) -> str:
         + ("".join(f"<td>{_number(row[c])}</td>" for c in ("itself", "previous")) if square else "")
         + f"<td>{_number(row['largest'])}</td>"
         + "".join(
-            f'<td class="token">{row[side]}: {escape(shown(str(row[f"{side}_token"])))}</td>'
+            f'<td class="token">{_place(row[side], stack.block)}: '
+            f"{escape(shown(str(row[f'{side}_token'])))}</td>"
             for side in ("query", "key")
         )
         + "</tr>"
         for row in rows
     )
-    first = "" if len(stack.queries) < 2 else " (not counting the first query)"
+    first = "" if len(stack.queries) < 2 else f" (not counting the first {_OF[unit]})"
+    means = "Means over queries" if unit == "token" else "Means over blocks of queries"
     return (
-        f"{note}<p>Means over queries; the largest weight is of one pair{first}.</p>"
+        f"{note}<p>{means}; the largest weight is of one pair{first}.</p>"
         f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
         "</div>"
     )
@@ -170,10 +173,15 @@ def token_list(stack: Stack) -> str:
     if stack.queries == stack.keys:
         named = {"": stack.queries}
     for role, tokens in named.items():
-        title = f"{role} tokens".strip() if stack.block == 1 else "blocks, each by its first tokens"
+        title = (
+            f"{role} tokens".strip()
+            if stack.block == 1
+            else "blocks, each by its first three tokens"
+        )
         more = f" (the first {TOKENS:,} of {len(tokens):,})" if len(tokens) > TOKENS else ""
         items = "".join(
-            f"<li><b>{i}</b> {escape(shown(t))}</li>" for i, t in enumerate(tokens[:TOKENS])
+            f"<li><b>{i * stack.block}</b> {escape(shown(t))}</li>"
+            for i, t in enumerate(tokens[:TOKENS])
         )
         out.append(
             f"<details><summary>{title.capitalize()}{more}</summary>"
@@ -185,6 +193,12 @@ def token_list(stack: Stack) -> str:
 def shown(token: str) -> str:
     """A token that can be seen: line ends and nothing at all are written as signs."""
     return token.replace("\n", "⏎").replace("\t", "⇥") or "∅"
+
+
+def _place(row: object, block: int) -> str:
+    """The token that a row or a column stands for, or the first and last of its block."""
+    assert isinstance(row, int), "summaries count rows in whole numbers"
+    return str(row) if block == 1 else f"{row * block}–{row * block + block - 1}"  # noqa: RUF001
 
 
 def _number(x: object) -> str:

@@ -81,6 +81,10 @@ def test_a_page_says_how_blocks_are_read_and_holds_no_square_of_tokens(bundled) 
     stack = reading.data_of(page)["stacks"][0]
     assert (stack["block"], stack["heads"][0]["w"]["n"]) == (16, [94, 94])
     assert "the exact sum of the pattern over 16 queries and 16 keys" in page
+    assert "<li><b>1488</b> " in page  # the last block, by the place of its first token
+    best = found.to_pandas().iloc[3]
+    place = f"{16 * best['query']}–{16 * best['query'] + 15}: "  # noqa: RUF001
+    assert f'<td class="token">{place}' in page
     read = reading.weights(page, stack["heads"][3])
     np.testing.assert_allclose(read, found.pattern("L0H3"), atol=resolution(16))
     np.testing.assert_allclose(read.sum(1), 1, atol=94 * resolution(16))
