@@ -67,6 +67,7 @@ def _written(view: View, detail: Detail, store: Store, room: float) -> list[dict
             "keys": stack.keys,
             "second": stack.second,
             "block": stack.block,
+            "tokens": [stack.n_queries, stack.n_keys],
             "heads": heads,
             "why": stack.without_terms,
             "tiles": [_tile(tile, store) for tile in stack.tiles],
@@ -215,7 +216,7 @@ def _section(at: int, stack: Stack) -> str:
         else str(next(iter(stack.weights)))
     )
     several = "" if stack.block == 1 else f" in blocks of {stack.block}"
-    keys = "" if stack.queries == stack.keys else f", {len(stack.keys):,} keys"
+    keys = "" if stack.queries == stack.keys else f", {stack.n_keys:,} keys"
     return (
         f'<section class="stack" id="s{at}"><h2>{escape(stack.name)}</h2>'
         f"<p>{what}, {stack.n_queries:,} queries{keys}{several}.</p>"

@@ -82,6 +82,16 @@ function softmaxTable(shown, query, chosen, found) {
   return table(`The row of query ${shown.label("query", query)}`, heads, rows);
 }
 
+// How to see this block token by token: a page cannot compute it, the model can.
+function zoom(shown, query, key) {
+  const ends = [["query", query, shown.stack.tokens[0]], ["key", key, shown.stack.tokens[1]]].map(([side, i, n]) => {
+    const at = shown.place(side, i);
+    return `${at}-${Math.min(at + shown.step, n)}`;
+  });
+  return make("p", { class: "note" }, "To zoom in, run it again with ",
+    make("code", {}, `--tile ${shown.item.name}:${ends.join(",")}`), " (in Python: tiles=[...], or .tile()).");
+}
+
 async function showPair(place, shown, query, key) {
   place.replaceChildren(make("h4", { tabindex: -1 }, shown.said(query, key)));
   const terms = shown.tile || shown.step > 1 ? null : await termsOf(shown.item);
@@ -89,6 +99,7 @@ async function showPair(place, shown, query, key) {
     const why = shown.tile || shown.step > 1 ? "a map in blocks and a tile hold weights only"
       : shown.stack.why || "this page had no room for the queries and keys of this head; name it with heads=";
     place.append(make("p", { class: "note" }, `No products by dimension: ${why}.`));
+    if (shown.stack.block > 1 && !shown.tile) place.append(zoom(shown, query, key));
     place.append(make("div", { class: "scroll" }, softmaxTable(shown, query, key, null)));
     return;
   }

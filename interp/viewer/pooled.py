@@ -371,4 +371,5 @@ def _in_blocks(
         without_terms="a map in blocks holds no queries and keys",
         block=size,
         n_queries=queries,
+        n_keys=len(tokens[1]),
     )

@@ -99,6 +99,7 @@ class Stack:
     picture: Picture | None = None
     block: int = 1
     n_queries: int = 0  # tokens behind the rows; as many as `queries` unless in blocks
+    n_keys: int = 0
     tiles: tuple[Tile, ...] = ()
 
     def __post_init__(self) -> None:
@@ -116,8 +117,9 @@ class Stack:
                 )
             held[Head(*head)] = checked(weights, f"the pattern of {self.name} {head}")
         object.__setattr__(self, "weights", held)
-        if self.n_queries == 0:
-            object.__setattr__(self, "n_queries", len(self.queries))
+        for name, tokens in (("n_queries", self.queries), ("n_keys", self.keys)):
+            if getattr(self, name) == 0:
+                object.__setattr__(self, name, len(tokens))
         picture = self.picture
         if picture is not None and len(self.keys) != picture.n_tokens:
             raise OptionError(

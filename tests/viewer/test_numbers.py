@@ -112,27 +112,28 @@ def test_smaller_pages_state_what_they_leave_out() -> None:
     e = np.exp(logits - logits.max(-1, keepdims=True))
     patterns = e / e.sum(-1, keepdims=True)
     found = View.of_patterns(patterns, [f"t{i}" for i in range(96)], named=["L1H2"])
-    for budget, bits, block, kept in (
-        (400_000, 16, 1, None),
-        (230_000, 8, 1, None),
-        (140_000, 8, 2, "4 heads are"),
-        (120_000, 8, 4, "1 head is"),
-    ):
+    [last] = [str(head) for _, head in order(found)[-1:]]  # attends to the most keys
+    ways = []
+    for budget in range(300_000, 100_000, -12_500):
         page = found.html(budget=budget)
         assert len(page.encode()) <= budget
-        data = reading.data_of(page)
-        heads = {h["name"]: h for h in data["stacks"][0]["heads"]}
-        [last] = [str(h) for s, h in order(found)[-1:]]  # attends to the most keys
-        assert (heads[last]["bits"], heads[last]["block"]) == (bits, block)
-        assert heads["L1H2"]["block"] == 1
-        assert (f"{kept} in full" in page) if kept else ("in full" not in page)
-        assert sum(h["block"] == 1 for h in heads.values()) == (int(kept[0]) if kept else 8)
-        dense = found.pattern(last)
-        want = dense.reshape(96 // block, block, 96 // block, block).sum(3).mean(1)
+        heads = {h["name"]: h for h in reading.data_of(page)["stacks"][0]["heads"]}
+        bits, block = heads[last]["bits"], heads[last]["block"]
+        kept = sum(h["block"] == 1 for h in heads.values())
+        ways.append((-bits, block, -kept))
+        assert heads["L1H2"]["block"] == 1  # it was named
+        told = re.search(r"(\d) heads? (?:is|are) in full, .* for (\d+) tokens", page)
+        assert (told is None) == (block == 1)
+        assert told is None or (int(told[1]), int(told[2])) == (kept, block)
+        assert f"stored in {bits} bits" in page
+        want = found.pattern(last).reshape(96 // block, block, 96 // block, block).sum(3).mean(1)
         off = np.abs(reading.weights(page, heads[last]) - want).max()
         assert off <= resolution(bits) * 1.01
         whole = reading.weights(page, heads["L1H2"])
         assert np.abs(whole - patterns[1, 2]).max() <= resolution(bits) * 1.01
+    assert ways == sorted(ways)  # less room, never more detail
+    assert {way[:2] for way in ways} >= {(-16, 1), (-8, 1), (-8, 2)}
+    assert len({way for way in ways if way[1] == 2}) > 1  # and not all or nothing
     with pytest.raises(interp.errors.OptionError, match="larger budget"):
         found.html(budget=30_000)
 

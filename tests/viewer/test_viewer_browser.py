@@ -198,8 +198,15 @@ def test_tiles_of_a_long_prompt_open_token_by_token(opened, bundled) -> None:
     assert "a tile hold weights only" in page.text(".pair .note")
     page.click("rect.pick[data-at='0,11']")
     page.wait("return document.querySelector('.panel h3')?.textContent === 'decoder L1H3'")
-    page.type(".panel canvas[tabindex]", DOWN)
+    page.type(".panel canvas[tabindex]", DOWN + DOWN + RIGHT)
     assert "mean share" in page.text(".panel figure:first-child output")
+    page.type(".panel canvas[tabindex]", ENTER)
+    page.wait("return document.querySelector('.pair code')")
+    told = page.text(".pair code")
+    assert told == "--tile L1H3:16-32,16-32"
+    found.with_tiles([told.split()[1]])  # and that is what it takes
+    page.run("showPair(document.querySelector('.pair'), opened.shown, 43, 0)")
+    page.wait("return document.querySelector('.pair code')?.textContent.includes(':688-700,0-16')")
 
 
 def test_the_frame_in_a_notebook_answers_too(browser, bundled, tmp_path) -> None:
