@@ -176,13 +176,13 @@ def test_random_pairs_are_at_chance() -> None:
     known = {frozenset(("L0H1", "L1H2")), frozenset(("L1H2", "L2H3")), frozenset(("L0H1", "L2H3"))}
     found = [
         _edges_evaluated({"x": rng.random((18, 18))}, names, layers, known, ["L0H1"])
-        for _ in range(60)
+        for _ in range(30)
     ]
     assert np.mean([f["edge_evaluation"][0]["auroc"] for f in found]) == pytest.approx(
         0.5, abs=0.06
     )
     deep = [f["edges_at_k"][-1] for f in found]
-    assert np.mean([r["precision"] for r in deep]) == pytest.approx(deep[0]["chance"], abs=0.01)
+    assert np.mean([r["precision"] for r in deep]) == pytest.approx(deep[0]["chance"], abs=0.015)
 
 
 def test_edges_of_a_planted_circuit(planted_case) -> None:
