@@ -229,7 +229,14 @@ class Circuit(Displayed):
             told = json.loads(read_bytes(Path(path)))
         except ValueError as error:
             raise StoreError(f"{path} is no JSON: {error}") from error
-        return cls.from_dict(told)
+        return cls._read(path, told)
+
+    @classmethod
+    def _read(cls, path: str | os.PathLike, told: Any) -> Circuit:
+        try:
+            return cls.from_dict(told)
+        except StoreError as error:
+            raise StoreError(f"{path}: {error}") from error
 
     def to_toml(self, path: str | os.PathLike | None = None) -> str:
         """The content of `to_json` as TOML, where nan stands for null.
@@ -260,10 +267,7 @@ class Circuit(Displayed):
                 f"{path} is the file of a published circuit, which has no scores; read it with "
                 "interp.circuit.published.read"
             )
-        try:
-            return cls.from_dict(told)
-        except StoreError as error:
-            raise StoreError(f"{path}: {error}") from error
+        return cls._read(path, told)
 
     def require(self, model: Model, *, same_weights: bool = True) -> None:
         """Raise unless the circuit is one of this model.

@@ -76,6 +76,10 @@ def test_files_that_are_no_circuit_of_ours(tmp_path) -> None:
             Circuit.from_toml(path)
         assert "c.toml" in str(caught.value)
         assert "\n" not in str(caught.value)
+    for text in ("[1, 2]", "{}", made().to_json().replace('"n": 8', '"n": null')):
+        (tmp_path / "c.json").write_text(text)
+        with pytest.raises(StoreError, match=r"c\.json: this is no circuit, or it is damaged"):
+            Circuit.from_json(tmp_path / "c.json")
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(StoreError, match="is no TOML"):
         Circuit.from_toml(path)
