@@ -122,6 +122,7 @@ def test_context_cuts_and_never_stretches(bundled) -> None:
     prompt = ids(bundled, 100)
     found = long_view(bundled, prompt, context=64, heaviest=0)
     assert found.stacks[0].n_queries == 64
+    assert found.inputs["input_ids"][0].tolist() == prompt[:64]
     with pytest.raises(PromptError, match="context 101"):
         long_view(bundled, prompt, context=101)
     with pytest.raises(OptionError, match="at least 1"):

@@ -138,6 +138,21 @@ def test_smaller_pages_state_what_they_leave_out() -> None:
         found.html(budget=30_000)
 
 
+def test_queries_and_keys_that_do_not_fit_are_left_out_and_counted() -> None:
+    found = view(
+        interp.load("bundled:induction"), "the cat and the other cat sat near the tree " * 3
+    )
+    full = found.html()
+    n = len(found.stacks[0].weights)
+    assert "Queries and keys of every head are stored" in full
+    page = found.html(budget=len(full.encode()) - 20_000)
+    held = [h["name"] for h in reading.data_of(page)["stacks"][0]["heads"] if "terms" in h]
+    assert 0 < len(held) < n
+    assert f"Queries and keys of {len(held)} of {n} heads are stored" in page
+    first = [str(head) for _, head in order(found)]
+    assert sorted(held) == sorted(first[: len(held)])  # those that attend to the fewest keys
+
+
 def test_only_the_past_is_stored_where_there_is_no_future() -> None:
     n = 40
     pattern = np.tri(n) / np.arange(1, n + 1)[:, None]
