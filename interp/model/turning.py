@@ -88,13 +88,7 @@ def _places(model: Model, sites: dict[Site, Layout], inputs: dict[str, Any]) -> 
     Columns are told apart on noise in place of what the projections give: as weights have them,
     two may be equal, or constant.
     """
-    found: dict[str, _Place] = {}
-    for layout in sites.values():
-        for reading in (layout.q, layout.k):
-            assert isinstance(reading, Reading)
-            own = reading.own_norm
-            name = reading.module if own is None else own.module
-            found[name] = _Place([], None if own is None else own.shape)
+    found = {name: _Place([], shape) for name, shape in _candidates(model, sites).items()}
     noise: dict[str, Tensor] = {}
     generator = torch.Generator().manual_seed(0)
 
@@ -104,20 +98,41 @@ def _places(model: Model, sites: dict[Site, Layout], inputs: dict[str, Any]) -> 
         return new
 
     def visit(site: Site, call: Call, real: Tensor) -> None:
-        layout = sites[site]
         for part, x in _parts(site, call, spreading=False).items():
-            reading = getattr(layout, part)
-            name = reading.module if reading.own_norm is None else reading.own_norm.module
-            columns = find_columns(heads_flat(x), [noise[name]])
+            names = list(noise)
+            columns = find_columns(heads_flat(x), [noise[name] for name in names])
             if columns is None or bool((columns.index < 0).any()):
                 raise UnreadableAttention(
-                    f"{site.name} ({site.module}): {name} gives {part}, but not its columns one by "
-                    "one; something else stands between"
+                    f"{site.name} ({site.module}): no one matrix gives {part} column by column; "
+                    "something else stands between"
                 )
-            found[name].columns.append((columns, site.d_head))
+            found[names[columns.source]].columns.append((columns, site.d_head))
 
     one = {name: x[:, :1] if _by_token(x) else x for name, x in inputs.items()}
     _run(model, _copies(one, TOKENS), found, drawn, visit)
+    return found
+
+
+def _candidates(model: Model, sites: dict[Site, Layout]) -> dict[str, tuple[int, ...] | None]:
+    """Modules that may give queries or keys, with what a norm of these gives on single tokens.
+
+    The matrices of the attention too: where weights are zero, any module could have given a
+    constant, and the layout may name another.
+    """
+    found: dict[str, tuple[int, ...] | None] = {}
+    for site, layout in sites.items():
+        for reading in (layout.q, layout.k):
+            assert isinstance(reading, Reading)
+            own = reading.own_norm
+            if own is not None:
+                found[own.module] = own.shape
+                continue
+            found[reading.module] = None
+            attention = model.module.get_submodule(site.module)
+            for name, module in attention.named_modules():
+                weight = getattr(module, "weight", None)
+                if isinstance(weight, Tensor) and weight.dim() == 2:
+                    found[f"{site.module}.{name}" if name else site.module] = None
     return found
 
 
