@@ -89,8 +89,12 @@ class LinearScores:
             raise UnreadableAttention(f"{model.name} reads no tokens; scores are traced to tokens")
         self.turns = turns(model, self.inputs) if turned is None else turned
         names = ["q", "k", "z", "scores", "pattern", "resid_pre", "attn_out"]
-        mlp = any("mlp_out" in site.streams for site in self.sites)
-        self.cache = capture(model, self.inputs, [*names, *(["mlp_out"] if mlp else [])])
+        mlps = [site.layer for site in self.sites if "mlp_out" in site.streams]
+        every = len(mlps) == len(self.sites)
+        self.cache = capture(model, self.inputs, [*names, "mlp_out"] if every else names)
+        self.mlps = self.cache
+        if mlps and not every:  # some blocks of compiled programs have none
+            self.mlps = capture(model, self.inputs, ["mlp_out"], layers=mlps)
         self._sides: dict[tuple[Site, str], Side] = {}
         self._write()
 
@@ -118,7 +122,7 @@ class LinearScores:
             rest = rest + added - out.sum(2)
             names += [f"L{site.layer}H{h}" for h in range(site.n_heads)]
             if "mlp_out" in site.streams:
-                parts.append(precise(self.cache["mlp_out", site.layer])[:, :, None])
+                parts.append(precise(self.mlps["mlp_out", site.layer])[:, :, None])
                 names.append(f"mlp{site.layer}")
         self.writers, self.written = tuple(names), torch.cat(parts, 2)
         self.index = {name: i for i, name in enumerate(names)}
