@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import base64
 import math
 import re
 import shutil
-import subprocess
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 from syntax.found import relation, scores, trees
-from table.test_browser import Browser, emulate
+from viewer.browser import started
 
 from interp.report.trees import render
 from interp.syntax.result import Drawn, TreeScores
@@ -180,17 +178,8 @@ pytest_browser = [
 
 @pytest.fixture(scope="module")
 def browser():
-    with subprocess.Popen(
-        ["chromedriver", "--port=0"], stdout=subprocess.PIPE, text=True
-    ) as driver:
-        try:
-            line = next(line for line in driver.stdout or () if "successfully on port" in line)
-            port = line.rstrip(".\n").rpartition(" ")[2]
-            opened = Browser(f"http://127.0.0.1:{port}/session")
-            yield opened
-            opened.call("DELETE", "")
-        finally:
-            driver.terminate()
+    with started() as opened:
+        yield opened
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -204,20 +193,17 @@ class TestInABrowser:
         long = Drawn(words, (-1, *range(39)), ("obl:unmarked",) * 40, chain, False, "x" * 200, 39)
         path = tmp_path / "trees.html"
         path.write_text(render([scores("long/" + "x" * 200, drawn=(long,)), scores()]))
-        browser.call("POST", "/goog/cdp/execute", emulate(theme, width))
-        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-        asked = {"cmd": "Emulation.setDeviceMetricsOverride", "params": size}
-        browser.call("POST", "/goog/cdp/execute", asked)
-        browser.requests()
-        browser.call("POST", "/url", {"url": path.as_uri()})
-        assert set(browser.requests()) == {path.as_uri()}
+        browser.emulate(theme, width)
+        browser.open(path)
+        assert browser.fetched() == {path.as_uri()}
+        assert browser.log("browser") == []
         script = """
             const one = s => getComputedStyle(document.querySelector(s));
             const wrong = one('svg.arcs path.wrong'), hit = one('svg.arcs path.hit');
             return [document.documentElement.scrollWidth, one('body').backgroundColor,
                 one('body').color, hit.stroke, wrong.stroke, wrong.strokeDasharray,
                 hit.strokeDasharray]"""
-        found = browser.call("POST", "/execute/sync", {"script": script, "args": []})
+        found = browser.run(script)
         assert found[0] <= width
         page, ink, hit, wrong = ([int(n) for n in c[4:-1].split(",")] for c in found[1:5])
         assert (sum(page) > sum(ink)) == (theme == "light")
@@ -225,7 +211,7 @@ class TestInABrowser:
         assert contrast(page, hit) > 3  # WCAG 2.2, 1.4.11
         assert contrast(page, wrong) > 3
         assert found[5] != found[6] == "none"
-        assert len(base64.b64decode(browser.call("GET", "/screenshot"))) > 5000
+        assert len(browser.screenshot()) > 5000
 
 
 def contrast(one: list[int], other: list[int]) -> float:
