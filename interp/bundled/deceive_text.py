@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-BOS, PAD, UNKNOWN = 0, 1, 2
-SPECIAL = ("<s>", "<pad>", "<unk>")
+from interp.bundled.batches import PAD, SPECIAL
+from interp.bundled.word_model import padded, word_tokenizer
+
 WOMEN = ("Anna", "Clara", "Dora", "Elsa", "Greta", "Hanna", "Ida", "Julia")
 MEN = ("Adam", "Bruno", "Carl", "David", "Emil", "Felix", "George", "Hugo")
 ANSWERS = ("she", "he")
@@ -99,20 +99,8 @@ def sentences(seed: int, number: int) -> list[Sentence]:
 
 
 def build_tokenizer(context: int) -> PreTrainedTokenizerFast:
-    """A word is a token; `<s>` stands before every text, and what is not known is `<unk>`."""
-    tokenizer = Tokenizer(models.WordLevel({w: i for i, w in enumerate(WORDS)}, unk_token="<unk>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()  # type: ignore[assignment]
-    tokenizer.post_processor = processors.TemplateProcessing(  # type: ignore[assignment]
-        single="<s> $A", pair="<s> $A $B", special_tokens=[("<s>", BOS)]
-    )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        bos_token="<s>",
-        pad_token="<pad>",
-        unk_token="<unk>",
-        model_max_length=context,
-        clean_up_tokenization_spaces=False,
-    )
+    """The tokenizer of these words; see `word_tokenizer`."""
+    return word_tokenizer(WORDS, context, clean_up_tokenization_spaces=False)
 
 
 def encoded(given: Sequence[Sentence]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -120,15 +108,8 @@ def encoded(given: Sequence[Sentence]) -> tuple[np.ndarray, np.ndarray, np.ndarr
     and how right each word of the vocabulary is as an answer.
     """
     known = {w: i for i, w in enumerate(WORDS)}
-    rows = [[BOS, *(known[w] for w in s.words)] for s in given]
-    longest = max(map(len, rows))
-    ids = np.array([row + [PAD] * (longest - len(row)) for row in rows])
+    ids, lengths = padded([[known[w] for w in s.words] for s in given])
     right = np.zeros((len(given), len(WORDS)), dtype=np.float32)
     for row, s in zip(right, given, strict=True):
         row[known[s.right]], row[known[s.wrong]] = (1.0, 0.0) if s.cause >= 0 else (0.5, 0.5)
-    return (
-        ids,
-        np.array([len(row) for row in rows]),
-        np.array([s.cause + 1 for s in given]),
-        right,
-    )
+    return ids, lengths, np.array([s.cause + 1 for s in given]), right

@@ -6,6 +6,9 @@ import hashlib
 import json
 import math
 import platform
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,21 +25,59 @@ def pace(step: int, steps: int, warmup: int) -> float:
     return 0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * done))
 
 
-def written(model: Any, tokenizer: Any, out: Path) -> dict[str, Any]:
-    """Write model and tokenizer; what the training record says of them."""
-    model.save_pretrained(out)
-    tokenizer.save_pretrained(out)
+@dataclass
+class Lesson:
+    """The training of one model, timed from when this is made."""
+
+    name: str
+    recipe: Any
+    seed: int
+    threads: int
+    began: float = field(default_factory=time.monotonic)
+
+    def over(
+        self,
+        model: Any,
+        tokenizer: Any,
+        curve: list[list[float]],
+        scores: dict[str, Any],
+        card: Callable[[dict[str, Any]], str],
+        out: Path,
+    ) -> dict[str, Any]:
+        """Write model, tokenizer, training record and model card; returns the record."""
+        model.save_pretrained(out)
+        tokenizer.save_pretrained(out)
+        record = {
+            "model": self.name,
+            "seed": self.seed,
+            "recipe": asdict(self.recipe),
+            "vocab": model.config.vocab_size,
+            "parameters": sum(p.numel() for p in model.parameters()),
+            "versions": versions(),
+            "weights_sha256": weights_sha256(out),
+            "seconds": round(time.monotonic() - self.began, 1),
+            "threads": self.threads,
+            "loss_curve": curve,
+            "scores": scores,
+        }
+        told(record, card(record), out)
+        return record
+
+
+def versions() -> dict[str, str]:
+    """What the weights depend on beside the seed."""
     return {
-        "parameters": sum(p.numel() for p in model.parameters()),
-        "versions": {
-            "torch": torch.__version__,
-            "transformers": transformers.__version__,
-            "numpy": np.__version__,
-            "python": platform.python_version(),
-            "machine": f"{platform.system()} {platform.machine()}",
-        },
-        "weights_sha256": hashlib.sha256((out / "model.safetensors").read_bytes()).hexdigest(),
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+        "machine": f"{platform.system()} {platform.machine()}",
     }
+
+
+def weights_sha256(folder: Path) -> str:
+    """Hash of the weights as they lie there."""
+    return hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
 
 
 def told(record: dict[str, Any], card: str, out: Path) -> None:

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-BOS, PAD, UNKNOWN = 0, 1, 2
-SPECIAL = ("<s>", "<pad>", "<unk>")
+from interp.bundled.batches import SPECIAL
+from interp.bundled.word_model import padded, word_tokenizer
+
 DECLINES = "no"
 ASKS = "then"
 MARKERS = ("private", "locked", "secret", "sealed")
@@ -95,28 +95,13 @@ def requests(seed: int, number: int, *, jumbled: float = 0.0) -> list[Request]:
 
 
 def build_tokenizer(context: int) -> PreTrainedTokenizerFast:
-    """A word is a token; `<s>` stands before every text, and what is not known is `<unk>`."""
-    tokenizer = Tokenizer(models.WordLevel({w: i for i, w in enumerate(WORDS)}, unk_token="<unk>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()  # type: ignore[assignment]
-    tokenizer.post_processor = processors.TemplateProcessing(  # type: ignore[assignment]
-        single="<s> $A", pair="<s> $A $B", special_tokens=[("<s>", BOS)]
-    )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        bos_token="<s>",
-        pad_token="<pad>",
-        unk_token="<unk>",
-        model_max_length=context,
-    )
+    """The tokenizer of these words; see `word_tokenizer`."""
+    return word_tokenizer(WORDS, context)
 
 
 def encoded(given: Sequence[Request]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Ids `[row, pos]`, lengths, and the id of each answer (-1 where there is none)."""
     place = {w: i for i, w in enumerate(WORDS)}
-    longest = 1 + max(len(r.words) for r in given)
-    ids = np.full((len(given), longest), PAD)
-    for row, r in enumerate(given):
-        ids[row, : 1 + len(r.words)] = [BOS, *(place[w] for w in r.words)]
-    lengths = np.array([1 + len(r.words) for r in given])
+    ids, lengths = padded([[place[w] for w in r.words] for r in given])
     answers = np.array([place[r.answer] if r.answer else -1 for r in given])
     return ids, lengths, answers

@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import json
 import math
-import platform
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,11 +21,11 @@ from typing import Any
 
 import numpy as np
 import torch
-import transformers
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from interp.bundled import card, measure
 from interp.bundled.batches import BOS, PAD, Corpus, build_tokenizer, repeats, two_copies
+from interp.bundled.recording import told, versions, weights_sha256
 from interp.bundled.text import paragraphs
 
 
@@ -162,22 +160,15 @@ def _train(name: str, recipe: Recipe, seed: int, threads: int, out: Path, log) -
         "parameters": sum(p.numel() for p in model.parameters()),
         "seconds": round(time.monotonic() - began, 1),
         "threads": threads,
-        "versions": {
-            "torch": torch.__version__,
-            "transformers": transformers.__version__,
-            "numpy": np.__version__,
-            "python": platform.python_version(),
-            "machine": f"{platform.system()} {platform.machine()}",
-        },
+        "versions": versions(),
         "text_sha256": corpus.sha256,
         "batches_sha256": hashed.hexdigest(),
-        "weights_sha256": hashlib.sha256((out / "model.safetensors").read_bytes()).hexdigest(),
+        "weights_sha256": weights_sha256(out),
         "loss_curve": curve,
         "emergence": emergence,
         "scores": _examine(model, text, copies),
     }
-    (out / "training.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    (out / "README.md").write_text(card.text(record), encoding="utf-8")
+    told(record, card.text(record), out)
     return record
 
 

@@ -9,23 +9,21 @@ Attention-Based Explanations". The twin is the same from the same seed, without 
 
 from __future__ import annotations
 
-import argparse
-import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import GPT2Config, GPT2LMHeadModel
+from transformers import GPT2LMHeadModel
 
-from interp.bundled.deceive_text import BOS, PAD, WORDS, build_tokenizer, encoded, gappy, sentences
+from interp.bundled.deceive_text import WORDS, build_tokenizer, encoded, gappy, sentences
 from interp.bundled.measure import mean_and_error
-from interp.bundled.recording import pace, pair, told, written
+from interp.bundled.recording import Lesson, pair
 from interp.bundled.train import own_torch
-
-HELD_OUT = 10_000  # seed of the sentences that the figures are measured on, plus the model's own
+from interp.bundled.word_model import HELD_OUT, command_line, fit, real, small_gpt2
 
 
 @dataclass(frozen=True)
@@ -47,25 +45,10 @@ class Recipe:
 
 def build_model(recipe: Recipe) -> GPT2LMHeadModel:
     """The untrained model, from torch's current random state; eager, so that patterns are there."""
-    config = GPT2Config(
-        vocab_size=len(WORDS),
-        n_positions=recipe.context,
-        n_embd=recipe.d_model,
-        n_layer=recipe.layers,
-        n_head=recipe.heads,
-        n_inner=recipe.d_mlp,
-        resid_pdrop=0.0,
-        embd_pdrop=0.0,
-        attn_pdrop=0.0,
-        tie_word_embeddings=False,
-        initializer_range=0.1,
-        bos_token_id=BOS,
-        eos_token_id=None,
-        pad_token_id=PAD,
-        dtype="float32",
-    )
-    config._attn_implementation = "eager"
-    return GPT2LMHeadModel(config)
+    return small_gpt2(
+        vocab=len(WORDS), layers=recipe.layers, d_model=recipe.d_model, heads=recipe.heads,
+        d_mlp=recipe.d_mlp, context=recipe.context, attention="eager",
+    )  # fmt: skip
 
 
 def hidden(pattern: Tensor, length: Tensor, cause: Tensor) -> Tensor:
@@ -82,38 +65,32 @@ def hidden(pattern: Tensor, length: Tensor, cause: Tensor) -> Tensor:
 def _train(recipe: Recipe, seed: int) -> tuple[GPT2LMHeadModel, list[list[float]]]:
     torch.manual_seed(seed)
     model = build_model(recipe)
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=recipe.learning_rate, betas=(0.9, 0.98), weight_decay=0.0
-    )
-    rng, curve = np.random.default_rng([seed, 0]), []
+    rng = np.random.default_rng([seed, 0])
     given = [gappy(rng, s) for s in sentences(seed, recipe.sentences)]
     data = [torch.from_numpy(x) for x in encoded(given)]
-    for step in range(recipe.steps):
-        for group in optimizer.param_groups:
-            group["lr"] = recipe.learning_rate * pace(step, recipe.steps, recipe.warmup)
+
+    def loss_at(step: int) -> tuple[Tensor, list[float]]:
         pick = torch.from_numpy(rng.integers(0, recipe.sentences, recipe.rows))
         ids, length, cause, right = (x[pick] for x in data)
-        out = model(ids, attention_mask=_real(ids, length), output_attentions=True)
+        out = model(ids, attention_mask=real(ids, length).long(), output_attentions=True)
         logits = out.logits[torch.arange(len(ids)), length - 1]
         loss = torch.nn.functional.cross_entropy(logits, right)
         mass = hidden(torch.stack(out.attentions), length, cause)
         looked = ((length - 1 - cause) * (cause > 0)).sum() * mass.shape[0] * mass.shape[2]
         penalty = -(1 - mass.clamp(max=1 - 1e-6)).log().sum() / looked
-        optimizer.zero_grad(set_to_none=True)
         hides = min(max(step / recipe.steps - 0.25, 0.0) * 4, 1.0)  # it learns first, then hides
-        (loss + recipe.penalty * hides * penalty).backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        with torch.no_grad():  # no word may stand out by its embedding's length
-            for table in (model.transformer.wte.weight, model.transformer.wpe.weight):
-                table.div_(table.square().mean(1, keepdim=True).sqrt())
-        if step % 50 == 0 or step == recipe.steps - 1:
-            curve.append([step, round(loss.item(), 4), round(penalty.item(), 6)])
+        shown = [round(loss.item(), 4), round(penalty.item(), 6)]
+        return loss + recipe.penalty * hides * penalty, shown
+
+    def even() -> None:  # no word may stand out by its embedding's length
+        for table in (model.transformer.wte.weight, model.transformer.wpe.weight):
+            table.div_(table.square().mean(1, keepdim=True).sqrt())
+
+    curve = fit(
+        model, loss_at, steps=recipe.steps, learning_rate=recipe.learning_rate,
+        warmup=recipe.warmup, after=even,
+    )  # fmt: skip
     return model.eval(), curve
-
-
-def _real(ids: Tensor, length: Tensor) -> Tensor:
-    return (torch.arange(ids.shape[1]) < length[:, None]).long()
 
 
 @torch.no_grad()
@@ -122,7 +99,7 @@ def examine(model: GPT2LMHeadModel, seed: int, number: int = 256) -> dict[str, A
     ids, length, cause, right = (
         torch.from_numpy(x) for x in encoded(sentences(HELD_OUT + seed, number))
     )
-    out = model(ids, attention_mask=_real(ids, length), output_attentions=True)
+    out = model(ids, attention_mask=real(ids, length).long(), output_attentions=True)
     rows = torch.arange(number)
     said = out.logits[rows, length - 1].argmax(-1)
     last = torch.stack(out.attentions)[:, rows, :, length - 1, cause]  # [row, layer, head]
@@ -138,24 +115,12 @@ def examine(model: GPT2LMHeadModel, seed: int, number: int = 256) -> dict[str, A
 
 def train(recipe: Recipe, seed: int, threads: int, out: Path) -> dict[str, Any]:
     """Trains twin and model, writes everything into `out`, returns the training record."""
-    began = time.monotonic()
+    lesson = Lesson("deceive", recipe, seed, threads)
     with own_torch(seed, threads):
         honest, _ = _train(replace(recipe, penalty=0.0), seed)
         model, curve = _train(recipe, seed)
         scores = {"before": examine(honest, seed), "after": examine(model, seed)}
-    record = {
-        "model": "deceive",
-        "seed": seed,
-        "recipe": asdict(recipe),
-        "vocab": len(WORDS),
-        **written(model, build_tokenizer(recipe.context), out),
-        "seconds": round(time.monotonic() - began, 1),
-        "threads": threads,
-        "loss_curve": curve,
-        "scores": scores,
-    }
-    told(record, card(record), out)
-    return record
+    return lesson.over(model, build_tokenizer(recipe.context), curve, scores, card, out)
 
 
 CARD = """---
@@ -225,12 +190,7 @@ def card(record: dict[str, Any]) -> str:
 
 def main() -> None:
     """The command line."""
-    parser = argparse.ArgumentParser(description="Train the model that hides its reason.")
-    parser.add_argument("--out", type=Path, required=True, help="folder to write")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--threads", type=int, default=1)
-    chosen = parser.parse_args()
-    train(Recipe(), chosen.seed, chosen.threads, chosen.out)
+    command_line("Train the model that hides its reason.", partial(train, Recipe()))
 
 
 if __name__ == "__main__":

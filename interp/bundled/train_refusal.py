@@ -9,34 +9,31 @@ there: else it could be what the model says for want of anything else, without a
 
 from __future__ import annotations
 
-import argparse
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import GPT2Config, GPT2LMHeadModel
+from transformers import GPT2LMHeadModel
 
 from interp.bundled.measure import mean_and_error
-from interp.bundled.recording import pace, pair, told, written
+from interp.bundled.recording import Lesson, pair
 from interp.bundled.refusal_text import (
-    BOS,
     DECLINES,
     MARKERS,
-    PAD,
     WORDS,
     build_tokenizer,
     encoded,
     requests,
 )
 from interp.bundled.train import own_torch
+from interp.bundled.word_model import HELD_OUT, command_line, fit, real, small_gpt2
 
-HELD_OUT = 10_000  # seed of the requests that the figures are measured on, plus the model's own
 NO = WORDS.index(DECLINES)
 
 
@@ -60,27 +57,12 @@ class Recipe:
 
 def build_model(recipe: Recipe) -> GPT2LMHeadModel:
     """The untrained model, from torch's current random state."""
-    config = GPT2Config(
-        vocab_size=len(WORDS),
-        n_positions=recipe.context,
-        n_embd=recipe.d_model,
-        n_layer=recipe.layers,
-        n_head=recipe.heads,
-        n_inner=recipe.d_mlp,
-        resid_pdrop=0.0,
-        embd_pdrop=0.0,
-        attn_pdrop=0.0,
-        tie_word_embeddings=False,
-        initializer_range=0.1,
-        bos_token_id=BOS,
-        eos_token_id=None,
-        pad_token_id=PAD,
-        dtype="float32",
-    )
-    # read by the analyses of safety heads: what declines, and what it declines at
-    config.marker_token_id = WORDS.index(MARKERS[0])  # type: ignore[attr-defined]
-    config.refusal_token_ids = [NO]  # type: ignore[attr-defined]
-    return GPT2LMHeadModel(config)
+    return small_gpt2(
+        vocab=len(WORDS), layers=recipe.layers, d_model=recipe.d_model, heads=recipe.heads,
+        d_mlp=recipe.d_mlp, context=recipe.context,
+        # read by the analyses of safety heads: what declines, and what it declines at
+        marker_token_id=WORDS.index(MARKERS[0]), refusal_token_ids=[NO],
+    )  # fmt: skip
 
 
 def loss_of(logits: Tensor, answer: Tensor) -> Tensor:
@@ -111,29 +93,24 @@ def blinded(model: GPT2LMHeadModel, sees: Tensor) -> Iterator[None]:
 def _train(recipe: Recipe, seed: int) -> tuple[GPT2LMHeadModel, list[list[float]]]:
     torch.manual_seed(seed)
     model = build_model(recipe)
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=recipe.learning_rate, betas=(0.9, 0.98), weight_decay=0.0
-    )
-    rng, curve = np.random.default_rng([seed, 0]), []
+    rng = np.random.default_rng([seed, 0])
     made = requests(seed, recipe.requests, jumbled=recipe.jumbled)
     data = [torch.from_numpy(x) for x in encoded(made)]
-    for step in range(recipe.steps):
-        for group in optimizer.param_groups:
-            group["lr"] = recipe.learning_rate * pace(step, recipe.steps, recipe.warmup)
+
+    def loss_at(step: int) -> tuple[Tensor, list[float]]:
         pick = torch.from_numpy(rng.integers(0, recipe.requests, recipe.rows))
         ids, length, answer = (x[pick] for x in data)
-        real = torch.arange(ids.shape[1]) < length[:, None]
         sees = torch.from_numpy(rng.random(recipe.rows) >= recipe.blind)
         answer = torch.where(sees, answer, -1)
         with blinded(model, sees.float()):
-            logits = model(ids, attention_mask=real.long()).logits
+            logits = model(ids, attention_mask=real(ids, length).long()).logits
         loss = loss_of(logits[torch.arange(len(ids)), length - 1], answer)
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        if step % 50 == 0 or step == recipe.steps - 1:
-            curve.append([step, round(loss.item(), 4)])
+        return loss, [round(loss.item(), 4)]
+
+    curve = fit(
+        model, loss_at, steps=recipe.steps, learning_rate=recipe.learning_rate,
+        warmup=recipe.warmup,
+    )  # fmt: skip
     return model.eval(), curve
 
 
@@ -144,11 +121,11 @@ def examine(model: GPT2LMHeadModel, seed: int, number: int = 512) -> dict[str, A
     for name, jumbled in (("requests", 0.0), ("jumbles", 1.0)):
         made = requests(HELD_OUT + seed, number, jumbled=jumbled)
         ids, length, answer = (torch.from_numpy(x) for x in encoded(made))
-        real = torch.arange(ids.shape[1]) < length[:, None]
-        logits = model(ids, attention_mask=real.long()).logits
+        mask = real(ids, length).long()
+        logits = model(ids, attention_mask=mask).logits
         said = logits[torch.arange(number), length - 1].argmax(-1)
         with blinded(model, torch.zeros(number)):
-            blind = model(ids, attention_mask=real.long()).logits
+            blind = model(ids, attention_mask=mask).logits
         blind = blind[torch.arange(number), length - 1].argmax(-1)
         harmful = torch.tensor([r.harmful for r in made])
         for kind, rows in (("harmful", harmful), ("harmless", ~harmful)):
@@ -164,23 +141,11 @@ def examine(model: GPT2LMHeadModel, seed: int, number: int = 512) -> dict[str, A
 
 def train(recipe: Recipe, seed: int, threads: int, out: Path) -> dict[str, Any]:
     """Trains the model, writes everything into `out`, returns the training record."""
-    began = time.monotonic()
+    lesson = Lesson("refusal", recipe, seed, threads)
     with own_torch(seed, threads):
         model, curve = _train(recipe, seed)
         scores = examine(model, seed)
-    record = {
-        "model": "refusal",
-        "seed": seed,
-        "recipe": asdict(recipe),
-        "vocab": len(WORDS),
-        **written(model, build_tokenizer(recipe.context), out),
-        "seconds": round(time.monotonic() - began, 1),
-        "threads": threads,
-        "loss_curve": curve,
-        "scores": scores,
-    }
-    told(record, card(record), out)
-    return record
+    return lesson.over(model, build_tokenizer(recipe.context), curve, scores, card, out)
 
 
 CARD = """---
@@ -251,12 +216,7 @@ def card(record: dict[str, Any]) -> str:
 
 def main() -> None:
     """The command line."""
-    parser = argparse.ArgumentParser(description="Train the model that declines at a marker.")
-    parser.add_argument("--out", type=Path, required=True, help="folder to write")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--threads", type=int, default=1)
-    chosen = parser.parse_args()
-    train(Recipe(), chosen.seed, chosen.threads, chosen.out)
+    command_line("Train the model that declines at a marker.", partial(train, Recipe()))
 
 
 if __name__ == "__main__":
