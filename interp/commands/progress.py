@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 class Voice:
@@ -53,7 +57,7 @@ class Voice:
             *columns,
             console=console,
             transient=True,
-            disable=self.quiet or not console.is_terminal,
+            disable=self.quiet or not _moves(console),
             redirect_stdout=False,
             redirect_stderr=False,
         )
@@ -68,3 +72,12 @@ class Voice:
                 progress.update(tasks[what], completed=done, total=total, visible=not over)  # type: ignore[arg-type]
 
             yield tell
+
+
+def _moves(console: Console) -> bool:
+    """Whether a bar can be drawn over itself: FORCE_COLOR, which Jupyter sets, makes no terminal.
+
+    rich takes a stream for a terminal if it is told to colour; in a notebook or a file the signs
+    that move the cursor would stay behind.
+    """
+    return console.is_terminal and not console.is_dumb_terminal and console.file.isatty()
