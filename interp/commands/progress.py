@@ -80,4 +80,4 @@ def _moves(console: Console) -> bool:
     rich takes a stream for a terminal if it is told to colour; in a notebook or a file the signs
     that move the cursor would stay behind.
     """
-    return console.is_terminal and not console.is_dumb_terminal and console.file.isatty()
+    return console.is_terminal and console.file.isatty()
