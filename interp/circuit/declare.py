@@ -75,6 +75,16 @@ class Discovery:
         """The docstring, dedented."""
         return inspect.getdoc(self.function) or ""
 
+    def check(self, level: str, options: Mapping[str, Any]) -> None:
+        """Raise for a level or an option that the method does not have; see `__call__`."""
+        if level not in self.levels:
+            raise OptionError(
+                f"{self.name} scores {' and '.join(f'{x}s' for x in self.levels)}, not {level}s"
+            )
+        for name in options:
+            if name not in self.options:
+                raise UnknownName(f"option of {self.name}", name, self.options or ["(none)"])
+
     def __call__(
         self, model: Model, task: ContrastTask, level: Level = "head", **options: Any
     ) -> Found:
@@ -85,13 +95,7 @@ class Discovery:
             UnknownName: an option that it does not have.
             NonFiniteError: a score is NaN or infinite.
         """
-        if level not in self.levels:
-            raise OptionError(
-                f"{self.name} scores {' and '.join(f'{x}s' for x in self.levels)}, not {level}s"
-            )
-        for name in options:
-            if name not in self.options:
-                raise UnknownName(f"option of {self.name}", name, self.options or ["(none)"])
+        self.check(level, options)
         values = {name: option.default for name, option in self.options.items()} | options
         found = self.function(model, task, level, **values)
         for what, names, scores in (
@@ -110,7 +114,8 @@ class Discovery:
 def discovery(*, levels: tuple[Level, ...]) -> Callable[[Callable], Discovery]:
     """Declare a method: a function of model, `ContrastTask` and level that returns `Found`.
 
-    Keyword-only parameters are its options, its docstring is its help, its file has its name.
+    Keyword-only parameters are its options, its docstring is its help, its file has its name. A
+    slow one says where it is, and goes on where it was broken off, by `interp.circuit.steps`.
     """
 
     def wrap(function: Callable) -> Discovery:

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from jaxtyping import Float
+from torch import Tensor
 
-from interp.circuit.contrast import ContrastTask
+from interp.circuit.contrast import Batch, ContrastTask
 from interp.circuit.edge_forward import EdgeForward
 from interp.circuit.evaluation import SHARES, area, faithful
+from interp.circuit.identity import of_model, of_task
 from interp.circuit.residual_graph import ResidualGraph
 from interp.circuit.result import Circuit
+from interp.circuit.steps import Progress, advance, counted, following, step
+from interp.circuit.steps_file import Store
 from interp.display import Displayed
 from interp.errors import OptionError
 
@@ -91,6 +99,31 @@ class EdgeEvaluation(Displayed):
         )
 
 
+def _values(
+    graph: ResidualGraph, task: ContrastTask, masks: Sequence[Float[Tensor, "reader writer"]]
+) -> Float[Array, "mask prompt"]:
+    found = np.zeros((len(masks), len(task)))
+
+    def measured(batch: Batch) -> Float[Array, "mask prompt"]:
+        edges = EdgeForward(graph, batch.clean, batch.corrupted)
+
+        def one(mask: Float[Tensor, "reader writer"]) -> Float[Array, " prompt"]:
+            return batch.value(edges.run(mask)).double().cpu().numpy()
+
+        values = []
+        for mask in masks:
+            values.append(step("mask", partial(one, mask)))
+            advance()
+        return np.stack(values)
+
+    batches = list(task.batches())
+    with counted("evaluating edges", len(masks) * len(batches)) as done:
+        for i, batch in enumerate(batches):
+            found[:, list(batch.which)] = step("batch", partial(measured, batch))
+            done(len(masks) * (i + 1))
+    return found
+
+
 def evaluate_edges(
     model: Model,
     circuit: Circuit,
@@ -99,11 +132,19 @@ def evaluate_edges(
     n_random: int = 5,
     seed: int = 0,
     same_weights: bool = True,
+    ledger: str | os.PathLike | None = None,
+    progress: Progress | None = None,
 ) -> EdgeEvaluation:
     """Run the model with the first edges of a circuit, over sizes, beside random edges.
 
     Edges that the circuit did not score come last. Shares are those of the MIB benchmark (Mueller
     et al. 2025, arXiv 2504.13151), whose figures count edges of this kind too.
+
+    Args:
+        n_random: random orders of all edges.
+        same_weights: refuse a circuit that was found on other weights of the same shape.
+        ledger: a folder that keeps finished forwards; the same evaluation finds them there again.
+        progress: told what runs, how much of it is done and how much there is.
 
     Raises:
         OptionError: a circuit without edges, or of another model, or nothing to explain.
@@ -131,12 +172,12 @@ def evaluate_edges(
     orders = [ranked, *(rng.permutation(len(every)).tolist() for _ in range(n_random))]
     masks = [graph.full(), torch.zeros_like(graph.full())]
     masks += [graph.mask([every[i] for i in o[:size]]) for o in orders for size in sizes]
-    found = np.zeros((len(masks), len(task)))
-    for batch in task.batches():
-        edges = EdgeForward(graph, batch.clean, batch.corrupted)
-        for at, mask in enumerate(masks):
-            value = batch.value(edges.run(mask)).double().cpu().numpy()
-            found[at, list(batch.which)] = value
+    store = None
+    if ledger is not None:
+        told = {"orders": hashlib.sha256(json.dumps([orders, sizes]).encode()).hexdigest()}
+        store = Store(ledger, of_model(model) | of_task(model, task) | told)
+    with following(store, progress):
+        found = _values(graph, task, masks)
     full, empty = found[0], found[1]
     if abs(float(full.mean() - empty.mean())) < 1e-6:
         raise OptionError(f"{task.name} is the same with all edges and with none on {model.name}")

@@ -115,7 +115,7 @@ class EdgeForward:
             k: tiled(v, copies) if isinstance(v, Tensor) and v.dim() and v.shape[0] == batch else v
             for k, v in self.inputs.items()
         }
-        norms = self._frozen_norms() if norm == "freeze" else {}
+        norms = self.hold_norms() if norm == "freeze" else {}
         run = _Run(self, mask, norms)
         with torch.no_grad(), inference(self.model.module), run.hooked():
             logits = self.model.run(inputs)
@@ -123,7 +123,8 @@ class EdgeForward:
         logits = logits.reshape(copies, batch, *logits.shape[1:])[:, :, rows]
         return logits if several else logits[0]
 
-    def _frozen_norms(self) -> dict[nn.Module, tuple[NormRole, Tensor]]:
+    def hold_norms(self) -> dict[nn.Module, tuple[NormRole, Tensor]]:
+        """Every norm of the stream with its scale in the run of the prompts themselves."""
         if self._norms is None:
             roles = find_roles(self.model, self.inputs).norms
             seen: dict[nn.Module, tuple[NormRole, Tensor]] = {}
@@ -287,7 +288,8 @@ class _Run(Watch):
         if not known.get(layer.order, False):  # once, to see; and always where it returns more
             out = own(*args, **kwargs)
             known[layer.order] = isinstance(out, Tensor)
-            return out
+            if not known[layer.order]:
+                return out  # else as in every later run, to the last bit
         return tiled(self.edges.base.left[layer.order], self.copies)
 
     def _until(self, mode: str, own: Callable[..., Any], given: tuple[tuple, dict]) -> Any:

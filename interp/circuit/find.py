@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from interp.circuit.declare import Discovery, Found, Level
+from interp.circuit.steps import Progress, following, step
 
 if TYPE_CHECKING:
     from interp.circuit.contrast import ContrastTask
@@ -19,20 +22,55 @@ def score_nodes(
     task: ContrastTask,
     method: str | Discovery = DEFAULT,
     level: Level = "head",
+    *,
+    ledger: str | os.PathLike | None = None,
+    progress: Progress | None = None,
     **options: Any,
 ) -> Found:
     """What a method gives, as it gives it; `find_circuit` makes a circuit of it.
 
+    Args:
+        ledger: a folder that keeps finished steps: the same run finds them there again, to the
+            last bit, and goes on where it was broken off.
+        progress: told what runs, how much of it is done and how much there is.
+        options: of the method.
+
     Raises:
         UnknownName: no such method or option.
-        OptionError: a level that it does not have, or a model that does not do the task.
+        OptionError: a level that it does not have, or a model that does not do the task; with a
+            ledger, heads that are edited, or a method that cannot be told from others.
+        StoreError: the ledger cannot be written or read.
     """
-    if isinstance(method, str):
-        from interp.catalogue import finder
+    found = named(method)
+    found.check(level, options)
+    store = None
+    if ledger is not None:
+        from interp.circuit.identity import of_method, of_model, of_task
+        from interp.circuit.steps_file import Store
 
-        method = finder(method)
-    task.gap(model)
-    return method(model, task, level, **options)
+        told = of_model(model) | of_task(model, task) | of_method(found, level, options)
+        store = Store(ledger, told)
+    with following(store, progress):
+        step("gap", lambda: task.gap(model))
+        return Found(**step("found", lambda: _plain(found(model, task, level, **options))))
+
+
+def _plain(found: Found) -> dict[str, Any]:
+    told = {f.name: getattr(found, f.name) for f in fields(found)}
+    return told | {"tables": dict(found.tables)}
+
+
+def named(method: str | Discovery) -> Discovery:
+    """A method by its name, in which hyphens are as good as underscores.
+
+    Raises:
+        UnknownName: no such method.
+    """
+    if not isinstance(method, str):
+        return method
+    from interp.catalogue import finder
+
+    return finder(method.replace("-", "_"))
 
 
 def find_circuit(
@@ -40,16 +78,27 @@ def find_circuit(
     task: ContrastTask,
     method: str | Discovery = DEFAULT,
     level: Level = "head",
+    *,
+    ledger: str | os.PathLike | None = None,
+    progress: Progress | None = None,
     **options: Any,
 ) -> Circuit:
     """The circuit of a model for a task, by one of the methods of the room `interp.discovery`.
 
+    Args:
+        ledger: a folder that keeps finished steps: the same run finds them there again, to the
+            last bit, and goes on where it was broken off.
+        progress: told what runs, how much of it is done and how much there is.
+        options: of the method.
+
     Raises:
         UnknownName: no such method or option.
-        OptionError: a level that it does not have, or a model that does not do the task.
+        OptionError: a level that it does not have, or a model that does not do the task; with a
+            ledger, heads that are edited, or a method that cannot be told from others.
+        StoreError: the ledger cannot be written or read.
     """
     from interp.circuit.result import Circuit
 
-    found = score_nodes(model, task, method, level, **options)
-    name = method if isinstance(method, str) else method.name
-    return Circuit.of(model, task, name, level, options, found)
+    way = named(method)
+    found = score_nodes(model, task, way, level, ledger=ledger, progress=progress, **options)
+    return Circuit.of(model, task, way.name, level, options, found)

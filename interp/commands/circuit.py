@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from interp.circuit.result import Circuit
     from interp.model.model import Model
 
+KEPT = {
+    True: "the same command goes on from what is finished",
+    False: "nothing is kept without --out, with which the same command goes on",
+}
 ABLATIONS = ("corrupted", "zero", "mean-batch", "mean-position", "uniform-attention")
 
 
@@ -64,8 +68,8 @@ def _listed(context: click.Context, _: click.Parameter, wanted: bool) -> None:
 @click.option(
     "-o", "--out", type=click.Path(path_type=Path), metavar="DIR",
     help="Write circuit.json, .toml, .graphml, .dot, .mmd, .svg, nodes.csv, evaluation.csv, .json "
-    "and a page for each model here; a broken-off evaluation goes on from the last finished "
-    "forward.",
+    "and a page for each model here; a broken-off run goes on where it was: what was found and "
+    "measured by then is kept in DIR/ledger.",
 )  # fmt: skip
 @click.option("-q", "--quiet", is_flag=True, help="No progress and no notes.")
 @click.option("--list", is_flag=True, is_eager=True, expose_value=False, callback=_listed,
@@ -121,6 +125,8 @@ def circuit(
     from interp.circuit.folder import write
     from interp.model.check import check_model
 
+    ledger = None if out is None else out / "ledger"
+
     def work(source: str, model_name: str) -> None:
         with voice.bars(model_name) as tell:
             tell("loading", 0, 1)
@@ -130,7 +136,7 @@ def circuit(
                 against.require(model)
             check_model(model).require()
             found = (
-                _found(model, start, name, level, options)
+                _found(model, start, name, level, options, ledger=ledger, progress=tell)
                 if given is None
                 else _read(given, model, task)
             )
@@ -138,9 +144,11 @@ def circuit(
             fresh = plan.fresh(model)
             measured = evaluate(
                 model, found, fresh, ablation=ablation, n_random=n_random, seed=seed,
-                ledger=None if out is None else out / "ledger", progress=tell,
+                ledger=ledger, progress=tell,
             )  # fmt: skip
-            edges = _edges(model, found, fresh) if found.edges else None
+            edges = None
+            if found.edges:
+                edges = _edges(model, found, fresh, ledger=ledger, progress=tell)
             doubt = _doubt(model, fresh)
         told = None if truth is None else against.compared(found)
         click.echo(_printed(found, measured, top, truth, told, edges, plan) + doubt)
@@ -153,7 +161,7 @@ def circuit(
     try:
         failed = each_model(named(sources), voice, work)
     except KeyboardInterrupt:
-        voice.error("interrupted; with --out the evaluation goes on")
+        voice.error("interrupted; " + KEPT[out is not None])
         context.exit(130)
     context.exit(int(bool(failed)))
 
@@ -166,6 +174,7 @@ def _options(task: str, method: str) -> tuple[str, dict[str, str]]:
     if task not in TASKS:
         raise UnknownName("contrast task", task, TASKS)
     name, _, rest = method.partition(":")
+    name = name.replace("-", "_")
     given = {}
     for part in filter(None, rest.split(",")):
         option, equals, value = part.partition("=")
@@ -232,7 +241,9 @@ class Plan:
         )
 
 
-def _found(model: Model, plan: Plan, name: str, level: str, given: dict[str, str]) -> Circuit:
+def _found(
+    model: Model, plan: Plan, name: str, level: str, given: dict[str, str], **kept: Any
+) -> Circuit:
     from interp.catalogue import finder
     from interp.circuit.find import find_circuit
 
@@ -244,7 +255,8 @@ def _found(model: Model, plan: Plan, name: str, level: str, given: dict[str, str
         options[option] = method.options[option].parse(value)
     if "seed" in method.options:
         options.setdefault("seed", plan.seed)
-    return find_circuit(model, plan.pairs(model), name, level, **options)  # type: ignore[arg-type]
+    pairs = plan.pairs(model)
+    return find_circuit(model, pairs, name, level, **kept, **options)  # type: ignore[arg-type]
 
 
 def _read(path: Path, model: Model, task: str) -> Circuit:
@@ -267,12 +279,12 @@ def _doubt(model: Model, fresh: ContrastTask) -> str:
     return ""
 
 
-def _edges(model: Model, found: Circuit, fresh: ContrastTask) -> EdgeEvaluation | str:
+def _edges(model: Model, found: Circuit, fresh: ContrastTask, **kept: Any) -> EdgeEvaluation | str:
     """The first edges alone, by real forwards; or why that cannot be."""
     from interp.circuit.edge_evaluation import evaluate_edges
 
     try:
-        return evaluate_edges(model, found, fresh)
+        return evaluate_edges(model, found, fresh, **kept)
     except OptionError as error:  # codes scores pairs of heads, which are no edges of the graph
         return f"not evaluated: {error}"
 

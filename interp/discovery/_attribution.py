@@ -6,17 +6,20 @@ v(clean) - v(with the corrupted value carried there), in the value's own unit, p
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
 from interp.circuit.node_outputs import NodeOutputs, paired_outputs
 from interp.circuit.residual_graph import ResidualGraph
+from interp.circuit.steps import advance
 from interp.discovery._gradients import PLAIN, Backward, Passes, Replaced, Value, edge_scores
 from interp.errors import OptionError
 
 if TYPE_CHECKING:
+    import numpy as np
     from jaxtyping import Float
     from torch import Tensor
 
@@ -28,13 +31,18 @@ Path = Literal["inputs", "activations"]
 
 @dataclass(eq=False)
 class Pair:
-    """A batch of clean and corrupted prompts with the outputs of both runs."""
+    """A batch of clean and corrupted prompts with the outputs of both runs.
+
+    Attributes:
+        rows: further numbers by name that a method keeps of a batch, `[..., batch]`.
+    """
 
     graph: ResidualGraph
     clean: Any
     corrupted: Any
     value: Value
     passes: Passes
+    rows: dict[str, Float[np.ndarray, "*kind batch"]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.on_clean, self.on_corrupted = paired_outputs(self.graph, self.clean, self.corrupted)
@@ -52,7 +60,23 @@ class Pair:
         self.passes.forwards += 1
         self.passes.backwards += 1
         inputs = self.clean if at == "clean" else self.corrupted
-        return Backward(self.graph, inputs, self.value, rules=rules, **options)
+        run = Backward(self.graph, inputs, self.value, rules=rules, **options)
+        advance()
+        return run
+
+
+Units = Callable[[ResidualGraph, str], int]
+"""How often a method advances on a batch, at the level "head" or "edge"."""
+
+
+def units(runs: Callable[[ResidualGraph], int]) -> Units:
+    """Of a method with so many backward passes, and at the level "edge" one for every reader."""
+    return lambda graph, level: runs(graph) * (1 + (len(graph.readers) if level == "edge" else 0))
+
+
+def stages(graph: ResidualGraph) -> int:
+    """How many groups of writers move by themselves along activations."""
+    return 1 + sum(1 + layer.has_mlp for layer in graph.layers)
 
 
 def edges_by_gradient(

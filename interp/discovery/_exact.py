@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 
 from interp.circuit.edge_forward import EdgeForward
+from interp.circuit.steps import advance, step
 from interp.discovery._gradients import Value
 
 if TYPE_CHECKING:
+    import numpy as np
     from jaxtyping import Float
     from torch import Tensor
 
@@ -31,7 +34,9 @@ def effects_of_masks(
     Either way a positive number says that the edges help. Masks that leave the first layers as
     they are cost less: those are put back from the run of the prompts themselves.
     """
-    base = value(edges.base.logits).double()
+    base = value(edges.base.logits).double().cpu()
+    if norm == "freeze":
+        edges.hold_norms()  # counted once, whether masks are run or known
     batch, pos = edges.base.out.shape[:2]
     most = max(1, MOST_TOKENS // (batch * pos))
     by_start: dict[int, list[int]] = defaultdict(list)
@@ -46,10 +51,21 @@ def effects_of_masks(
             continue  # nothing is taken away
         for first in range(0, len(rows), most):
             some = rows[first : first + most]
-            logits = edges.run(masks[some], norm=norm)
-            values = value(logits.flatten(0, 1)).double().reshape(len(some), batch)
-            found[some] = (values - base if denoise else base - values).cpu()
+            before = edges.forwards
+            values = torch.from_numpy(
+                step("masks", partial(_values, edges, value, masks[some], norm))
+            )
+            edges.forwards = before + len(some)  # also where they are known
+            found[some] = values - base if denoise else base - values
+            advance(len(some))
     return found
+
+
+def _values(
+    edges: EdgeForward, value: Value, masks: Float[Tensor, "mask reader writer"], norm: str
+) -> Float[np.ndarray, "mask batch"]:
+    logits = edges.run(masks, norm=norm)
+    return value(logits.flatten(0, 1)).double().reshape(len(masks), -1).cpu().numpy()
 
 
 def path_effects(

@@ -27,6 +27,7 @@ from interp.circuit.attention_parts import (
     scores_of,
 )
 from interp.circuit.residual_graph import Layer, Reader, ResidualGraph
+from interp.circuit.steps import advance
 from interp.circuit.stream_hooks import Watch, watched
 from interp.errors import NonFiniteError, OptionError, UnreadableAttention
 from interp.model.calls import Call
@@ -211,9 +212,10 @@ class Backward(Watch):
     def readers(self) -> Iterator[tuple[Reader, Float[Tensor, "batch pos d_model"]]]:
         """The gradient that each reader gets, in the graph's order."""
         for reader in self.graph.readers:
-            yield reader, self._of(reader)
+            yield reader, self.of(reader)
 
-    def _of(self, reader: Reader) -> Tensor:
+    def of(self, reader: Reader) -> Float[Tensor, "batch pos d_model"]:
+        """The gradient that one reader gets."""
         if reader.kind == "logits":
             return self._at_end
         order = reader.order
@@ -250,9 +252,10 @@ def edge_scores(
     n = len(graph.writers)
     found = delta.new_zeros(len(delta), len(graph.readers), n)
     first, end = (0, n) if writers is None else (writers.start, writers.stop)
-    for i, (reader, gradient) in enumerate(run.readers()):
+    for i, reader in enumerate(graph.readers):
         last = min(end, reader.n_before)
         if last > first:
             part = delta[:, :, first:last]
-            found[:, i, first:last] = torch.einsum("bpud,bpd->bu", part, gradient)
+            found[:, i, first:last] = torch.einsum("bpud,bpd->bu", part, run.of(reader))
+        advance()
     return found

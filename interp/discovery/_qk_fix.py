@@ -22,8 +22,9 @@ from torch import Tensor
 from interp.causal.patching import replaced
 from interp.circuit.attention_parts import Parts, parts_of, probabilities, scores_of
 from interp.circuit.residual_graph import Layer, ResidualGraph
+from interp.circuit.steps import advance
 from interp.circuit.stream_hooks import replace_first
-from interp.discovery._attribution import At, Pair
+from interp.discovery._attribution import At, Pair, Units, units
 from interp.discovery._gradients import edge_scores
 from interp.errors import UnreadableAttention
 from interp.model.inference import inference
@@ -97,6 +98,20 @@ def edges_fixed(pair: Pair, *, at: At = "clean") -> Float[Tensor, "batch reader 
     return fixed_scores(pair, at=at).edges[0]
 
 
+def units_fixed(drops: bool) -> Units:
+    """How often `fixed_scores` advances: its gradients are always those of edges."""
+    runs = units(lambda graph: len(graph.layers) if drops else 1)
+    return lambda graph, level: runs(graph, "edge") + _reads(graph)
+
+
+def _reads(graph: ResidualGraph) -> int:
+    return sum(_before(graph, layer) + 1 for layer in graph.layers)
+
+
+def _before(graph: ResidualGraph, layer: Layer) -> int:
+    return graph.readers[graph.reader_index[f"L{layer.site.layer}H0.q"]].n_before
+
+
 class _Stop(Exception):
     """A block was read as far as needed."""
 
@@ -127,12 +142,7 @@ class _Patched:
         with torch.no_grad(), inference(model.module), self._hooked():
             model.run(model.inputs(self.inputs))
         # each read is one attention's part of a forward
-        reads = sum(self._before(layer) + 1 for layer in self.graph.layers)
-        self.pair.passes.forwards += 1 + reads / len(self.graph.layers)
-
-    def _before(self, layer: Layer) -> int:
-        name = f"L{layer.site.layer}H0.q"
-        return self.graph.readers[self.graph.reader_index[name]].n_before
+        self.pair.passes.forwards += 1 + _reads(self.graph) / len(self.graph.layers)
 
     @contextmanager
     def _hooked(self) -> Iterator[None]:
@@ -168,7 +178,7 @@ class _Patched:
         model, site, call = self.graph.model, layer.site, self.calls.pop(layer.order)
         mine = parts_of(call, site)
         before = probabilities(call, scores_of(model, site, call, mine))
-        for writer in (WHOLE, *range(self._before(layer))):
+        for writer in (WHOLE, *range(_before(self.graph, layer))):
             if writer == WHOLE:
                 patched = self.other.streams[layer.order][0]
             else:
@@ -182,6 +192,7 @@ class _Patched:
             ):
                 after = probabilities(call, scores_of(model, site, call, mixed))
                 self.scored(layer.order, writer, part, before - after)
+            advance()
 
     def _until(self, own: Callable[..., Any], given: tuple[tuple, dict]) -> Parts:
         """Queries and keys of a block on another stream."""

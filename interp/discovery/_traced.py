@@ -6,28 +6,12 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import torch
-
-from interp.causal.gradient import frozen
-from interp.circuit.linear_scores import CONSTANT, LinearScores
+from interp.circuit.linear_scores import CONSTANT
 from interp.circuit.query_key_signals import Signal, Tracer
-from interp.circuit.stream_hooks import replace_first
-from interp.errors import OptionError, UnreadableAttention
-from interp.model.calls import precise
-from interp.model.inference import inference
-from interp.model.sites import first_tensor
+from interp.discovery._seeds import Place
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from jaxtyping import Float
-    from torch import Tensor, nn
-
-    from interp.circuit.contrast import Batch
-    from interp.model.model import Model
     from interp.model.sites import Site
-
-Place = tuple[str, int]  # a head and the position where it writes
 
 
 @dataclass(eq=False)
@@ -43,73 +27,27 @@ class Trace:
     edges: dict[tuple[str, str], float] = field(default_factory=lambda: defaultdict(float))
     signals: list[Signal] = field(default_factory=list)
 
+    def plain(self) -> tuple:
+        """All of it without objects of a class; the names of writers are known elsewhere."""
+        kept = [{k: v for k, v in vars(s).items() if k != "writers"} for s in self.signals]
+        return dict(self.nodes), dict(self.edges), kept
 
-def seeds(
-    model: Model, batch: Batch, value: Any, scores: LinearScores, reach: float, only: set[str]
-) -> list[dict[Place, float]]:
-    """By prompt: heads and positions with the largest direct effects, and their part of these.
-
-    The direct effect is the task's gradient by the last stream, times how what the head writes
-    there differs between the clean and the corrupted prompt. The smallest set is taken that holds
-    `reach` of all that help.
-
-    Raises:
-        OptionError: no head of those asked for acts on the task directly.
-    """
-    slope = _slope_at_end(model, batch, value)
-    other = LinearScores(model, batch.corrupted, turned=scores.turns)
-    delta = scores.written - other.written
-    effect = torch.einsum("bpwm,bpm->bpw", delta, slope).double().cpu().numpy()
-    heads = [i for i, n in enumerate(scores.writers) if n in only or (not only and n[0] == "L")]
-    found = []
-    for row in effect:
-        helping = [(row[p, i], i, p) for p in range(len(row)) for i in heads if row[p, i] > 0]
-        helping.sort(key=lambda x: (-x[0], x[1], x[2]))
-        whole, kept = sum(x for x, _, _ in helping), {}
-        so_far = 0.0
-        for x, i, p in helping:
-            if so_far >= reach * whole:
-                break
-            so_far += x
-            kept[scores.writers[i], p] = x
-        found.append({place: x / so_far for place, x in kept.items()})
-    if not any(found):
-        raise OptionError(
-            f"{model.name}: none of {', '.join(sorted(only)) or 'its heads'} acts on the task "
-            "directly, so there is nowhere to start; name other seeds"
-        )
-    return found
-
-
-def _slope_at_end(
-    model: Model, batch: Batch, value: Callable[[Tensor], Tensor]
-) -> Float[Tensor, "batch pos d_model"]:
-    """The gradient of the task by the stream that leaves the last block."""
-    kept: list[Tensor] = []
-
-    def hook(module: nn.Module, args: tuple, output: Any) -> Any:
-        x = first_tensor(output)
-        assert x is not None
-        kept.append(x.detach().clone().requires_grad_(True))
-        return replace_first(output, x, kept[-1])
-
-    where = model.sites[-1].streams.get("resid_post")
-    if where is None:
-        raise UnreadableAttention(
-            f"{model.name}: no stream was found to leave its last block, so no direct effect"
-        )
-    handle = model.module.get_submodule(where.module).register_forward_hook(hook)
-    try:
-        with torch.enable_grad(), frozen(model.module), inference(model.module):
-            logits = model.run(model.inputs(batch.clean))
-            (slope,) = torch.autograd.grad(value(logits).sum(), kept[-1])
-    finally:
-        handle.remove()
-    return precise(slope)
+    @classmethod
+    def of(cls, told: tuple, writers: tuple[str, ...]) -> Trace:
+        """What `plain` gave."""
+        nodes, edges, kept = told
+        signals = [Signal(**s, writers=writers[: len(s["by_query"]) - 1]) for s in kept]
+        return cls(nodes, edges, signals)
 
 
 def trace(
-    tracer: Tracer, row: int, start: dict[Place, float], *, reach: float, known: dict[Any, Any]
+    tracer: Tracer,
+    row: int,
+    start: dict[Place, float],
+    *,
+    reach: float,
+    known: dict[Any, Any],
+    direct: bool = True,
 ) -> Trace:
     """Follow the credit of the seeds of one prompt from head to head, down to the embeddings.
 
@@ -119,7 +57,7 @@ def trace(
     """
     found, model = Trace(), tracer.scores.model
     credit: dict[Place, float] = defaultdict(float, start)
-    for (name, _), x in start.items():
+    for (name, _), x in start.items() if direct else ():
         found.edges[name, "logits"] += x
     for site in reversed(model.sites):
         fired = known.setdefault(site, _by_place(tracer, site))

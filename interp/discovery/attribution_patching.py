@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -15,9 +15,10 @@ from interp.discovery._attribution import (
     edges_by_gradient,
     nodes_by_gradient,
     nodes_with_drops,
+    units,
 )
 from interp.discovery._gathered import by_gradient
-from interp.discovery._qk_fix import Fixed, fixed_scores
+from interp.discovery._qk_fix import Fixed, fixed_scores, units_fixed
 from interp.errors import OptionError
 
 if TYPE_CHECKING:
@@ -71,21 +72,21 @@ def attribution_patching(
         if grad_drop
         else (lambda pair: nodes_by_gradient(pair, at=side)),
         lambda pair: edges_by_gradient(pair, at=side),
+        units=units(lambda graph: len(graph.layers) if grad_drop else 1),
         signed=not grad_drop,
     )
 
 
 def _fixed(model: Model, task: ContrastTask, level: str, side: At, drops: bool) -> Found:
     """Scores with computed softmaxes, and the table of whole inputs."""
-    inputs: dict[tuple[str, str], list[np.ndarray]] = {}
 
     def scores(pair: Pair) -> Fixed:
         found = fixed_scores(pair, at=side, drops=drops)
         for (order, part), score in found.inputs.items() if not drops else ():
             layer = pair.graph.layers[order].site.layer
-            rows = torch.stack([score, found.plain[order, part]]).double().cpu().numpy()
-            for h in range(rows.shape[2]):
-                inputs.setdefault((f"L{layer}H{h}", part), []).append(rows[:, :, h])
+            both = torch.stack([score, found.plain[order, part]]).double().cpu().numpy()
+            for h in range(both.shape[2]):
+                pair.rows[f"L{layer}H{h}.{part}"] = both[:, :, h]
         return found
 
     def nodes(pair: Pair) -> Tensor:
@@ -96,12 +97,19 @@ def _fixed(model: Model, task: ContrastTask, level: str, side: At, drops: bool) 
             raise OptionError("grad_drop needs two layers: one of them is dropped at a time")
         return torch.stack([edges.sum(1).abs() for edges in runs]).sum(0) / (len(runs) - 1)
 
-    found = by_gradient(
-        model, task, level, nodes, lambda pair: scores(pair).edges[0], signed=not drops
-    )
-    rows = [(*key, np.concatenate(parts, 1).mean(1)) for key, parts in inputs.items()]
-    table = [
-        {"head": head, "input": part, "score": float(mean[0]), "plain": float(mean[1])}
-        for head, part, mean in rows
-    ]
-    return replace(found, tables={"inputs": table} if table else {})
+    return by_gradient(
+        model, task, level, nodes, lambda pair: scores(pair).edges[0],
+        units=units_fixed(drops), signed=not drops, tables=_inputs,
+    )  # fmt: skip
+
+
+def _inputs(rows: list[Mapping[str, np.ndarray]]) -> dict[str, list[dict[str, Any]]]:
+    """The table of whole inputs, from what every batch left."""
+    table = []
+    for name in rows[0]:
+        mean = np.concatenate([r[name] for r in rows], 1).mean(1)
+        head, _, part = name.partition(".")
+        table.append(
+            {"head": head, "input": part, "score": float(mean[0]), "plain": float(mean[1])}
+        )
+    return {"inputs": table} if table else {}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from interp.circuit.declare import Found, discovery
+from interp.circuit.steps import counted, step
 from interp.discovery._codes import (
     EPOCHS,
     OVER,
@@ -100,22 +102,34 @@ def codes(
         raise OptionError(f"{model.name} has one head, and edges are pairs of heads; score heads")
     layers = np.array([Head.parse(name).layer for name in names])
     positive = np.arange(2 * n) < n
-    scores, hashes, pairs, hashed, p_values = [], [], [], [], []
-    for i in range(repeats):
+
+    def repeated(i: int) -> dict[str, Any]:
+        """Scores of one autoencoder and of the same untrained, pairs of both, and p values."""
         some = _drawn(n, examples, stratified, seed + i)
         learned, _ = train(x[some], codes=codes, sparsity=sparsity, epochs=epochs, seed=seed + i)
-        found = learned.codes(x)
-        count = only_positive(found, positive, normalise=normalise)
-        scores.append(shared(count, over, layers))
-        p_values.append(
-            permuted(found, n, draws=permutations, seed=seed + i, normalise=normalise, over=over,
-                     layers=layers)
-        )  # fmt: skip
-        pairs.append(pairs_only_positive(found, positive))
-        untrained = Autoencoder.new(x.shape[-1], codes, _generator(seed + i)).codes(x)
-        count = only_positive(untrained, positive, normalise=normalise)
-        hashes.append(shared(count, over, layers))
-        hashed.append(pairs_only_positive(untrained, positive))
+        untrained = Autoencoder.new(x.shape[-1], codes, _generator(seed + i))
+        found: dict[str, Any] = {}
+        for which, coder in (("", learned), ("untrained ", untrained)):
+            mine = coder.codes(x)
+            count = only_positive(mine, positive, normalise=normalise)
+            found[f"{which}scores"] = shared(count, over, layers)
+            found[f"{which}pairs"] = pairs_only_positive(mine, positive)
+            if not which:
+                found["p"] = permuted(
+                    mine, n, draws=permutations, seed=seed + i, normalise=normalise, over=over,
+                    layers=layers,
+                )  # fmt: skip
+        return found
+
+    with counted("autoencoders", repeats) as done:
+        kept = []
+        for i in range(repeats):
+            kept.append(step("autoencoder", partial(repeated, i)))
+            done(i + 1)
+    scores, hashes, pairs, hashed, p_values = (
+        [k[name] for k in kept]
+        for name in ("scores", "untrained scores", "pairs", "untrained pairs", "p")
+    )
     score, control = np.stack(scores, 1), np.stack(hashes, 1)
     mean, together = score.mean(1), np.mean(pairs, 0)
     own, family = (np.stack(p, 1) for p in zip(*p_values, strict=True))

@@ -46,6 +46,7 @@ def exact_patching(
         task,
         lambda edges, value: node_effects(edges, value, graph.writers, denoise=denoise),
         len(graph.writers),
+        what="patching nodes",
         denoise=denoise,
     )
     names, of_edges = (), None
@@ -61,6 +62,7 @@ def exact_patching(
             task,
             lambda edges, value: path_effects(edges, value, names, norm=norm, denoise=denoise),
             len(names),
+            what="patching paths",
             denoise=denoise,
         )
         passes += more

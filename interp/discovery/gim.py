@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from interp.circuit.declare import Found, discovery
-from interp.discovery._attribution import edges_by_gradient, nodes_by_gradient
+from interp.discovery._attribution import edges_by_gradient, nodes_by_gradient, units
 from interp.discovery._gathered import by_gradient
 from interp.discovery._gradients import GIM
 
@@ -30,4 +30,5 @@ def gim(model: Model, task: ContrastTask, level: str) -> Found:
         level,
         lambda pair: nodes_by_gradient(pair, rules=GIM),
         lambda pair: edges_by_gradient(pair, rules=GIM),
+        units=units(lambda graph: 1),
     )

@@ -10,6 +10,8 @@ from interp.discovery._attribution import (
     edges_along_inputs,
     nodes_along_activations,
     nodes_along_inputs,
+    stages,
+    units,
 )
 from interp.discovery._gathered import by_gradient
 from interp.errors import OptionError
@@ -48,4 +50,5 @@ def integrated_patching(
         level,
         lambda pair: nodes(pair, steps=steps),
         lambda pair: edges(pair, steps=steps),
+        units=units(lambda graph: steps * (1 if path == "inputs" else stages(graph))),
     )

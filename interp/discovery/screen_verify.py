@@ -9,7 +9,7 @@ import torch
 
 from interp.circuit.declare import Found, discovery
 from interp.circuit.residual_graph import ResidualGraph
-from interp.discovery._attribution import nodes_along_inputs
+from interp.discovery._attribution import nodes_along_inputs, units
 from interp.discovery._exact import effects_of_masks, node_effects
 from interp.discovery._gathered import by_gradient, forwards_of
 from interp.errors import OptionError
@@ -52,15 +52,17 @@ def screen_verify(
     if candidates < 1 or primaries < 1:
         raise OptionError(f"candidates={candidates}, primaries={primaries}; at least 1 each")
     screen = by_gradient(
-        model, task, "head", lambda pair: nodes_along_inputs(pair, steps=steps), _no_edges
-    )
+        model, task, "head", lambda pair: nodes_along_inputs(pair, steps=steps), _no_edges,
+        units=units(lambda graph: steps), what="screen by gradients",
+    )  # fmt: skip
     graph = ResidualGraph.of(model)
     names = list(graph.writers)
     order = np.argsort(-np.abs(screen.per_prompt.mean(1)), kind="stable")[:candidates]
     chosen = [names[i] for i in sorted(order)]
     exact, passes = forwards_of(
-        model, task, lambda edges, value: node_effects(edges, value, chosen), len(chosen)
-    )
+        model, task, lambda edges, value: node_effects(edges, value, chosen), len(chosen),
+        what="patching candidates",
+    )  # fmt: skip
     scores = np.zeros((len(names), len(task)))
     scores[[names.index(c) for c in chosen]] = exact
     mean = np.abs(exact.mean(1))
@@ -109,8 +111,9 @@ def _pairs(
                 places.append((a, b))
     stacked = torch.stack(masks)
     found, passes = forwards_of(
-        model, task, lambda edges, value: effects_of_masks(edges, value, stacked), len(masks)
-    )
+        model, task, lambda edges, value: effects_of_masks(edges, value, stacked), len(masks),
+        what="taking out pairs of heads",
+    )  # fmt: skip
     effect = np.full((len(heads), len(heads), len(task)), np.nan)
     for (a, b), values in zip(places, found, strict=True):
         effect[a, b] = effect[b, a] = values

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
+from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from interp.circuit.declare import Found, discovery
+from interp.circuit.steps import advance, counted, step
 from interp.errors import OptionError, UnknownName
 
 if TYPE_CHECKING:
-    from interp.circuit.contrast import ContrastTask
-    from interp.circuit.query_key_signals import Signal
+    from interp.circuit.contrast import Batch, ContrastTask
+    from interp.circuit.query_key_signals import Signal, Tracer
     from interp.model.model import Model
 
 CONTROLS = 200  # signals that are taken apart again in random slices
+INDIRECT = (
+    "no head, or none of those named, acts on the task directly: seeds are chosen by first-order"
+    " effects through all that follows, which the trace does not see"
+)
 
 
 @discovery(levels=("head", "edge"))
@@ -36,8 +44,8 @@ def svd_trace(
     A head fires where one weight is `fires` or more. Its score is a sum over singular vectors of
     its query-key matrix, few of which carry it: the signal. Who wrote what these vectors read, on
     the query's and on the key's side, is followed in turn, prompt by prompt. Scores are credit: the
-    seeds' direct effects are 1 together, and a head that fires passes its credit on, half to either
-    side, in parts of what writers gave the signal.
+    seeds' effects on the task are 1 together, and a head that fires passes its credit on, half to
+    either side, in parts of what writers gave the signal.
 
     What it cannot do: it follows queries and keys, so a head that only provides the value that
     another moves, and MLPs between, are seen as far as they were read by a signal. A head that
@@ -46,9 +54,10 @@ def svd_trace(
     measure: what the vectors are ranked by, their part of the `score` (Franco and Crovella), of how
     far it lies above the mean over keys (`relative`), or of the weight after the `softmax`.
     fires: weight from which a head fires.
-    reach: part of the seeds' direct effects, and of what writers give a signal, that is followed.
-    seeds: heads to start from, such as `L9H6,L9H9`; those with the largest direct effects, unless
-    given.
+    reach: part of the seeds' effects, and of what writers give a signal, that is followed.
+    seeds: heads to start from, such as `L9H6+L9H9`; unless given those with the largest direct
+    effects. Where none acts directly, as where MLPs read all that heads write, effects through all
+    that follows choose and weigh them, and a note says so.
     first: count firings on the first token, where many heads rest.
     seed: of the random slices of the control.
 
@@ -58,32 +67,46 @@ def svd_trace(
     from interp.circuit.linear_scores import LinearScores
     from interp.circuit.query_key_signals import Tracer
     from interp.discovery._gathered import helping
-    from interp.discovery._traced import seeds as find_seeds
-    from interp.discovery._traced import trace
+    from interp.discovery._seeds import seeds as find_seeds
+    from interp.discovery._traced import Trace, trace
 
     if not 0 < reach <= 1:
         raise OptionError(f"reach={reach}; a part above 0, at most 1")
     heads = [f"L{site.layer}H{h}" for site in model.sites for h in range(site.n_heads)]
-    only = {name.strip() for name in seeds.split(",") if name.strip()}
+    only = set(re.split(r"[\s,+]+", seeds)) - {""}
     for name in only - set(heads):
         raise UnknownName("head", name, heads)
     nodes: tuple[str, ...] = ()
     traces: list[Any] = [None] * len(task)
-    followed: dict[tuple, Signal] = {}
+    followed: list[Signal] = []
     control: list[tuple[int, int, int]] = []
-    forwards = 0.0
-    for batch in task.batches():
+
+    def traced(batch: Batch) -> tuple[tuple[str, ...], list[tuple], bool, list[tuple]]:
+        """Names of writers, every prompt's trace, whether seeds act directly, and controls."""
         scores = LinearScores(model, batch.clean)
         tracer = Tracer(scores, fires, measure, first)  # type: ignore[arg-type]
-        nodes, known = scores.writers, {}
-        starts = find_seeds(model, batch, helping(task, batch), scores, reach, only)
-        for row, start in enumerate(starts):
-            found = trace(tracer, row, start, reach=reach, known=known)
-            traces[batch.which[row]] = found
-            for s in found.signals:
-                followed[batch.which[row], s.name, s.query, s.key] = s
-        control += _control(tracer, model, followed, batch.which, seed)
-        forwards += 3 * len(batch.which) / len(task)
+        starts, direct = find_seeds(model, batch, helping(task, batch), scores, reach, only)
+        known: dict[Any, Any] = {}
+
+        def one(row: int) -> tuple:
+            found = trace(tracer, row, starts[row], reach=reach, known=known, direct=direct)
+            advance()
+            return found.plain()
+
+        kept = [step("prompt", partial(one, row)) for row in range(len(starts))]
+        mine = [s for told in kept for s in Trace.of(told, scores.writers).signals]
+        return scores.writers, kept, direct, _control(tracer, model, mine, seed)
+
+    batches, indirect = list(task.batches()), 0.0
+    with counted("tracing prompts", len(task)) as done:
+        for batch in batches:
+            nodes, kept, direct, more = step("batch", partial(traced, batch))
+            for row, told in zip(batch.which, kept, strict=True):
+                traces[row] = Trace.of(told, nodes)
+            followed += [s for row in batch.which for s in _once(traces[row].signals)]
+            control += more
+            indirect += 0.0 if direct else len(batch.which) / len(task)
+            done(sum(t is not None for t in traces))
     score = np.array([[t.nodes.get(name, 0.0) for t in traces] for name in nodes])
     edges = sorted({e for t in traces for e in t.edges}, key=_place(nodes))
     of_edges = np.array([[t.edges.get(e, 0.0) for t in traces] for e in edges])
@@ -93,32 +116,35 @@ def svd_trace(
         "credit",
         tuple(edges) if level == "edge" else (),
         of_edges.reshape(len(edges), len(task)) if level == "edge" else None,
-        forwards=forwards,
-        backwards=1.0,
+        forwards=3.0 + indirect,
+        backwards=1.0 + indirect,
         signed=False,
         notes=(
-            "credit is what is passed on from the seeds, whose direct effects are 1 together",
+            "credit is what is passed on from the seeds, whose effects are 1 together",
             "queries and keys are followed, values are not",
+            *([INDIRECT] if indirect else []),
         ),
-        tables=_tables(list(followed.values()), control),
+        tables=_tables(followed, control),
     )
 
 
+def _once(signals: Iterable[Signal]) -> list[Signal]:
+    """Every signal once, though several readers may have led to it."""
+    return list({(s.row, s.name, s.query, s.key): s for s in signals}.values())
+
+
 def _control(
-    tracer: Any, model: Model, followed: dict[tuple, Signal], which: tuple[int, ...], seed: int
+    tracer: Tracer, model: Model, followed: list[Signal], seed: int
 ) -> list[tuple[int, int, int]]:
     """By signal: its slices, the same in random orthonormal slices, and how many there are."""
     from interp.circuit.query_key_signals import Tracer
 
     other = Tracer(tracer.scores, tracer.fires, tracer.measure, tracer.first, basis=seed)
-    row_of = {prompt: row for row, prompt in enumerate(which)}
     sites = {site.layer: site for site in model.sites}
-    mine = [(key[0], s) for key, s in followed.items() if key[0] in row_of]
-    rng = np.random.default_rng(seed)
-    found = []
-    for i in rng.permutation(len(mine))[:CONTROLS].tolist():
-        prompt, s = mine[i]
-        again = other.signal(sites[s.layer], row_of[prompt], s.head, s.query, s.key)
+    mine, found = _once(followed), []
+    for i in np.random.default_rng(seed).permutation(len(mine))[:CONTROLS].tolist():
+        s = mine[i]
+        again = other.signal(sites[s.layer], s.row, s.head, s.query, s.key)
         if again is not None:
             found.append((s.chosen, again.chosen, len(s.parts)))
     return found
