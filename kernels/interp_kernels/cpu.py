@@ -1,7 +1,7 @@
 """Compiled for the processor at hand: every core, tiles that stay in its cache, no pattern stored.
 
-A task is some heads and queries of one prompt; tasks share nothing but their inputs, so threads
-need no order and results do not depend on their number. What a single weight answers is looked up
+A task is some heads and queries of one prompt; tasks share nothing but their inputs and the column
+sums of a head, whose float64 does not show the order. What a single weight answers is looked up
 from the log-sum-exp, as in the chunked backend; the rest comes from one compiled pass.
 """
 
@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from threading import Lock, local
 from typing import TYPE_CHECKING
 
@@ -46,10 +46,13 @@ if TYPE_CHECKING:
 # read keys and values less often, but where whole rows stay for column sums they need more memory.
 TILE = 1024
 ROWS, ROWS_KEPT = 256, 128
+# Tasks per thread, at least: the fewer, the longer the last one keeps the others waiting.
+SHARES = 16
 # Positions at which predicates are evaluated at a time, for all heads.
 TARGETS = 1 << 22
 
 
+@cache
 def missing() -> str | None:
     """It needs numba, and scipy's or torch's matrix product."""
     for package in ("numba", "scipy", "threadpoolctl"):
@@ -159,12 +162,12 @@ def in_one_pass(request: Request, reductions: Sequence[Reduction]) -> dict[str, 
     from interp_kernels.cpu_blas import blas
     from interp_kernels.cpu_call import Call
     from interp_kernels.cpu_pass import attend
+    from interp_kernels.cpu_threads import share_out
 
     block = rows_within(request, reductions)
     call, compiled, library = Call(attention, reductions), attend(), blas()
     numbers = call.numbers(library.address, block, TILE)
-    threads, mine = torch.get_num_threads(), local()
-    lock = Lock()
+    threads, mine, lock = torch.get_num_threads(), local(), Lock()
 
     def perform(task: Task) -> None:
         if not hasattr(mine, "work"):
@@ -183,12 +186,7 @@ def in_one_pass(request: Request, reductions: Sequence[Reduction]) -> dict[str, 
                 columns[task.heads.start] += own[0]
 
     for tasks in waves(call, block, threads):
-        if threads == 1 or len(tasks) == 1:
-            for task in tasks:
-                perform(task)
-        else:
-            with ThreadPoolExecutor(min(threads, len(tasks))) as pool:
-                list(pool.map(perform, tasks))
+        share_out(perform, tasks, threads)
     return {r.name: call.value(r) for r in reductions}
 
 
@@ -238,7 +236,7 @@ def shares(heads: int, queries: range, block: int, threads: int) -> Iterator[tup
     if threads == 1:
         yield range(heads), queries
         return
-    parts = min(-(-4 * threads // heads), -(-len(queries) // block))
+    parts = min(-(-SHARES * threads // heads), -(-len(queries) // block))
     step = -(-len(queries) // (parts * block)) * block
     for low in reversed(range(queries.start, queries.stop, step)):  # later queries see more keys
         for head in range(heads):

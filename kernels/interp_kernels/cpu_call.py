@@ -68,12 +68,11 @@ def runs_at_most(held: Held) -> int:
 
 def runs_of(labels: Tensor, n: int, column: int) -> np.ndarray:
     """First key, end and column of every run of one label; labels outside 0..n-1 have none."""
-    edges = (labels[1:] != labels[:-1]).nonzero()[:, 0] + 1
-    first = torch.cat([edges.new_zeros(1), edges])
-    end = torch.cat([edges, edges.new_tensor([len(labels)])])
-    label = labels[first].to(torch.int64)
-    found = torch.stack([first, end, label + column], 1)
-    return found[(label >= 0) & (label < n)].numpy()
+    at_key = labels.numpy()
+    edges = np.flatnonzero(at_key[1:] != at_key[:-1]) + 1
+    first, end = np.append(0, edges), np.append(edges, len(at_key))
+    label = at_key[first].astype(np.int64)
+    return np.stack([first, end, label + column], 1)[(label >= 0) & (label < n)]
 
 
 def _width(reduction: Reduction) -> int:
@@ -220,7 +219,7 @@ class Call:
         """One reduction from the finished table."""
         sizes, single = self.sizes, _SINGLE.get(type(r))
         if single is not None:
-            return self.rows[..., single].contiguous()
+            return self._column(single)
         first = at.N_STATISTICS
         match r:
             case ask.Output():
@@ -235,9 +234,8 @@ class Call:
             case ask.Mass():
                 return self._column(first + sizes.mass.index(r))
             case ask.TopK():
-                first += sizes.n_mass
-                weight, key = self.rows[..., first : first + r.k], self.keys[..., 1 : 1 + r.k]
-                return Chosen(weight.contiguous(), key.contiguous())
+                key = self.keys[..., 1 : 1 + r.k].contiguous()
+                return Chosen(self._columns(first + sizes.n_mass, r.k), key)
             case ask.RightProduct():
                 return self._part(sizes.right, r, first + sizes.n_mass + sizes.k)
             case ask.SegmentToSegment():
@@ -250,8 +248,12 @@ class Call:
                 return self._part(sizes.offsets, r, first + sizes.n_mass - sizes.n_offsets)
         return self._column_statistic(r).float()
 
+    def _columns(self, first: int, n: int) -> Tensor:
+        """A copy of some; by this thread alone, as waking torch's others takes longer."""
+        return torch.from_numpy(self.rows.numpy()[..., first : first + n].copy())
+
     def _column(self, index: int) -> Tensor:
-        return self.rows[..., index].contiguous()
+        return self._columns(index, 1)[..., 0]
 
     def _masses(self, r: Held) -> Tensor:
         sizes, first = self.sizes, at.N_STATISTICS
@@ -262,7 +264,7 @@ class Call:
     def _part(self, among: Sequence[Reduction], r: Reduction, first: int) -> Tensor:
         """The columns of one of several reductions that stand side by side."""
         first += sum(_width(other) for other in among[: among.index(r)])
-        return self.rows[..., first : first + _width(r)].contiguous()
+        return self._columns(first, _width(r))
 
     def _column_statistic(self, r: Reduction) -> Tensor:
         shape, sizes = self.shape, self.sizes
