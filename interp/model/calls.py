@@ -136,11 +136,14 @@ class ComputedCall(Call):
 
     def pattern(self, rows: Rows = ALL) -> Tensor:
         """Attention probabilities; rows may sum to less than one (sinks)."""
-        s = self.scores(rows)
+        return self.normalised(self.scores(rows))
+
+    def normalised(self, scores: Tensor) -> Tensor:
+        """The softmax of scores, with the sinks in it and then dropped, in the scores' type."""
         if self.sinks is None:
-            return s.softmax(-1)
-        sink = precise(self.sinks).reshape(1, -1, 1, 1).expand(*s.shape[:-1], 1)
-        return torch.cat([s, sink], -1).softmax(-1)[..., :-1]
+            return scores.softmax(-1)
+        sink = self.sinks.to(scores.dtype).reshape(1, -1, 1, 1).expand(*scores.shape[:-1], 1)
+        return torch.cat([scores, sink], -1).softmax(-1)[..., :-1]
 
 
 @dataclass(eq=False)

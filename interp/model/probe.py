@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -15,18 +16,24 @@ from interp.model.inputs import is_encoder_decoder, probe_inputs, takes
 from interp.model.model import Model
 from interp.model.ranks import ranks_of
 from interp.model.sites import Event, Site, find_sites, recorded
-from interp.model.streams import find_streams
+from interp.model.stirring import stirred
+from interp.model.streams import find_streams, layers_of
 
 
-def probe_run(module: nn.Module, seed: int = 0) -> tuple[dict[str, torch.Tensor], list[Event]]:
+def probe_run(
+    module: nn.Module, seed: int = 0, within: AbstractContextManager[None] | None = None
+) -> tuple[dict[str, torch.Tensor], list[Event]]:
     """One forward pass on random inputs, with everything that modules got and gave.
+
+    Args:
+        within: what acts on the modules during the run; it is seen as if it were the model's.
 
     Raises:
         LoadError: the model does not run on the inputs its forward names.
     """
     inputs = probe_inputs(module, seed)
     cached = {"use_cache": False} if "use_cache" in takes(module) else {}
-    with torch.no_grad(), inference(module), recorded(module) as events:
+    with torch.no_grad(), inference(module), within or nullcontext(), recorded(module) as events:
         try:
             module(**inputs, **cached)
         except (TypeError, ValueError, RuntimeError, IndexError) as error:
@@ -49,10 +56,14 @@ def probe(
     if not sites:
         raise UnreadableAttention(_why_nothing(module))
     _require_known_layout(module, sites)
+    ranks = ranks_of(module, sites)
+    if ranks is None:  # nobody reads the streams of a model that is spread
+        noise = stirred(module, events, sites, layers_of(module, sites))
+        events = probe_run(module, within=noise)[1]
     streams = find_streams(module, events, sites)
     sites = [replace(site, streams=s) for site, s in zip(sites, streams, strict=True)]
     model = Model(module, name, tuple(sites), tokenizer, revision, unread=_unread(module, sites))
-    model.ranks = ranks_of(module, sites)
+    model.ranks = ranks
     return model
 
 

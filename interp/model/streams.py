@@ -2,16 +2,20 @@
 
 Nothing here knows an architecture. In one recorded run, tensors that modules get and give are
 searched for the ones that satisfy those equations, up to a constant factor (some families scale
-their branches). Where a family has no such tensor (attention and MLP in parallel have no stream
-between them), the name is left out and refused when asked for.
+their branches) and to the rounding of each entry's sum, which half precision makes coarse. Where
+a family has no such tensor (attention and MLP in parallel have no stream between them), the name
+is left out and refused when asked for.
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass
 
+import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from interp.model.sites import Event, Site, Where
@@ -23,57 +27,15 @@ def find_streams(
     model: nn.Module, events: list[Event], sites: list[Site]
 ) -> list[dict[str, Where]]:
     """For each site the places of `resid_pre`, `resid_mid`, `resid_post`, `mlp_out`, `attn_out`."""
-    blocks = _blocks(model, sites)
+    blocks = layers_of(model, sites)
     found: list[dict[str, Where]] = []
     mids: dict[tuple[str | None, int], Tensor] = {}
     for site, block in zip(sites, blocks, strict=True):
         found.append(_search(events, site, block, mids))
-    _like_the_others(events, sites, blocks, found)
     return found
 
 
-def _like_the_others(
-    events: list[Event],
-    sites: list[Site],
-    blocks: list[str | None],
-    found: list[dict[str, Where]],
-) -> None:
-    """A layer that happens to write nothing (compiled models have some) gets its like's places."""
-    ran = {(e.name, e.run): e for e in events if not e.call}
-
-    def value(where: Where) -> Tensor | None:
-        event = ran.get((where.module, where.run))
-        x = None if event is None else event.given if where.side == "in" else event.returned
-        return None if x is None else x * where.scale
-
-    for i, (site, block) in enumerate(zip(sites, blocks, strict=True)):
-        for j, other in enumerate(blocks):
-            if sites[j].stack != site.stack or len(found[j]) <= len(found[i]) or not block:
-                continue
-            assert other is not None
-            moved = {
-                name: replace(w, module=block + w.module.removeprefix(other))
-                for name, w in found[j].items()
-                if w.module == other or w.module.startswith(f"{other}.")
-            }
-            values = {name: value(w) for name, w in moved.items()}
-            if _adds_up(values):
-                found[i] = moved
-
-
-def _adds_up(values: Mapping[str, Tensor | None]) -> bool:
-    names = ("resid_pre", "attn_out", "resid_mid", "mlp_out", "resid_post")
-    given = [values.get(name) for name in names]
-    if any(x is None for x in given):
-        return False
-    pre, attention, mid, mlp, post = (x.reshape(-1) for x in given if x is not None)
-    if len({x.numel() for x in (pre, attention, mid, mlp, post)}) > 1:
-        return False
-    error = max(float((pre + attention - mid).abs().max()), float((mid + mlp - post).abs().max()))
-    return error <= _TOLERANCE * float(post.abs().max())
-
-
-def _blocks(model: nn.Module, sites: list[Site]) -> list[str | None]:
+def layers_of(model: nn.Module, sites: list[Site]) -> list[str | None]:
     """The element of a list that is the layer: the innermost whose list holds other layers too."""
     lists = {
         name
@@ -96,20 +58,38 @@ def _blocks(model: nn.Module, sites: list[Site]) -> list[str | None]:
     return chosen
 
 
-def _factor(whole: Tensor, part: Tensor) -> float | None:
-    """The number a with `whole = a * part`, if there is one."""
+@dataclass(frozen=True, eq=False)
+class _Rest:
+    """What a tensor has over others, entry by entry, and by how much rounding may have moved it."""
+
+    of: Float[Tensor, " entry"]
+    rounding: Float[Tensor, " entry"]
+
+
+def _rest(total: Tensor, *parts: Tensor) -> _Rest:
+    """Total minus parts, in float64."""
+    whole, *rest = (x.reshape(-1).double() for x in (total, *parts))
+    coarsest = max(torch.finfo(x.dtype).eps for x in (total, *parts))
+    sizes = sum((x.abs() for x in rest), whole.abs())
+    return _Rest(whole - sum(rest), coarsest * sizes)
+
+
+def _factor(rest: _Rest, part: Tensor) -> float | None:
+    """The number a with `rest = a * part`, if there is one."""
+    whole, eps = rest.of, torch.finfo(part.dtype).eps
     if whole.numel() != part.numel():
         return None
-    whole, part = whole.reshape(-1).double(), part.reshape(-1).double()
+    part = part.reshape(-1).double()
     size = float(part @ part)
     if size == 0:
         return None
     a = float(whole @ part) / size
-    if abs(a) < 1e-3 or float((whole - a * part).abs().max()) > _TOLERANCE * float(
-        whole.abs().max()
-    ):
+    error = whole - a * part
+    close = _TOLERANCE * float(whole.abs().max()) + rest.rounding + eps * (a * part).abs()
+    if abs(a) < 1e-3 or bool((error.abs() > close).any()):
         return None
-    return 1.0 if abs(a - 1) < 1e-5 else a
+    uncertain = float(error.norm()) / math.sqrt(max(1, len(part) - 1) * size)
+    return 1.0 if abs(a - 1) < max(1e-5, 5 * uncertain) else a
 
 
 def _search(
@@ -158,13 +138,13 @@ def _around(
     """What follows if `attention` is what is added to `pre`."""
     if attention.numel() != pre.numel():
         return None
-    scale = _factor(post - pre, attention) if post.shape == pre.shape else None
+    scale = _factor(_rest(post, pre), attention) if post.shape == pre.shape else None
     if scale is not None:  # no MLP in this block: what comes out is the stream after attention
         return post, {"scale": scale}
     for at, event in enumerate(written):
         if event.given is None or event.given.numel() != pre.numel():
             continue
-        scale = _factor(event.given.reshape(pre.shape) - pre, attention)
+        scale = _factor(_rest(event.given, pre), attention)
         if scale is None:
             continue
         before, mid = event.given.reshape(pre.shape), Where(event.name, "in", event.run)
@@ -188,8 +168,7 @@ def _around(
             and event.returned.numel() == pre.numel()
             and post.shape == pre.shape
         ):
-            rest = post - pre - attention.reshape(pre.shape)
-            a = _factor(rest, event.returned)
+            a = _factor(_rest(post, pre, attention), event.returned)
             if a is not None:
                 return None, {"scale": 1.0, "mlp_out": Where(event.name, "out", event.run, a)}
     return None
@@ -200,8 +179,8 @@ def _goes_on(stream: Tensor, post: Tensor, after: list[Event]) -> bool:
     totals = [e.given for e in after if e.given is not None and e.given.numel() == stream.numel()]
     outputs = [e for e in after if e.returned is not None and e.returned.numel() == stream.numel()]
     for total in [*totals, post]:
-        rest = total.reshape(stream.shape) - stream
-        if float(rest.abs().max()) and any(_factor(rest, _of(e)) is not None for e in outputs):
+        rest = _rest(total, stream)
+        if float(rest.of.abs().max()) and any(_factor(rest, _of(e)) is not None for e in outputs):
             return True
     return False
 
@@ -211,14 +190,18 @@ def _mlp(mid: Tensor, post: Tensor, written: list[Event]) -> Where | None:
     outputs = [e for e in written if e.returned is not None and e.returned.numel() == mid.numel()]
     totals = [post]
     for e in outputs:  # where the block ends in a norm, the sum is what that norm is given
-        if e.given is not None and e.given.numel() == mid.numel() and _factor(post, _of(e)) == 1.0:
+        if (
+            e.given is not None
+            and e.given.numel() == mid.numel()
+            and _factor(_rest(post), _of(e)) == 1.0
+        ):
             totals.append(e.given)
     # cross attention may come between: then the stream before the MLP is a later one
     given = [e.given for e in written if e.given is not None and e.given.numel() == mid.numel()]
     for total in totals:
         for base in [mid, *given]:
-            rest = total.reshape(mid.shape) - base.reshape(mid.shape)
-            if not float(rest.abs().max()):
+            rest = _rest(total, base)
+            if not float(rest.of.abs().max()):
                 continue
             for event in outputs:
                 a = _factor(rest, _of(event))

@@ -242,3 +242,38 @@ def test_streams_are_those_of_the_edited_run(loaded):
     assert not edited["result", 1][:, :, 2].any()
     change = plain["resid_mid", 1] - edited["resid_mid", 1]
     torch.testing.assert_close(change, plain["result", 1][:, :, 2], atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("silent", ["attn_out", "mlp_out", "both"])
+@pytest.mark.parametrize("name", ["llama", "gpt2", "gpt_neox", "gemma2", "bert", "bart", "t5"])
+def test_a_layer_that_writes_nothing_is_not_one_that_has_nothing(loaded, name, silent):
+    """Projections that start at zero, or a compiled program's: the places are what they were."""
+    whole, module = loaded(name), zoo.FAMILIES[name].build(zoo.FAMILIES[name].attentions[-1])
+    written = {
+        where.module
+        for site in whole.sites
+        for n, where in site.streams.items()
+        if n == silent or (silent == "both" and n in ("attn_out", "mlp_out"))
+    }
+    with torch.no_grad():
+        for path in written:
+            for parameter in module.get_submodule(path).parameters():
+                parameter.zero_()
+    model = interp.load(module)
+    assert written
+    for site, known in zip(model.sites, whole.sites, strict=True):
+        for n, where in known.streams.items():
+            got = site.streams[n]
+            assert (got.module, got.side, got.run) == (where.module, where.side, where.run), n
+            assert got.scale == pytest.approx(where.scale, rel=1e-5)
+        assert set(site.streams) == set(known.streams)
+
+
+def test_noise_of_looking_is_gone_afterwards():
+    module: Any = zoo.FAMILIES["bart"].build()
+    inputs = zoo.FAMILIES["bart"].inputs()
+    with torch.no_grad():
+        before = module(**inputs).logits
+        interp.load(module)
+        assert torch.equal(module(**inputs).logits, before)
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in module.modules())
