@@ -12,12 +12,12 @@ import torch
 from discovery.contrasts import induction_pairs
 
 import interp
+from interp.catalogue import finder
 from interp.circuit import steps_file
 from interp.circuit.contrast import ContrastTask
 from interp.circuit.declare import Found, discovery
 from interp.circuit.edge_evaluation import evaluate_edges
 from interp.circuit.find import find_circuit, score_nodes
-from interp.discovery import codes as codes_method
 from interp.errors import OptionError
 from interp.model.model import Model
 
@@ -70,7 +70,7 @@ class Counter:
 
             return call
 
-        train = codes_method.function.__globals__
+        train = finder("codes").function.__globals__
         self.patches = [
             patch.object(Model, "run", counting(Model.run)),
             patch.dict(train, train=counting(train["train"])),
@@ -197,7 +197,7 @@ def test_weights_changed_in_place_are_another_model(task, tmp_path) -> None:
     own = interp.load("planted:induction")
     before = score_nodes(own, task, "gim", ledger=tmp_path)
     with torch.no_grad():
-        own.module.get_output_embeddings().weight.mul_(0.5)
+        own.module.state_dict()["lm_head.weight"].mul_(0.5)
     after = score_nodes(own, task, "gim", ledger=tmp_path)
     assert np.abs(after.per_prompt).max() < 0.9 * np.abs(before.per_prompt).max()
 

@@ -1,0 +1,152 @@
+"""`interp circuit --out` that is killed or interrupted goes on; what it says meanwhile."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from interp.circuit import steps_file
+from interp.circuit.result import Circuit
+from interp.model.model import Model
+
+PATHS = ("circuit", "induction", "bundled:induction", "--method", "exact-patching", "--level",
+         "edge", "-n", "34", "--random", "2")  # fmt: skip
+QUICK = ("circuit", "induction", "planted:induction", "--method", "exact_patching", "-n", 6,
+         "--random", 2)  # fmt: skip
+
+
+def counting(run, *args: str | Path) -> tuple[str, int]:
+    """What a command prints, and how many forwards it makes."""
+    calls, own = [0], Model.run
+
+    def counted(self, *given, **options):
+        calls[0] += 1
+        return own(self, *given, **options)
+
+    with patch.object(Model, "run", counted):
+        result = run(*args)
+    assert result.exit_code == 0, result.stderr
+    return result.stdout, calls[0]
+
+
+def started(*args: str | Path, **options) -> subprocess.Popen:
+    code = (
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler);"
+        "from interp.circuit import steps_file; steps_file.EVERY = 0.1;"
+        "from interp.cli import main; main(sys.argv[1:])"
+    )
+    return subprocess.Popen([sys.executable, "-c", code, *map(str, args)], **options)
+
+
+def wait_for_steps(folder: Path, running: subprocess.Popen) -> None:
+    """Until finished steps are on disk, written on five occasions beside the first line."""
+    sizes = set()
+    for _ in range(3000):
+        sizes |= {path.stat().st_size for path in folder.glob("*.steps")}
+        if len(sizes) > 5:
+            return
+        assert running.poll() is None, "it ended before it could be killed"
+        time.sleep(0.02)
+    raise AssertionError("nothing was kept within a minute")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT])
+def test_a_killed_search_goes_on(run, tmp_path, sent) -> None:
+    whole, in_all = counting(run, *PATHS, "-o", tmp_path / "whole")
+    with started(*PATHS, "-o", tmp_path / "out", stderr=subprocess.PIPE, text=True) as running:
+        wait_for_steps(tmp_path / "out" / "ledger", running)
+        running.send_signal(sent)
+        said = running.communicate()[1]
+    assert running.returncode == (130 if sent == signal.SIGINT else -signal.SIGKILL), said
+    if sent == signal.SIGINT:
+        assert said == (
+            "interp: error: interrupted; the same command goes on from what is finished\n"
+        )
+    assert not (tmp_path / "out" / "bundled-induction").exists()
+    again, rest = counting(run, *PATHS, "-o", tmp_path / "out")
+    assert again == whole
+    assert rest < in_all - 10
+    a, b = (Circuit.from_json(tmp_path / x / "bundled-induction" / "circuit.json") for x in
+            ("whole", "out"))  # fmt: skip
+    assert a.to_dict() == b.to_dict()
+    once_more, least = counting(run, *PATHS, "-o", tmp_path / "out")
+    assert once_more == whole
+    assert least < 40  # the model's check, the game's, and whether the pairs show the task
+
+
+def test_what_is_found_is_not_searched_again(run, monkeypatch, tmp_path) -> None:
+    first, in_all = counting(run, *QUICK, "-o", tmp_path)
+    assert len(list((tmp_path / "ledger").glob("*.steps"))) == 1
+    assert len(list((tmp_path / "ledger").glob("*.ledger"))) == 1
+    from interp.discovery import exact_patching
+
+    def never(*args, **options):
+        raise AssertionError("searched again")
+
+    monkeypatch.setattr(type(exact_patching), "__call__", never)
+    second, rest = counting(run, *QUICK, "-o", tmp_path)
+    assert second == first
+    assert rest < in_all - 8  # 4 tell whether the task is done at all, others patch
+    assert "searched again" in run(*QUICK, "--seed", 3, "-o", tmp_path).stderr
+
+
+def test_interrupted_without_a_folder(run, monkeypatch) -> None:
+    from interp.discovery import exact_patching
+
+    def stopped(*args, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(type(exact_patching), "__call__", stopped)
+    result = run(*QUICK)
+    assert result.exit_code == 130
+    assert result.stdout == ""
+    assert "nothing is kept without --out" in result.stderr
+
+
+def test_a_damaged_ledger_is_named(run, errors, tmp_path) -> None:
+    first = run(*QUICK, "-o", tmp_path).stdout
+    (steps,) = (tmp_path / "ledger").glob("*.steps")
+    content = steps.read_bytes()
+    steps.write_bytes(content[:-7])
+    assert run(*QUICK, "-o", tmp_path).stdout == first
+    steps.write_bytes(b"x" + content)
+    code, lines = errors(*QUICK, "-o", tmp_path)
+    assert code == 1
+    assert lines == [f"{steps} is damaged in its first line; delete it and run again"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
+def test_how_far_it_is_is_said_on_stderr_alone(run, tmp_path) -> None:
+    """Where stderr is a terminal; what is printed is what it would have been."""
+    ours, theirs = pty.openpty()
+    args = [str(a) for a in (*QUICK, "--level", "edge")]
+    env = {k: v for k, v in os.environ.items() if k != "FORCE_COLOR"} | {"TERM": "xterm-256color"}
+    with started(*args, stdout=subprocess.PIPE, stderr=theirs, env=env) as running:
+        os.close(theirs)
+        said = b""
+        while True:
+            try:
+                part = os.read(ours, 4096)
+            except OSError:  # how Linux tells that the other end is closed
+                break
+            if not part:
+                break
+            said += part
+        assert running.stdout is not None
+        printed = running.stdout.read().decode()
+    os.close(ours)
+    assert running.returncode == 0, said
+    assert printed == run(*args).stdout
+    assert "\x1b" not in printed
+    for what in (b"patching nodes", b"patching paths", b"evaluating edges"):
+        assert what in said
+    assert steps_file.EVERY <= 2  # so that a kill costs little
