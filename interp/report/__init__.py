@@ -74,7 +74,7 @@ def render(
     top: int = 5,
     budget: int = BUDGET,
 ) -> str:
-    """One HTML page: findings, models side by side, and per model its provenance, top heads, maps.
+    """One HTML page: findings, models side by side, and per model its provenance, maps, top heads.
 
     `ranges` gives each metric's colour range (low, high), None for an end without bound; a metric
     that has none is coloured by its own scores, and the page says so. `beside` names files in the
@@ -132,9 +132,12 @@ def _head(table: HeadTable, title: str, command: str | None, beside: Sequence[st
     if beside:
         links = (f'<a href="./{quote(name)}">{escape(name)}</a>' for name in beside)
         out.append(f"<p>The same numbers, in full: {', '.join(links)}</p>")
+    places = {"findings": "Findings"}
     if len(table.models) > 1:
-        items = (f'<li><a href="#m{i}">{escape(m)}</a></li>' for i, m in enumerate(table.models))
-        out.append(f'<nav aria-label="models"><ul>{"".join(items)}</ul></nav>')
+        places["beside"] = "Models side by side"
+    places |= {f"m{i}": model for i, model in enumerate(table.models)}
+    items = (f'<li><a href="#{at}">{escape(name)}</a></li>' for at, name in places.items())
+    out.append(f'<nav aria-label="contents"><ul>{"".join(items)}</ul></nav>')
     return "\n".join(out)
 
 
@@ -149,8 +152,8 @@ def _first(
     from interp.report.side import side_by_side
 
     out = [f'<section id="findings"><h2>Findings</h2>{findings(table, _ends(declared))}</section>']
-    beside = side_by_side(frame, scales) if len(table.models) > 1 else ""
-    if beside:
+    if len(table.models) > 1:
+        beside = side_by_side(frame, scales) or "<p>They have no metric in common.</p>"
         out.append(
             '<section id="beside"><h2>Models side by side</h2><p>One scale per metric; layers by'
             f' relative depth.</p><div class="panels">{beside}</div></section>'
@@ -177,10 +180,6 @@ def _models(
         best = top_heads(table.where(model=str(model)), scales, top)
         out.append(f'<section id="m{at}"><h2>{escape(str(model))}</h2>')
         out.append(provenance({k[1]: v for k, v in made.items() if k[0] == model}))
-        if rows["metric"].nunique() >= CATALOGUE:
-            special = section(table.where(model=str(model)), _ends(declared))
-            out.append(f"<h3>Which heads are special</h3>{special}")
-        out.append(f'<h3>Top heads</h3><div class="tops">{best}</div>')
         if level >= 0:
             out.append('<h3>Every head</h3><div class="panels">')
             shapes = rows.groupby("stack")[["layer", "head"]].max() + 1
@@ -193,6 +192,10 @@ def _models(
                 detail = min(level, 2)
                 out.append(panel(cells, name, shape=shape, detail=detail, data=data, **options))
             out.append('</div><aside class="card" aria-label="head card" hidden></aside>')
+        if rows["metric"].nunique() >= CATALOGUE:
+            special = section(table.where(model=str(model)), _ends(declared))
+            out.append(f"<h3>Which heads are special</h3>{special}")
+        out.append(f'<h3>Top heads</h3><div class="tops columns">{best}</div>')
         if level > 2:
             out.append(every_number(rows))
         out.append("</section>")
@@ -205,7 +208,7 @@ _LESS = {
     3: "",
     2: " The table of every number, and the CSV of each map, are left out here.",
     1: " With this many heads a map is a picture: point at a head, or move with the arrow keys, to"
-    " read its numbers (this needs scripts; the top heads above each map do not).",
+    " read its numbers (this needs scripts; the tables of top heads do not).",
     0: " With this many heads the maps are pictures only; the numbers are in the table's file.",
     -1: " With this many heads there are no maps; the numbers are in the table's file.",
 }

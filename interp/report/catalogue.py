@@ -151,9 +151,9 @@ def section(table: HeadTable, ends: Mapping[str, float | None] | None = None) ->
         out.append(f"<p>Without a null, so not judged: {names}.</p>")
     if heads:
         out.append(
-            '<div class="scroll" tabindex="0"><table class="made"><thead><tr><th scope="col">head'
-            '</th><th scope="col">stands out in</th><th scope="col">score</th><th scope="col">null'
-            '</th><th scope="col">from the null</th><th scope="col">needed</th>'
+            '<div class="scroll" tabindex="0"><table class="special"><thead><tr>'
+            '<th scope="col">head</th><th scope="col">stands out in</th><th scope="col">score</th>'
+            '<th scope="col">null</th><th scope="col">from the null</th><th scope="col">needed</th>'
             '<th scope="col">of the range</th><th scope="col">from other heads</th>'
             '<th scope="col">n</th></tr></thead><tbody>'
         )

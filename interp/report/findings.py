@@ -1,4 +1,8 @@
-"""What a report says first: which heads are what, by how much, and how sure that is."""
+"""What a report says first: which heads are what, by how much, and how sure that is.
+
+A line's effect is the score of the first head named less its null: that is what makes it a finding,
+and its sign says on which side of the null the heads are.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from collections.abc import Mapping
 from html import escape
 from typing import TYPE_CHECKING
 
-from interp.columns import estimate, number
+from interp.columns import estimate
 from interp.report.catalogue import LEVEL, Special, catalogue_of
 
 if TYPE_CHECKING:
@@ -16,6 +20,7 @@ if TYPE_CHECKING:
 _ROWS, _LEAST = 60, 3  # lines over all models, and of each at least
 _HEADS = 3  # named in a line
 _COVERAGE = 0.95
+_DIGITS = 6  # decimals at most
 
 
 def findings(table: HeadTable, ends: Mapping[str, float | None]) -> str:
@@ -28,7 +33,9 @@ def findings(table: HeadTable, ends: Mapping[str, float | None]) -> str:
     """
     lines: list[str] = []
     silent = rest = 0
-    most = max(_ROWS // len(table.models), _LEAST)
+    models = len(table.models)
+    most = max(_ROWS // models, _LEAST)
+    units = table.to_pandas().drop_duplicates("metric").set_index("metric")["unit"].to_dict()
     for model in table.models:
         rows = table.where(model=model)
         several = len(rows.stacks) > 1
@@ -39,18 +46,21 @@ def findings(table: HeadTable, ends: Mapping[str, float | None]) -> str:
         for special in by_metric.values():
             special.sort(key=lambda x: -x.size)
         found = sorted(by_metric.items(), key=lambda item: -item[1][0].size)
-        lines += [_line(model, metric, special, several) for metric, special in found[:most]]
+        named = model if models > 1 else None
+        lines += [_line(named, m, str(units[m]), special, several) for m, special in found[:most]]
         rest += max(len(found) - most, 0)
     if not lines:
         return (
             "<p>No head stands out: none is farther from its null than chance allows over all heads"
             " and metrics of its model and far from the other heads too.</p>"
         )
+    columns = ["model"] * (models > 1)
+    columns += ["metric", "heads that stand out", "score of the first", "null"]
+    columns += ["score less null", "n"]
+    head = "".join(f'<th scope="col">{c}</th>' for c in columns)
     out = [
-        '<div class="scroll" tabindex="0"><table class="found sortable"><thead><tr>'
-        '<th scope="col">model</th><th scope="col">metric</th><th scope="col">heads that stand out'
-        '</th><th scope="col">best</th><th scope="col">95 % interval</th><th scope="col">null</th>'
-        '<th scope="col">n</th></tr></thead><tbody>',
+        '<div class="scroll" tabindex="0"><table class="found sortable"><thead>'
+        f"<tr>{head}</tr></thead><tbody>",
         *lines,
         "</tbody></table></div>",
     ]
@@ -62,6 +72,7 @@ def findings(table: HeadTable, ends: Mapping[str, float | None]) -> str:
         f"one false head in {1 / LEVEL:.0f} models where nothing is to be found (Bonferroni over"
         " the heads and metrics of a model)"
     )
+    notes.append("in brackets the 95 % interval of the difference, from the errors of both")
     text = "; ".join(note for note in notes if note)
     out.append(f'<p class="note">{text[0].upper()}{text[1:]}.</p>')
     return "\n".join(out)
@@ -77,19 +88,34 @@ def interval(score: float, sem: float, n: int) -> tuple[float, float] | None:
     return score - half, score + half
 
 
-def _line(model: str, metric: str, special: list[Special], several: bool) -> str:
+def effect(one: Special) -> str:
+    """Score less null with its sign and its 95 % interval; without one where there is no error."""
+    gap = one.score - one.null
+    errors = [x for x in (one.sem, one.null_sem) if not math.isnan(x)]
+    between = interval(gap, math.hypot(*errors), one.n) if errors else None
+    if between is None:
+        return f"{gap:+.3f}"
+    digits = _digits(between[1] - between[0])
+    low, high = (f"{x:+.{digits}f}" for x in between)
+    return f"{gap:+.{digits}f} [{low}, {high}]"
+
+
+def _digits(width: float) -> int:
+    """Decimals that tell the ends of an interval apart."""
+    return 3 if width <= 0 else min(max(3, 1 - math.floor(math.log10(width))), _DIGITS)
+
+
+def _line(model: str | None, metric: str, unit: str, special: list[Special], several: bool) -> str:
     best = special[0]
     named = [f"{x.label}{' ' + x.stack if several else ''}" for x in special[:_HEADS]]
     more = f" and {len(special) - _HEADS} more" if len(special) > _HEADS else ""
-    between = interval(best.score, best.sem, best.n)
-    spelled = "exact" if between is None else f"{number(between[0])} to {number(between[1])}"
     cells = [
-        escape(model),
-        escape(metric),
+        *([] if model is None else [escape(model)]),
+        f'{escape(metric)} <span class="unit">{escape(unit)}</span>',
         escape(", ".join(named)) + more,
         estimate(best.score, best.sem),
-        spelled,
         estimate(best.null, best.null_sem),
+        effect(best),
         "exact" if best.exact else str(best.n),
     ]
     return "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"

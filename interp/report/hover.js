@@ -1,6 +1,6 @@
 // Writes the numbers of the head under the pointer, or chosen with the arrow keys, below its map.
 "use strict";
-const LEFT = 30, TOP = 20; // as in panel.py
+const LEFT = 44, TOP = 34; // as in panel.py
 for (const map of document.querySelectorAll("svg.map")) {
   const { cell, heads, layers, unit } = map.dataset;
   const size = Number(cell), columns = Number(heads), rows = Number(layers);

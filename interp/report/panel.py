@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-_LEFT, _TOP = 30, 20  # room for the numbers of layers and heads
+_LEFT, _TOP = 44, 34  # room for the numbers of layers and heads, and for their names
 _NO_SCORE = {"light": "#b9b9b9", "dark": "#5a5f66"}
 
 
@@ -37,7 +37,8 @@ def panel(
     import numpy as np
 
     n_layers, n_heads = shape
-    cell = 16 if n_heads <= 32 else 9  # two maps of 64 heads beside each other
+    # easy to hit with a finger; two maps of 64 heads beside each other
+    cell = 24 if n_heads <= 16 and n_layers <= 24 else 16 if n_heads <= 32 else 9
     width, height = _LEFT + n_heads * cell + 2, _TOP + n_layers * cell + 2
     grid = np.full(shape, np.nan)
     grid[rows["layer"], rows["head"]] = rows["score"]
@@ -83,7 +84,12 @@ def _axes(n_layers: int, n_heads: int, cell: int) -> str:
         f'<text x="{_LEFT - 6}" y="{_TOP + (y + 0.5) * cell + 4:g}" class="y">{y}</text>'
         for y in every(n_layers)
     )
-    return f'<g aria-hidden="true">{xs}{ys}</g>'
+    middle = _TOP + n_layers * cell / 2
+    names = (
+        f'<text class="axis" x="{_LEFT + n_heads * cell / 2:g}" y="{_TOP - 22}">head</text>'
+        f'<text class="axis" transform="translate(12 {middle:g}) rotate(-90)">layer</text>'
+    )
+    return f'<g aria-hidden="true">{names}{xs}{ys}</g>'
 
 
 def _cells(rows: pd.DataFrame, bins: np.ndarray, family: str, cell: int) -> str:

@@ -21,8 +21,10 @@ _ROWS = 60  # strips of one metric
 def side_by_side(frame: pd.DataFrame, scales: Mapping[str, Scale]) -> str:
     """A strip per model and stack: the best head of every layer, from first layer to last.
 
-    A strip is as wide for 2 layers as for 48, so that what lies above each other is at the same
-    part of the depth. Metrics that only one model has are left out. All names are escaped.
+    The best has the highest score; of a signed metric, it is farthest from its null either way, as
+    in the tables of top heads. A strip is as wide for 2 layers as for 48, so that what lies above
+    each other is at the same part of the depth. Metrics that only one model has are left out. All
+    names are escaped.
     """
     out = []
     groups: Any = frame.groupby("metric", sort=False)
@@ -39,6 +41,8 @@ def side_by_side(frame: pd.DataFrame, scales: Mapping[str, Scale]) -> str:
         low, high = ends(scale)
         unit = escape(str(rows["unit"].iloc[0]))
         left = f"; {len(sites) - _ROWS} more not drawn" if len(sites) > _ROWS else ""
+        body = "".join(lines)
+        what = "head farthest from its null" if scale.signed else "best head"
         family = "d" if scale.signed else "q"
         out.append(
             '<figure><div class="scroll" tabindex="0"><table class="side">'
@@ -46,11 +50,19 @@ def side_by_side(frame: pd.DataFrame, scales: Mapping[str, Scale]) -> str:
             '<thead><tr><th scope="col">model</th><th scope="col"><div class="depth">'
             "<span>first layer</span><span>last layer</span></div></th>"
             '<th scope="col">best head</th><th scope="col">score</th><th scope="col">null</th>'
-            f"</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
+            f"</tr></thead><tbody>{body}</tbody></table></div>"
             f'<div class="scale"><span>{low}</span><i class="bar bar-{family}"></i>'
-            f'<span>{high}</span></div><p class="note">best head of each layer{left}</p></figure>'
+            f'<span>{high}</span></div><p class="note">{what} of each layer{_prompts(rows)}{left}</p>'
+            "</figure>"
         )
     return "\n".join(out)
+
+
+def _prompts(rows: Any) -> str:
+    """How many prompts the scores are means of, once for all of them."""
+    counts = sorted(set(rows.loc[rows["n"] > 0, "n"]))
+    ends_of = dict.fromkeys(counts[:1] + counts[-1:])
+    return f"; n {' to '.join(map(str, ends_of))}" if counts else ""
 
 
 def _strip(model: str, stack: str, rows: Any, scale: Scale, several: bool) -> str:
@@ -58,7 +70,9 @@ def _strip(model: str, stack: str, rows: Any, scale: Scale, several: bool) -> st
     name = escape(model) + (f" {escape(stack)}" if several else "")
     if not len(scored):
         return f'<tr><th scope="row">{name}</th><td colspan="4">no head has a score</td></tr>'
-    size = scored["score"].abs() if scale.signed else scored["score"]
+    size = scored["score"]
+    if scale.signed:
+        size = (size - scored["null"].fillna(0.0)).abs()
     # the first of equals, as in the tables of top heads
     at = size.groupby(scored["layer"]).idxmax()
     n_layers = int(rows["layer"].max()) + 1

@@ -44,8 +44,8 @@ def test_opens_offline_and_answers_to_the_keyboard(browser, tmp_path, monkeypatc
     browser.type("svg.map", DOWN + DOWN + DOWN)
     assert browser.text("output").startswith("L1H1: 0.200 ± 0.01 fraction; null 0.050")
     move = {"type": "pointerMove", "duration": 0, "origin": {ELEMENT: area.rpartition("/")[2]}}
-    # From the middle of the map (30 + 2 x 16 + 2 wide, 20 + 2 x 16 + 2 high) to L1H0.
-    actions = [{**move, "x": 38 - 32, "y": 44 - 27}]
+    # From the middle of the map (44 + 2 x 24 + 2 wide, 34 + 2 x 24 + 2 high) to L1H0.
+    actions = [{**move, "x": 56 - 47, "y": 70 - 42}]
     mouse = {"type": "pointer", "id": "mouse", "actions": actions}
     browser.call("POST", "/actions", {"actions": [mouse]})
     assert browser.text("output").startswith("L1H0: 0.500 ± 0.01 fraction")

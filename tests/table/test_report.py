@@ -70,7 +70,7 @@ def test_every_head_has_its_numbers_without_scripts():
 def test_colours_follow_the_declared_range():
     def colours(**options):
         elements = Page(render(small(scores=[[0.0, 0.5], [1.0, 2.0]]), **options)).elements
-        return [a["class"] for tag, a in elements if tag == "rect" and a.get("height") == "15"]
+        return [a["class"] for tag, a in elements if tag == "rect" and a.get("height") == "23"]
 
     assert colours(ranges={"induction": (0, 1)}) == ["q0", "q16", "q32", "q32"]
     assert colours(ranges={"induction": (-2, 2)}) == ["d16", "d20", "d24", "d32"]
@@ -88,7 +88,7 @@ def test_what_the_colours_hide_is_said():
 
 def test_top_heads_by_score_and_signed_ones_by_size():
     page = Page(render(tables(), ranges={"copying": (-1, 1)}, top=2))
-    heads = re.findall(r"L\dH\d", page.text.partition("Top heads")[2].partition("Every head")[0])
+    heads = re.findall(r"L\dH\d", page.text.partition("Top heads")[2].partition("Every number")[0])
     assert heads == ["L0H1", "L1H0", "L0H0", "L1H0"]
     assert "-0.800 ± 0.01" in page.text
 

@@ -28,14 +28,40 @@ def with_heads(*heads, model="m", metric="induction", **options):
 
 
 def cells(page, tag="td"):
-    return re.findall(rf"<{tag}[^>]*>([^<]*)</{tag}>", page)
+    texts = re.findall(rf"<{tag}[^>]*>(.*?)</{tag}>", page)
+    return [re.sub(r"<[^>]*>", "", text) for text in texts]
 
 
-def test_findings_name_the_heads_that_stand_out_with_their_interval():
+def test_findings_name_the_heads_that_stand_out_with_their_effect():
     page = findings(with_heads(((2, 3), 0.9), ((1, 0), 0.7)), {"induction": 1.0})
+    # t(15) = 2.13145 times the root of 0.01 ** 2 + 0.01 ** 2
     assert cells(page) == [
-        "m", "induction", "L2H3, L1H0", "0.900 ± 0.01", "0.879 to 0.921", "0.050 ± 0.01", "16",
+        "induction fraction", "L2H3, L1H0", "0.900 ± 0.01", "0.050 ± 0.01",
+        "+0.850 [+0.820, +0.880]", "16",
     ]  # fmt: skip
+    two = findings(
+        HeadTable.concat([with_heads(((2, 3), 0.9)), with_heads(model="other")]), {"induction": 1.0}
+    )
+    assert cells(two)[0] == "m"  # a model is named where there are several
+    assert len(cells(two, "th")) == len(cells(page, "th")) + 1 == len(cells(two))
+
+
+def test_a_head_below_its_null_is_said_to_be_below():
+    low = with_heads(((2, 3), -0.6), ((1, 1), -0.5))
+    assert cells(findings(low, {}))[1:5:3] == ["L2H3, L1H1", "-0.650 [-0.680, -0.620]"]
+
+
+def test_an_effect_without_an_error_has_no_interval():
+    exact = small(scores=np.eye(8) + 0.001 * np.arange(64).reshape(8, 8), sem=math.nan, n=1,
+                  null=0.001 * np.arange(64).reshape(8, 8))  # fmt: skip
+    assert cells(findings(exact, {}))[-2:] == ["+1.000", "exact"]
+
+
+def test_the_ends_of_a_narrow_interval_are_told_apart():
+    narrow = with_heads(((2, 3), 0.999))
+    frame = narrow.to_pandas().assign(sem=4e-6, null_sem=3e-6)
+    [line] = [cells(findings(HeadTable(frame, narrow.provenance), {"induction": 1.0}))]
+    assert line[4] == "+0.949000 [+0.948989, +0.949011]"
 
 
 def test_where_nothing_is_to_be_found_nothing_is_said_to_be():
@@ -50,7 +76,7 @@ def test_findings_come_model_by_model_and_largest_first():
     table = HeadTable.concat([weak, strong, with_heads(((3, 7), 0.99), model="a")])
     read = cells(findings(table, {}))
     assert list(zip(read[::7], read[1::7], strict=True)) == [
-        ("b", "strong"), ("b", "weak"), ("a", "induction"),
+        ("b", "strong fraction"), ("b", "weak fraction"), ("a", "induction fraction"),
     ]  # fmt: skip
 
 
@@ -93,11 +119,51 @@ def test_a_metric_that_one_model_has_is_not_compared():
     assert 'id="beside"' not in render(small())
 
 
+def test_numbers_of_prompts_that_differ_are_said_to():
+    table = HeadTable.concat(
+        [small("a"), small("b", n=[[8, 8], [0, 24]], scores=[[1, 2], [math.nan, 3]])]
+    )
+    assert "best head of each layer; n 8 to 24<" in render(table)
+    none = [small(m, scores=[[math.nan]], n=[[0]]) for m in "ab"]
+    side = render(HeadTable.concat(none)).partition('id="beside"')[2].partition("</section>")[0]
+    assert "no head has a score" in side
+    assert "of each layer<" in side
+
+
 def test_signed_metrics_show_the_largest_either_way():
     one = small("a", scores=[[-0.8, 0.1], [0.3, 0.0]])
     table = HeadTable.concat([one, small("b", scores=[[0.2, 0.1], [0.3, 0.0]])])
     found = strips(render(table, ranges={"induction": (-1, 1)}))
     assert [t.partition(":")[0] for *_, t in found["a"]] == ["L0H0", "L1H0"]
+
+
+def test_of_a_signed_metric_the_best_is_farthest_from_its_null():
+    """As in the tables of top heads: L1H0 scores less either way, but more than where there is
+    nothing to find."""
+    both = [small(m, scores=[[-0.95], [0.4]], null=[[-0.93], [0.0]]) for m in "ab"]
+    page = render(HeadTable.concat(both), ranges={"induction": (-1, 1)})
+    side = page.partition('id="beside"')[2].partition("</section>")[0]
+    assert cells(side)[1:4] == ["L1H0", "0.400 ± 0.01", "0.000"]
+    assert "head farthest from its null of each layer; n 8<" in side
+    tops = page.partition("Top heads")[2]
+    assert tops.partition('<th scope="row">')[2].startswith("L1H0")
+
+
+def test_the_page_begins_with_a_list_of_what_is_on_it():
+    table = HeadTable.concat([small("a"), small("b")])
+    page = render(table)
+    targets = re.findall(r'<li><a href="#([^"]*)">([^<]*)', page)
+    assert targets == [
+        ("findings", "Findings"), ("beside", "Models side by side"), ("m0", "a"), ("m1", "b"),
+    ]  # fmt: skip
+    for at, _ in targets:
+        assert page.count(f'id="{at}"') == 1
+    # maps before tables: what is looked at first
+    order = [page.index(text) for text in ("Findings</h2>", "Every head</h3>", "Top heads</h3>")]
+    assert order == sorted(order)
+    assert "They have no metric in common" in render(
+        HeadTable.concat([small("a"), small("b", metric="other")])
+    )
 
 
 def test_every_number_is_a_table():

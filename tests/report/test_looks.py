@@ -1,0 +1,122 @@
+"""The report as a reader meets it: on a screen wide and narrow, light and dark, and on paper."""
+
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pytest
+from report.looking import CROWDED, CUT, PALE, SQUEEZED
+from table.examples import small
+from viewer.browser import started
+
+from interp.report import write_report
+from interp.table import HeadTable
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not (shutil.which("chromium") and shutil.which("chromedriver")),
+        reason="needs chromium and chromedriver (apt-get install chromium chromium-driver)",
+    ),
+]
+A4 = 718  # CSS pixels between margins of one centimetre
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with started() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    """Two models of other shapes, metrics with long units, several heads that stand out."""
+    draw = np.random.default_rng(0)
+    tables = []
+    for model, shape in (("hub/a-model-with-a-long-name", (12, 12)), ("b", (2, 4))):
+        for metric in ("induction", "a_metric_of_a_long_name:with=1", "third"):
+            score = draw.uniform(0.04, 0.06, shape)
+            score[1, :3] = 0.9871
+            tables.append(
+                small(model, metric, scores=score, n=16, null=0.05, null_sem=0.0012, sem=0.00081,
+                      unit="share of the usual norm of values", provenance={"seed": 0})
+            )  # fmt: skip
+    path = tmp_path_factory.mktemp("page") / "page.html"
+    write_report(HeadTable.concat(tables), path, command="interp report results -o page.html")
+    return path
+
+
+def on_paper(browser, width=A4):
+    browser.emulate("light", width)
+    asked = {"cmd": "Emulation.setEmulatedMedia", "params": {"media": "print"}}
+    browser.call("POST", "/goog/cdp/execute", asked)
+
+
+@pytest.fixture
+def paper(browser):
+    on_paper(browser)
+    yield browser
+    asked = {"cmd": "Emulation.setEmulatedMedia", "params": {"media": ""}}
+    browser.call("POST", "/goog/cdp/execute", asked)
+
+
+def test_nothing_is_cut_off_on_paper(paper, page) -> None:
+    paper.open(page)
+    assert paper.run("return matchMedia('print').matches")
+    assert paper.run("return document.querySelectorAll('table.found tbody tr').length") == 6
+    assert paper.run(CUT) == []
+    assert paper.run(SQUEEZED) == []
+
+
+def test_long_tables_go_on_over_the_page(paper, page) -> None:
+    """A table that may not be broken leaves most of a page white, and is broken nevertheless."""
+    paper.open(page)
+    inside = "return getComputedStyle(document.querySelector(arguments[0])).breakInside"
+    assert paper.run(inside, "table.special") == "auto"
+    assert paper.run(inside, "table.special tr") == "avoid"
+    assert paper.run(inside, ".tops table") == "avoid"
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1400])
+def test_on_a_screen_everything_can_be_read(browser, page, theme, width) -> None:
+    browser.emulate(theme, width)
+    browser.open(page)
+    browser.run("for (const d of document.querySelectorAll('details')) d.open = true")
+    browser.run(
+        "document.querySelector('svg.map rect').dispatchEvent(new Event('click', {bubbles: true}))"
+    )
+    assert not browser.run("return document.querySelector('.card').hidden")
+    assert browser.run(PALE) == []
+    assert browser.run(CUT) == []
+    assert browser.run(SQUEEZED) == []
+    assert browser.run(CROWDED) == []
+
+
+def test_axes_have_names_and_cells_a_size_that_a_finger_hits(browser, page) -> None:
+    browser.emulate("light", 1400)
+    browser.open(page)
+    texts = "return [...document.querySelectorAll('#m0 svg.map .axis')].map((t) => t.textContent)"
+    assert browser.run(texts)[:2] == ["head", "layer"]
+    size = "const box = document.querySelector('#m0 svg.map rect').getBoundingClientRect();"
+    # WCAG 2.2, 2.5.8: targets 24 apart
+    assert browser.run(f"{size} return [box.width + 1, box.height + 1]") == [24, 24]
+
+
+BAD = """<!doctype html><html><body style="background:#fff"><p style="color:#999">too pale</p>
+<p style="color:#595959">dark enough</p><div style="overflow:hidden;width:20px;white-space:nowrap">
+a text that is cut off</div><table><tr><td style="max-width:1em;overflow-wrap:anywhere">broken</td>
+</tr></table><svg class="map" width="50" height="20"><text x="0" y="10">first</text>
+<text x="3" y="10">second</text></svg></body></html>"""
+
+
+def test_the_questions_see_what_is_wrong(browser, tmp_path) -> None:
+    path = tmp_path / "bad.html"
+    path.write_text(BAD, encoding="utf-8")
+    browser.emulate("light", 800)
+    browser.open(path)
+    assert browser.run(PALE) == ["P 2.85: too pale"]
+    assert len(browser.run(CUT)) == 1
+    assert len(browser.run(SQUEEZED)) == 1
+    assert "first lies on second" in browser.run(CROWDED)
