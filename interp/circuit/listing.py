@@ -47,5 +47,6 @@ def _published() -> list[str]:
     for name in names():
         told = published(name)
         doubt = " (uncertain)" if told.uncertain else ""
-        lines.append(f"  {name}: {told.task} in {told.model}, {len(told.heads)} heads{doubt}")
+        many = f"{len(told.heads)} head{'s' if len(told.heads) > 1 else ''}"
+        lines.append(f"  {name}: {told.task} in {told.model}, {many}{doubt}")
     return lines

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 Array = np.ndarray
-EPOCHS, RATE = 500, 1e-3
+RATE = 1e-3
 
 
 def head_results(

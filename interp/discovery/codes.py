@@ -10,7 +10,6 @@ import numpy as np
 from interp.circuit.declare import Found, discovery
 from interp.circuit.steps import counted, step
 from interp.discovery._codes import (
-    EPOCHS,
     OVER,
     Autoencoder,
     head_results,
@@ -51,7 +50,7 @@ def codes(
     stratified: bool = True,
     normalise: bool = False,
     over: str = "none",
-    epochs: int = EPOCHS,
+    epochs: int = 500,
     repeats: int = 5,
     permutations: int = 200,
     seed: int = 0,

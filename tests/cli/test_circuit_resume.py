@@ -23,7 +23,7 @@ QUICK = ("circuit", "induction", "planted:induction", "--method", "exact_patchin
          "--random", 2)  # fmt: skip
 
 
-def counting(run, *args: str | Path) -> tuple[str, int]:
+def counting(run, *args: object) -> tuple[str, int]:
     """What a command prints, and how many forwards it makes."""
     calls, own = [0], Model.run
 
@@ -37,7 +37,7 @@ def counting(run, *args: str | Path) -> tuple[str, int]:
     return result.stdout, calls[0]
 
 
-def started(*args: str | Path, **options) -> subprocess.Popen:
+def started(*args: object, **options) -> subprocess.Popen:
     code = (
         "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler);"
         "from interp.circuit import steps_file; steps_file.EVERY = 0.1;"

@@ -10,7 +10,10 @@ import pytest
 import torch
 
 import interp
+from interp.causal.task import Task
+from interp.circuit.contrast import ContrastTask
 from interp.circuit.edge_forward import EdgeForward
+from interp.circuit.linear_scores import LinearScores
 from interp.circuit.residual_graph import ResidualGraph
 from interp.discovery._attribution import (
     Pair,
@@ -20,7 +23,9 @@ from interp.discovery._attribution import (
 )
 from interp.discovery._exact import path_effects
 from interp.discovery._gradients import Passes
+from interp.discovery._seeds import seeds
 from interp.errors import OptionError
+from interp.prompts import Prompts
 
 pytest.importorskip("tracr", reason="tracr-pypi is not installed")
 pytestmark = [
@@ -144,6 +149,21 @@ def test_what_pairs_share_is_found_by_nobody():
     assert lengths
     assert float((scores * graph.mask(lengths)).max()) < 1e-5
     assert float(scores.max()) > 0.1
+
+
+def test_a_trace_starts_where_mlps_read_all_that_heads_write():
+    """`hist` counts with one head, which an MLP reads: no head acts on the output directly."""
+    graph, clean, corrupted, value = setting("hist")
+    named = Task("hist", Prompts(tuple(map(tuple, clean.tolist()))), ((0,),) * len(clean), "share",
+                 True, read_rows=lambda logits, rows, clean: logits.sum(-1),
+                 corrupted=Prompts(tuple(map(tuple, corrupted.tolist()))))  # fmt: skip
+    (batch,) = ContrastTask(named).batches()
+    scores = LinearScores(graph.model, batch.clean)
+    found, direct = seeds(graph.model, batch, value, scores, 0.7, set())
+    assert not direct
+    assert {name for start in found for name, _ in start} == {"L0H0"}
+    for start in filter(None, found):
+        assert sum(start.values()) == pytest.approx(1)
 
 
 def test_unknown_words_are_refused_by_name():
