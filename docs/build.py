@@ -1,8 +1,10 @@
-"""The documentation as a site that works offline: guides, method table, commands, API reference.
+"""The documentation as a site that works offline: guides, notebooks, methods, commands, reference.
 
     python docs/build.py [--out FOLDER]     writes docs/site/ unless told otherwise
+    python docs/build.py --without-running  notebooks without what they put out: minutes less
 
-Needs pdoc (`pip install 'interp[docs]'`). Exits 1 where a public name has no docstring.
+Needs pdoc and nbclient (`pip install 'interp[docs]'`). Exits 1 where a public name has no
+docstring, and fails where a notebook does.
 """
 
 from __future__ import annotations
@@ -17,13 +19,15 @@ sys.path.insert(0, str(HERE))  # its neighbours, however it is called
 
 import pages  # noqa: E402 - after the line above
 import reference  # noqa: E402
+import stories  # noqa: E402
 
 
-def build(out: Path) -> list[str]:
+def build(out: Path, *, run: bool = True) -> list[str]:
     """Write the site; returns the public names without a docstring."""
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     pages.write(out)
+    stories.write(out, run=run)
     return reference.write(out / "api")
 
 
@@ -31,8 +35,12 @@ def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(description="Write the documentation as a site.")
     parser.add_argument("--out", type=Path, default=HERE / "site", help="folder; made anew")
-    out = parser.parse_args().out
-    missing = build(out)
+    parser.add_argument(
+        "--without-running", action="store_true", help="show notebooks without outputs"
+    )
+    given = parser.parse_args()
+    out = given.out
+    missing = build(out, run=not given.without_running)
     for name in missing:
         print(f"no docstring: {name}", file=sys.stderr)
     print(f"{out / 'index.html'}: {sum(1 for _ in out.rglob('*.html'))} pages")

@@ -1,11 +1,13 @@
 """Markdown files of the repository as pages: README, guides, method table, what they link to.
 
-Links between files become links between pages; a linked file that is no Markdown is copied. So
-nothing that is linked to can be missing, and nothing is listed by hand but where to begin.
+Links between files become links between pages, also to notebooks (`stories.py` makes those); a
+linked file that is neither is copied. So nothing that is linked to can be missing, and nothing is
+listed by hand but where to begin.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -41,16 +43,25 @@ _LINK = re.compile(r'(<(?:a|img)\b[^>]*?(?:href|src)=)"([^"#][^"]*)"')
 
 def write(out: Path) -> None:
     """Write every page below `out`."""
-    guides = [HERE / "guides" / f"{name}.md" for name in READING_ORDER]
-    waiting = [ROOT / name for name in BEGIN if (ROOT / name).is_file()] + guides
+    waiting = [ROOT / name for name in BEGIN if (ROOT / name).is_file()] + guides()
     known: set[Path] = set()
     while waiting:
         source = waiting.pop()
         if source in known:
             continue
         known.add(source)
-        waiting += _page(source, out, guides)
-    _commands(out, guides)
+        waiting += _page(source, out)
+    _commands(out)
+
+
+def guides() -> list[Path]:
+    """The guides in reading order."""
+    return [HERE / "guides" / f"{name}.md" for name in READING_ORDER]
+
+
+def notebooks() -> list[Path]:
+    """The notebooks in reading order."""
+    return sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 
 def place(source: Path) -> Path:
@@ -58,16 +69,19 @@ def place(source: Path) -> Path:
     if source == ROOT / "README.md":
         return Path("index.html")
     inside = source.relative_to(HERE if source.is_relative_to(HERE) else ROOT)
-    return inside.with_suffix(".html") if inside.suffix == ".md" else inside
+    return inside.with_suffix(".html") if inside.suffix in (".md", ".ipynb") else inside
 
 
 def title(source: Path) -> str:
     """The first heading of a file."""
-    found = re.search(r"^# (.+)$", source.read_text(encoding="utf-8"), re.MULTILINE)
+    text = source.read_text(encoding="utf-8")
+    if source.suffix == ".ipynb":
+        text = "".join(json.loads(text)["cells"][0]["source"])
+    found = re.search(r"^# (.+)$", text, re.MULTILINE)
     return found[1].replace("`", "") if found else source.stem
 
 
-def _page(source: Path, out: Path, guides: list[Path]) -> list[Path]:
+def _page(source: Path, out: Path) -> list[Path]:
     """Write one page; returns the Markdown files that it links to."""
     text = source.read_text(encoding="utf-8")
     body, at, found = str(to_html(text)), place(source), []
@@ -84,24 +98,24 @@ def _page(source: Path, out: Path, guides: list[Path]) -> list[Path]:
             linked = linked / "README.md"
         if linked.suffix == ".md":
             found.append(linked)
-        else:
+        elif linked.suffix != ".ipynb":
             copy = out / place(linked)
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(linked, copy)
         return f'{begin}"{_relative(place(linked), at)}{mark}{part}"'
 
-    _finish(out, at, title(source), _LINK.sub(moved, body), guides)
+    finish(out, at, title(source), _LINK.sub(moved, body))
     return found
 
 
-def _commands(out: Path, guides: list[Path]) -> None:
+def _commands(out: Path) -> None:
     """The help of every command, as it is printed."""
     from interp.cli import main
 
     parts = ["<h1>Commands</h1>", _help(main, "interp")]
     for name, command in sorted(main.commands.items()):
         parts += [f'<h2 id="{name}">interp {name}</h2>', _help(command, f"interp {name}")]
-    _finish(out, Path("commands.html"), "Commands", "\n".join(parts), guides)
+    finish(out, Path("commands.html"), "Commands", "\n".join(parts))
 
 
 def _help(command: Any, name: str) -> str:
@@ -109,13 +123,18 @@ def _help(command: Any, name: str) -> str:
         return f"<pre>{escape(command.get_help(ctx))}</pre>"
 
 
-def _finish(out: Path, at: Path, heading: str, body: str, guides: list[Path]) -> None:
+def finish(
+    out: Path, at: Path, heading: str, body: str, *, policy: str = _POLICY, after: str = ""
+) -> None:
+    """Write a page with the menu of all; `after` stands behind its text."""
+
     def link(target: Path, text: str) -> str:
         here = ' aria-current="page"' if target == at else ""
         return f'<li><a href="{_relative(target, at)}"{here}>{escape(text)}</a></li>'
 
     overview = Path("README.html")  # docs/README.md; the repository's own is the front page
-    listed = link(overview, "Overview") + "".join(link(place(g), title(g)) for g in guides)
+    listed = link(overview, "Overview") + "".join(link(place(g), title(g)) for g in guides())
+    told = "".join(link(place(path), title(path)) for path in notebooks())
     others = [
         (Path("methods.html"), "Methods"),
         (Path("commands.html"), "Commands"),
@@ -124,18 +143,20 @@ def _finish(out: Path, at: Path, heading: str, body: str, guides: list[Path]) ->
     ]
     menu = (
         f"<ul>{link(Path('index.html'), 'interp')}</ul><h2>Guides</h2><ul>{listed}</ul>"
+        f"<h2>Notebooks</h2><ul>{told}</ul>"
         f"<h2>Reference</h2><ul>{''.join(link(p, t) for p, t in others)}</ul>"
     )
     colours = HtmlFormatter(style="default").get_style_defs(".codehilite")
-    body = body.replace("<table>", '<div class="scroll"><table>').replace(
+    body = body.replace("<table>", '<div class="scroll" tabindex="0"><table>').replace(
         "</table>", "</table></div>"
     )
     page = (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         f"<title>{escape(heading)}</title><style>{colours}\n{_STYLE}</style></head><body>"
-        f'<nav aria-label="pages">{menu}</nav><main>{body}</main></body></html>\n'
+        '<a class="contents" href="#pages">Contents</a>'
+        f'<nav id="pages" aria-label="pages">{menu}</nav><main>{body}</main>{after}</body></html>\n'
     )
     target = out / at
     target.parent.mkdir(parents=True, exist_ok=True)

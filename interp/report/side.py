@@ -52,8 +52,8 @@ def side_by_side(frame: pd.DataFrame, scales: Mapping[str, Scale]) -> str:
             '<th scope="col">best head</th><th scope="col">score</th><th scope="col">null</th>'
             f"</tr></thead><tbody>{body}</tbody></table></div>"
             f'<div class="scale"><span>{low}</span><i class="bar bar-{family}"></i>'
-            f'<span>{high}</span></div><p class="note">{what} of each layer{_prompts(rows)}{left}</p>'
-            "</figure>"
+            f"<span>{high}</span></div>"
+            f'<p class="note">{what} of each layer{_prompts(rows)}{left}</p></figure>'
         )
     return "\n".join(out)
 

@@ -74,7 +74,7 @@ def site(tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("site") / "made"
     # of its own process: it puts functions in the place of what is declared
     done = subprocess.run(
-        [sys.executable, str(ROOT / "docs" / "build.py"), "--out", str(out)],
+        [sys.executable, str(ROOT / "docs" / "build.py"), "--without-running", "--out", str(out)],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
@@ -93,6 +93,13 @@ def test_what_a_reader_looks_for_is_there(site) -> None:
     names = {path.relative_to(site).as_posix() for path in site.rglob("*.html")}
     assert {"index.html", "methods.html", "commands.html", "api/index.html"} <= names
     assert {f"guides/{p.stem}.html" for p in (ROOT / "docs/guides").glob("*.md")} <= names
+    stories = {f"notebooks/{p.stem}.html" for p in (ROOT / "notebooks").glob("*.ipynb")}
+    assert len(stories) >= 8
+    assert stories <= names
+    assert stories <= set(Page(site / "index.html").links)
+    told = (site / "notebooks/1_find_the_induction_heads.html").read_text(encoding="utf-8")
+    assert "Built without running" in told
+    assert "does not claim" in told
     assert 'class="name">score<' in (site / "api" / "interp.html").read_text(encoding="utf-8")
     detector = (site / "api/interp/heads/induction.html").read_text(encoding="utf-8")
     assert "Attends to the token after an earlier copy of the current token" in detector
