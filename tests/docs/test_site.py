@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -104,6 +105,35 @@ def test_what_a_reader_looks_for_is_there(site) -> None:
     detector = (site / "api/interp/heads/induction.html").read_text(encoding="utf-8")
     assert "Attends to the token after an earlier copy of the current token" in detector
     assert "interp score" in (site / "commands.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not (shutil.which("chromium") and shutil.which("chromedriver")),
+    reason="needs chromium and chromedriver (apt-get install chromium chromium-driver)",
+)
+def test_pages_can_be_read_wide_and_narrow_light_and_dark(site) -> None:
+    from report.looking import CUT, PALE
+    from viewer.browser import started
+
+    names = ("index.html", "methods.html", "guides/circuits.html",
+             "notebooks/1_find_the_induction_heads.html")  # fmt: skip
+    place = "const b = (s) => document.querySelector(s).getBoundingClientRect();"
+    with started() as browser:
+        for theme in ("light", "dark"):
+            for width in (390, 1400):
+                browser.emulate(theme, width)
+                for name in names:
+                    browser.open(site / name)
+                    assert browser.log("browser") == []
+                    assert browser.run(PALE) == [], (name, theme)
+                    assert browser.run(CUT) == [], (name, width)
+                    if width == 390:  # the text first, and a way to the menu below it
+                        assert browser.run(f"{place} return b('main').bottom <= b('#pages').top")
+                        assert browser.run(f"{place} return b('a.contents').height") > 0
+                    else:
+                        assert browser.run(f"{place} return b('#pages').right <= b('main').left")
+                        assert browser.run(f"{place} return b('main').width") > 1000
 
 
 def test_the_checks_see_a_dead_link_and_a_fetch(tmp_path) -> None:
