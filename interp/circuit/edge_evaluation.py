@@ -23,6 +23,7 @@ from interp.circuit.residual_graph import ResidualGraph
 from interp.circuit.result import Circuit
 from interp.circuit.steps import Progress, advance, counted, following, step
 from interp.circuit.steps_file import Store
+from interp.discovery._ranking import auroc, auroc_interval
 from interp.display import Displayed
 from interp.errors import OptionError
 
@@ -42,6 +43,7 @@ class EdgeEvaluation(Displayed):
         sizes: how many edges are in, of `edges` in all.
         per_prompt: the task's value, `[size, prompt]`; `full` and `empty` with all and no edges.
         random: means with as many random edges, `[draw, size]`.
+        truth: edges that are known because they were built in, of `between`, all between heads.
     """
 
     circuit: Circuit
@@ -51,6 +53,9 @@ class EdgeEvaluation(Displayed):
     full: Float[Array, " prompt"] = field(repr=False)
     empty: Float[Array, " prompt"] = field(repr=False)
     random: Float[Array, "draw size"] = field(repr=False)
+    truth: tuple[tuple[str, str], ...] = ()
+    seed: int = 0
+    between: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     made: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @property
@@ -74,6 +79,42 @@ class EdgeEvaluation(Displayed):
         found = [faithful(row, self.full.mean(), self.empty.mean()) for row in self.random]
         return np.array([area(self.sizes, np.abs(1 - f), 1.0, self.edges) for f in found])
 
+    def against_truth(self) -> dict[str, float]:
+        """AUROC of the sizes of scores against the known edges, with its interval.
+
+        Over edges from a head to the queries, keys or values of another: what is known is between
+        heads. An edge that the circuit does not score counts as 0.
+
+        Raises:
+            OptionError: no edges are known.
+        """
+        if not self.truth:
+            raise OptionError(f"no edges are known for {self.circuit.task}; give truth=")
+        size = dict.fromkeys(self.between, 0.0)
+        for edge, score in zip(self.circuit.edges, self.circuit.edge_score, strict=True):
+            if edge in size:
+                size[edge] = abs(float(score))
+        mask = np.array([edge in self.truth for edge in size])
+        scores = np.array(list(size.values()))
+        low, high = auroc_interval(scores, mask, seed=self.seed)
+        return {"auroc": auroc(scores, mask), "low": low, "high": high, "of": float(len(size))}
+
+    def told(self) -> str:
+        """The figures in a line."""
+        drawn = self.random_cmd
+        line = (
+            f"the first alone, of {self.edges}, others corrupted: CMD {self.cmd:.3f}, random orders"
+            f" {drawn.mean():.3f} [{drawn.min():.3f}, {drawn.max():.3f}]; CPR {self.cpr:.3f}"
+        )
+        if self.truth:
+            known = self.against_truth()
+            line += (
+                f"; built in {' '.join(f'{a}>{b}' for a, b in self.truth)}: AUROC"
+                f" {known['auroc']:.3f} [{known['low']:.3f}, {known['high']:.3f}] of"
+                f" {known['of']:.0f} between heads"
+            )
+        return line
+
     def to_pandas(self) -> pd.DataFrame:
         """One row per size."""
         import pandas as pd
@@ -92,11 +133,8 @@ class EdgeEvaluation(Displayed):
         )
 
     def __repr__(self) -> str:
-        return (
-            f"EdgeEvaluation({self.circuit.method}, corrupted: CMD {self.cmd:.3f}, CPR"
-            f" {self.cpr:.3f}, random CMD {self.random_cmd.mean():.3f}; {self.edges} edges,"
-            f" {self.per_prompt.shape[1]} pairs)"
-        )
+        n = self.per_prompt.shape[1]
+        return f"EdgeEvaluation({self.circuit.method}, {n} pairs: {self.told()})"
 
 
 def _values(
@@ -129,6 +167,7 @@ def evaluate_edges(
     circuit: Circuit,
     task: ContrastTask,
     *,
+    truth: Sequence[tuple[str, str]] | None = None,
     n_random: int = 5,
     seed: int = 0,
     same_weights: bool = True,
@@ -141,6 +180,8 @@ def evaluate_edges(
     et al. 2025, arXiv 2504.13151), whose figures count edges of this kind too.
 
     Args:
+        truth: known edges between heads, such as `[("L0H3", "L1H0.k")]`; those of the task unless
+            given.
         n_random: random orders of all edges.
         same_weights: refuse a circuit that was found on other weights of the same shape.
         ledger: a folder that keeps finished forwards; the same evaluation finds them there again.
@@ -163,6 +204,9 @@ def evaluate_edges(
             f"the edge {a} -> {b} of this circuit is none of {model.name}'s residual graph; pairs "
             "of heads, as codes gives them, are no edges of it"
         )
+    known = tuple((a, b) for a, b in (task.truth_edges if truth is None else truth))
+    if odd := [e for e in known if e not in place]:
+        raise OptionError(f"{model.name} has no edge {odd[0][0]} -> {odd[0][1]}, said to be known")
     order = np.argsort(-np.abs(circuit.edge_score), kind="stable")
     ranked = [place[circuit.edges[i]] for i in order]
     scored = set(ranked)
@@ -183,6 +227,10 @@ def evaluate_edges(
         raise OptionError(f"{task.name} is the same with all edges and with none on {model.name}")
     means = found[2:].mean(1).reshape(len(orders), len(sizes))
     made = dict(circuit.made) | {"ablation": "corrupted", "n_random": n_random, "seed": seed}
-    return EdgeEvaluation(
-        circuit, len(every), sizes, found[2 : 2 + len(sizes)], full, empty, means[1:], made
+    between = tuple(
+        (a, b) for a, b in every if a[0] == "L" and graph.readers[graph.reader_index[b]].head >= 0
     )
+    return EdgeEvaluation(
+        circuit, len(every), sizes, found[2 : 2 + len(sizes)], full, empty, means[1:], known, seed,
+        between, made,
+    )  # fmt: skip

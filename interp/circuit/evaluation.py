@@ -45,6 +45,8 @@ class Evaluation(Displayed):
         per_prompt: the task's value with the first heads alone, `[size, prompt]`; `full` and
             `empty` with all and with none of them.
         random: the mean value of random sets of the same sizes, `[draw, size]`.
+        inside: the value with the `chosen` heads alone, and `shaped` its mean for random circuits
+            with as many heads in each layer.
         without: the value when the circuit of `chosen` heads is out and the others work.
         one_out: what the circuit loses when one of its heads is left out, in the task's unit.
     """
@@ -57,6 +59,8 @@ class Evaluation(Displayed):
     empty: Float[Array, " prompt"] = field(repr=False)
     random: Float[Array, "draw size"] = field(repr=False)
     chosen: int
+    inside: Float[Array, " prompt"] = field(repr=False)
+    shaped: Float[Array, " draw"] = field(repr=False)
     without: Float[Array, " prompt"] = field(repr=False)
     one_out: Mapping[str, float] = field(default_factory=dict)
     truth: tuple[str, ...] = ()
@@ -99,6 +103,16 @@ class Evaluation(Displayed):
         """`cmd` of random orders of heads: what a ranking must beat."""
         found = [faithful(row, self.full.mean(), self.empty.mean()) for row in self.random]
         return np.array([area(self.sizes, np.abs(1 - f), 1.0) for f in found])
+
+    @property
+    def chosen_faithfulness(self) -> float:
+        """f of the first `chosen` heads alone."""
+        return float(faithful(self.inside.mean(), self.full.mean(), self.empty.mean()))
+
+    @property
+    def shaped_faithfulness(self) -> Float[Array, " draw"]:
+        """f of random circuits with as many heads in each layer as the first `chosen` have."""
+        return faithful(self.shaped, self.full.mean(), self.empty.mean())
 
     @property
     def completeness(self) -> float:
@@ -145,6 +159,9 @@ class Evaluation(Displayed):
         low, high = self.interval("cpr")
         rows += [
             _figure("CPR", self.cpr, low, high, math.nan, n, "over sizes, without a bound"),
+            _figure("faithfulness", self.chosen_faithfulness, math.nan, math.nan,
+                    float(self.shaped_faithfulness.mean()), n,
+                    f"of the first {self.chosen} heads; random: as many heads in each layer"),
             _figure("completeness", self.completeness, math.nan, math.nan, math.nan, n,
                     f"of the first {self.chosen} heads; 1 is best"),
             _figure("not needed", len(self.unneeded), math.nan, math.nan, math.nan, n,
@@ -238,7 +255,7 @@ def evaluate(
         k: heads of the circuit for completeness and minimality; as many as the truth has, or a
             tenth of all heads (three at least), unless given.
         truth: heads of the known circuit; those of the task unless given.
-        n_random: random orders of all heads.
+        n_random: random orders of all heads, and random circuits of the same shape.
         same_weights: refuse a circuit that was found on other weights of the same shape.
         options: of `interp.causal.Game`.
 
@@ -275,6 +292,8 @@ def evaluate(
     rows += [gates([h for h in ranked[:chosen] if h != out]) for out in ranked[:chosen]]
     at = len(rows)
     rows += [gates([every[i] for i in order[:size]]) for order in orders for size in sizes]
+    rows += [gates(_shaped(ranked[:chosen], every, rng)) for _ in range(n_random)]
+    rows.append(gates(ranked[:chosen]))
     values = game.values(torch.tensor(np.stack(rows)), progress=progress).numpy()
     full, empty = values[0], values[1]
     if abs(float(full.mean() - empty.mean())) < 1e-6:
@@ -282,9 +301,7 @@ def evaluate(
             f"{task.name} is {full.mean():.4g} {task.task.unit} with all heads and with none"
             f" ({ablation}), so no circuit of heads can be told from another"
         )
-    inside = values[2 + sizes.index(chosen)] if chosen in sizes else None
-    if inside is None:
-        inside = game.values(torch.tensor(gates(ranked[:chosen])[None])).numpy()[0]
+    inside, end = values[-1], at + n_random * len(sizes)
     first = 3 + len(sizes)
     one_out = {
         head: float(inside.mean() - values[first + i].mean())
@@ -292,11 +309,23 @@ def evaluate(
     }
     return Evaluation(
         circuit, ablation, sizes, values[2 : 2 + len(sizes)], full, empty,
-        values[at:].mean(1).reshape(n_random, len(sizes)), chosen, values[2 + len(sizes)],
-        one_out, tuple(known), seed,
+        values[at:end].mean(1).reshape(n_random, len(sizes)), chosen, inside,
+        values[end:-1].mean(1), values[2 + len(sizes)], one_out, tuple(known), seed,
         dict(circuit.made) | game.about() | {"ablation": ablation, "n_random": n_random}
         | {"evaluated_on": task.about()},
     )  # fmt: skip
+
+
+def _shaped(heads: Sequence[str], every: Sequence[str], rng: np.random.Generator) -> list[str]:
+    """Random heads, as many in each layer."""
+    by_layer: dict[str, list[str]] = {}
+    for head in every:
+        by_layer.setdefault(head.partition("H")[0], []).append(head)
+    found: list[str] = []
+    for layer, pool in by_layer.items():
+        size = sum(head.partition("H")[0] == layer for head in heads)
+        found += [pool[i] for i in rng.permutation(len(pool))[:size]]
+    return found
 
 
 def _figure(

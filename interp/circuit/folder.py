@@ -55,7 +55,7 @@ def write(
     ]
     if found.edges:
         parts.insert(4, ("Edges", html_table(found.top(SHOWN).edges_to_pandas())))
-        shown = f"<p>{text(edges)}</p>"
+        shown = f"<p>{text(edges if isinstance(edges, str) or edges is None else edges.told())}</p>"
         if not isinstance(edges, str) and edges is not None:
             shown += html_table(edges.to_pandas())
         parts.insert(4, ("Evaluation of edges", shown))
@@ -74,6 +74,8 @@ def _told(
     if edges is not None and not isinstance(edges, str):
         of_edges = {
             "cmd": edges.cmd, "cpr": edges.cpr, "random_cmd": edges.random_cmd,
+            "truth": [list(e) for e in edges.truth],
+            "against_truth": edges.against_truth() if edges.truth else None,
             "edges": edges.edges, "ablation": "corrupted", "n": edges.per_prompt.shape[1],
             "curve": edges.to_pandas().to_dict("list"),
         }  # fmt: skip

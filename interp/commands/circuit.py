@@ -97,16 +97,22 @@ def circuit(
 
     \b
     Tasks: induction (random tokens), ioi, greater_than, subject_verb,
-    docstring; planted:NAME on the model planted:NAME, whose circuit is known.
-    Those of several templates hold some of them out: a circuit is found on
-    some and measured on others. `interp circuit --list` has them all.
+    docstring; planted:NAME on the model planted:NAME, whose circuit is known;
+    FILE.jsonl: pairs of your own, lines of {"prompt": ..., "corrupted": ...,
+    "answer": ..., "wrong": ...}. Those of several templates hold some of them
+    out: a circuit is found on some and measured on others, as on other lines
+    of a file. `interp circuit --list` has them all.
     Methods: screen_verify (gradients choose, real forwards measure, then
     backups), exact_patching, attribution_patching, integrated_patching, gim;
     svd_trace follows who made heads attend, and changes nothing; codes sees
     what varies with the contrast and not what matters: read its controls.
     --list says which of them score edges.
     """  # fmt: skip
-    name, options = _options(task, method)
+    from interp.circuit.tasks import known_task, split_templates
+
+    task = known_task(task)
+    name, options = _options(method)
+    split_templates(task, seed)  # a file that cannot be read is told before a model is loaded
     if truth is not None:
         from interp.circuit.published import published
 
@@ -166,13 +172,10 @@ def circuit(
     context.exit(int(bool(failed)))
 
 
-def _options(task: str, method: str) -> tuple[str, dict[str, str]]:
+def _options(method: str) -> tuple[str, dict[str, str]]:
     """The method's name and the options given; raises UnknownName before anything is loaded."""
     from interp.catalogue import discoveries
-    from interp.circuit.tasks import TASKS
 
-    if task not in TASKS:
-        raise UnknownName("contrast task", task, TASKS)
     name, _, rest = method.partition(":")
     name = name.replace("-", "_")
     given = {}
@@ -199,12 +202,14 @@ class Plan:
     @property
     def templates(self) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
         """Numbers of the templates of both; None where all are used, or there are none."""
-        from interp.circuit.tasks import TASKS, split_templates
+        from interp.circuit.tasks import is_file, split_templates
 
         mine, held = split_templates(self.task, self.seed)
         if held and self.used is not None:
-            every = range(len(TASKS[self.task].templates))
+            every = sorted({*mine, *held})
             mine, held = self.used, tuple(i for i in every if i not in self.used)
+        if is_file(self.task):  # there are no other pairs, whatever the templates are
+            return mine, held
         return (None, None) if self.same_templates or not held else (mine, held)
 
     def after(self, found: Circuit) -> Plan:
@@ -230,10 +235,10 @@ class Plan:
     def told(self, n: int) -> str:
         """The pairs that it is measured on, in words."""
         from interp.circuit.listing import one_line
-        from interp.circuit.tasks import TASKS
+        from interp.circuit.tasks import TASKS, is_file
 
         mine, held = self.templates
-        if mine is None or held is None:
+        if mine is None or held is None or is_file(self.task):
             return f"on {n} other pairs"
         texts = "; ".join(one_line(TASKS[self.task].templates[i]) for i in held)
         return (
@@ -262,11 +267,13 @@ def _found(
 def _read(path: Path, model: Model, task: str) -> Circuit:
     """A circuit of before, if it is of this model and task."""
     from interp.circuit.result import Circuit
+    from interp.circuit.tasks import is_file
 
     found = Circuit.from_json(path) if path.suffix == ".json" else Circuit.from_toml(path)
     found.require(model)
-    if found.task != task:
-        raise OptionError(f"{path} is a circuit for {found.task}, and not for {task}")
+    name = Path(task).stem if is_file(task) else task
+    if found.task != name:
+        raise OptionError(f"{path} is a circuit for {found.task}, and not for {name}")
     return found
 
 
@@ -289,6 +296,11 @@ def _edges(model: Model, found: Circuit, fresh: ContrastTask, **kept: Any) -> Ed
         return f"not evaluated: {error}"
 
 
+def _two(x: float) -> str:
+    """Two places, and no sign on nothing."""
+    return f"{round(float(x), 2) + 0.0:.2f}"
+
+
 def _printed(
     found: Circuit,
     measured: Evaluation,
@@ -305,14 +317,16 @@ def _printed(
         lines.append(f"    {name:<7} {found.score[at]:.4g}{sem}")
     low, high = measured.interval()
     below, above = measured.interval("cpr")
-    drawn, size = measured.random_cmd, measured.chosen
+    drawn, size, shaped = measured.random_cmd, measured.chosen, measured.shaped_faithfulness
+    alone, beside = _two(measured.chosen_faithfulness), _two(shaped.mean())
     lines += [
         f"  {plan.told(measured.per_prompt.shape[1])}, others {measured.ablation}: CMD"
         f" {measured.cmd:.3f} [{low:.3f}, {high:.3f}] (0 is best), random orders"
         f" {drawn.mean():.3f} [{drawn.min():.3f}, {drawn.max():.3f}]; CPR {measured.cpr:.3f}"
         f" [{below:.3f}, {above:.3f}]",
-        f"  the first {size} heads: completeness {measured.completeness:.2f}, not needed"
-        f" {' '.join(measured.unneeded) or 'none'}",
+        f"  the first {size} heads: faithfulness {alone}, random circuits with as many in each"
+        f" layer {beside} [{_two(shaped.min())}, {_two(shaped.max())}]; completeness"
+        f" {measured.completeness:.2f}, not needed {' '.join(measured.unneeded) or 'none'}",
     ]
     if measured.stability is not None:
         mean, least, most = measured.stability
@@ -334,5 +348,6 @@ def _printed(
         )
     lines += [f"  note: {note}" for note in found.notes]
     if edges is not None:
-        lines.append(f"  edges: {edges}")
+        told_of_edges = edges if isinstance(edges, str) else edges.told()
+        lines.append(f"  edges: {told_of_edges.replace('; built in', chr(10) + '    built in')}")
     return "\n".join(lines) + "\n"

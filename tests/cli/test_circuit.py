@@ -41,7 +41,9 @@ def test_a_circuit_in_all_its_forms(run, tmp_path) -> None:
     assert pd.read_csv(folder / "evaluation.csv")["heads"].tolist() == [1, 2, 4, 8]
     told = json.loads((folder / "evaluation.json").read_text())
     figures = {row["figure"]: row for row in told["figures"]}
-    assert set(figures) == {"CMD", "CPR", "completeness", "not needed", "Jaccard", "AUROC"}
+    assert set(figures) == {
+        "CMD", "CPR", "faithfulness", "completeness", "not needed", "Jaccard", "AUROC",
+    }  # fmt: skip
     assert figures["CMD"]["low"] <= figures["CMD"]["value"] <= figures["CMD"]["high"]
     assert {n for n, row in figures.items() if not row["ablation"]} == {"Jaccard", "AUROC"}
     assert figures["CPR"]["ablation"] == figures["completeness"]["ablation"] == "corrupted"
@@ -174,3 +176,18 @@ def test_a_model_that_does_not_do_the_task(errors) -> None:
     assert "does not do induction" in lines[0]
     code, lines = errors("circuit", "ioi", "bundled:induction", *FAST)
     assert "24 of 24 names" in lines[0]
+
+
+def test_edges_are_measured_against_those_that_were_built_in(run, tmp_path) -> None:
+    args = ("circuit", "induction", "planted:induction", "--method", "exact-patching", "--level",
+            "edge", "-n", 4, "--random", 2, "-o", tmp_path)  # fmt: skip
+    told = run(*args).stdout
+    assert "  edges: the first alone, of 110, others corrupted: CMD 0." in told
+    assert "\n    built in L0H3>L1H0.k: AUROC 1.000 [1.000, 1.000] of 48 between heads\n" in told
+    assert "faithfulness 1.00, random circuits with as many in each layer 0.00" in told
+    assert "-0.00 " not in told
+    folder = tmp_path / "planted-induction"
+    edges = json.loads((folder / "evaluation.json").read_text())["edges"]
+    assert edges["truth"] == [["L0H3", "L1H0.k"]]
+    assert edges["against_truth"]["auroc"] == 1.0
+    assert "built in L0H3&gt;L1H0.k: AUROC 1.000" in (folder / "circuit.html").read_text()

@@ -81,6 +81,23 @@ def test_random_orders_are_what_chance_gives(model, task) -> None:
     np.testing.assert_allclose(share, [0, 2 / 56, 12 / 56, 1], atol=0.07)
 
 
+def test_random_circuits_have_as_many_heads_in_each_layer(model, task) -> None:
+    """One of four in either layer: both are the true ones in 1 of 16 draws."""
+    found = run(model, task, "L0H3", "L1H0", n_random=300)
+    assert found.chosen_faithfulness == pytest.approx(found.faithfulness[1], abs=1e-6)
+    share = found.shaped_faithfulness
+    assert len(share) == 300
+    assert ((share > 0.99) | (np.abs(share) < 0.02)).all()
+    assert (share > 0.99).mean() == pytest.approx(1 / 16, abs=0.045)
+    # two heads of layer 1: never the true ones
+    late = run(model, task, "L1H1", "L1H0", n_random=40, k=2).shaped_faithfulness
+    assert np.abs(late).max() < 0.02
+    row = next(r for r in found.figures() if r["figure"] == "faithfulness")
+    assert row["value"] == found.chosen_faithfulness
+    assert row["random"] == share.mean()
+    assert "as many heads in each layer" in row["what"]
+
+
 def test_the_ablation_is_named_and_moves_the_figures(model, task) -> None:
     zero = run(model, task, "L0H3", "L1H0", ablation="zero")
     assert zero.ablation == "zero"

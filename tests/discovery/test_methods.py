@@ -217,6 +217,17 @@ def test_a_circuit_of_edges_is_faithful_with_few_edges() -> None:
     assert found.cmd < 0.25 < found.random_cmd.mean()
     assert found.cmd + found.cpr == pytest.approx(1, abs=0.02)
     assert found.to_pandas()["edges"].tolist() == list(found.sizes)
+    # the one edge between heads that was built in, of 4 heads into 3 inputs of 4 heads
+    assert found.truth == (("L0H3", "L1H0.k"),)
+    known = found.against_truth()
+    assert (known["auroc"], known["of"]) == (1.0, 48.0)
+    assert "built in L0H3>L1H0.k: AUROC 1.000 [1.000, 1.000] of 48 between heads" in repr(found)
+    wrong = evaluate_edges(small, circuit, fresh, n_random=1, truth=[("L0H0", "L1H2.q")])
+    assert wrong.against_truth()["auroc"] < 0.9
+    with pytest.raises(OptionError, match=r"has no edge L1H0 -> L0H3\.k, said to be known"):
+        evaluate_edges(small, circuit, fresh, truth=[("L1H0", "L0H3.k")])
+    with pytest.raises(OptionError, match="no edges are known for induction"):
+        evaluate_edges(small, circuit, fresh, n_random=1, truth=()).against_truth()
     with pytest.raises(OptionError, match="has no edges; find it at the level edge"):
         evaluate_edges(small, find_circuit(small, task, exact_patching), fresh)
 

@@ -1,6 +1,7 @@
 """Contrast tasks by name: prompts from our own templates and words, with their counterfactuals.
 
     make_contrast(model, "ioi", n=64, seed=0)
+    make_contrast(model, "mine.jsonl")      # {"prompt", "corrupted", "answer", "wrong"} per line
 
 Words that a tokenizer splits are left out; where too few are left, the task refuses and says which
 words it tried. What there is (`TASKS`) is read without importing torch.
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from interp.errors import OptionError, UnknownName
@@ -122,21 +124,25 @@ def make_contrast(
     seed: int = 0,
     templates: Sequence[int] | None = None,
 ) -> ContrastTask:
-    """A task by name, with n pairs of prompts.
+    """A task by name, with n pairs of prompts; or the first n pairs of a .jsonl file.
 
     Args:
         templates: which of the task's templates to write prompts from, by number from 0; all of
-            them unless given.
+            them unless given. Every line of a file is a template of its own.
 
     Raises:
         UnknownName: no such task.
-        PromptError: the model's tokenizer splits too many of its words, or there is none.
+        PromptError: the model's tokenizer splits too many of its words, or there is none; a file
+            that cannot be read, or whose pairs have one side, or sides of unequal length.
         OptionError: n is below 1; a template that there is not; a planted task on another model.
     """
-    if name not in TASKS:
-        raise UnknownName("contrast task", name, TASKS)
+    name = known_task(name)
     if n < 1:
         raise OptionError(f"n={n} pairs; 1 or more")
+    if is_file(name):
+        from interp.circuit.tasks import own_pairs
+
+        return own_pairs.make(model, Path(name), n, templates)
     known = len(TASKS[name].templates)
     chosen = tuple(range(known)) if templates is None else tuple(dict.fromkeys(templates))
     if (templates is not None and not chosen) or not set(chosen) <= set(range(known)):
@@ -159,16 +165,37 @@ def make_contrast(
     return task
 
 
+def is_file(name: str) -> bool:
+    """Whether a task is pairs of one's own."""
+    return name.endswith(".jsonl")
+
+
+def known_task(name: str) -> str:
+    """The name of a task, in which hyphens are as good as underscores; a file as it is.
+
+    Raises:
+        UnknownName: no such task.
+    """
+    usual = name if is_file(name) else name.replace("-", "_")
+    if usual not in TASKS and not is_file(name):
+        raise UnknownName("contrast task", name, [*TASKS, "FILE.jsonl"])
+    return usual
+
+
 def split_templates(name: str, seed: int = 0) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Templates to find a circuit on, and others, about a third, that are held out.
+    """Templates (or pairs of a file) to find a circuit on, and others, about a third, held out.
 
     Both are empty where a task has fewer than two: then new random prompts are all there is.
     """
     import numpy as np
 
-    if name not in TASKS:
-        raise UnknownName("contrast task", name, TASKS)
-    n = len(TASKS[name].templates)
+    name = known_task(name)
+    if is_file(name):
+        from interp.circuit.tasks import own_pairs
+
+        n = own_pairs.count(Path(name))
+    else:
+        n = len(TASKS[name].templates)
     if n < 2:
         return (), ()
     order = np.random.default_rng([seed, 25]).permutation(n).tolist()
