@@ -7,10 +7,17 @@ for (const place of document.querySelectorAll("figure .plot")) {
   delete layout.width; // as wide as the page
   place.replaceChildren();
   const draw = () => {
-    const ink = dark.matches ? { color: "#e4e8ec" } : {};
-    const paper = dark.matches ? { paper_bgcolor: "#14181c", plot_bgcolor: "#1d2329" } : {};
-    Plotly.react(place, described.data, { ...layout, ...paper, font: { ...layout.font, ...ink } },
-      { responsive: true, displaylogo: false });
+    const themed = { ...layout };
+    if (dark.matches) {
+      Object.assign(themed, { paper_bgcolor: "#14181c", plot_bgcolor: "#1d2329" });
+      themed.font = { ...layout.font, color: "#e4e8ec" };
+      const lines = { gridcolor: "#3a434c", zerolinecolor: "#5b6570" };
+      const axes = Object.keys(layout).filter((name) => /^[xy]axis/.test(name));
+      for (const name of new Set(["xaxis", "yaxis", ...axes])) {
+        themed[name] = { ...layout[name], ...lines };
+      }
+    }
+    Plotly.react(place, described.data, themed, { responsive: true, displaylogo: false });
   };
   draw();
   dark.addEventListener("change", draw);
