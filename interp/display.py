@@ -35,20 +35,22 @@ class Displayed:
         return f"<p>{escape(self.heading())}</p>{html_table(frame.head(_ROWS))}{rest}"
 
     def save_html(self, path: str | os.PathLike, *, title: str | None = None) -> None:
-        """Write one self-contained page: the figure if there is one, all rows, how it was made.
+        """Write one self-contained page: the figure if there is one, the rows, how it was made.
 
         Whole or not at all; raises StoreError.
         """
         from interp.files import write_atomically
-        from interp.page import html_table, page
+        from interp.page import data_table, page
 
         plot = getattr(self, "plot", None)
         name = re.sub(r"(?<!^)(?=[A-Z])", " ", type(self).__name__).capitalize()
+        file = name.lower().replace(" ", "-")
+        rows = data_table(self.to_pandas(), file)
         content = page(
             title or name,
             plot() if plot is not None else None,
-            [("In numbers", f"<p>{escape(self.heading())}</p>{html_table(self.to_pandas())}")],
+            [("In numbers", f"<p>{escape(self.heading())}</p>{rows}")],
             dict(getattr(self, "provenance", None) or getattr(self, "made", None) or {}),
-            file_name=name.lower().replace(" ", "-"),
+            file_name=file,
         )
         write_atomically(Path(path), content)

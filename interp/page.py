@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,8 +27,17 @@ _STYLE = (
     "border-bottom:1px solid #8884;white-space:nowrap}"
     "th:first-child,td:first-child{text-align:left}"
     "td.text,th.text{text-align:left}td.text{white-space:normal;min-width:9em}.scroll{overflow-x:auto}"
-    "pre{white-space:pre-wrap;font-size:12px}"
+    "h1,h2,p,pre{overflow-wrap:anywhere}pre{white-space:pre-wrap;font-size:12px}"
+    "a{color:#0b5cad}#figure{max-width:100%}:focus-visible{outline:2px solid #0b5cad}"
+    "@media screen and (prefers-color-scheme:dark){a{color:#7cc0ff}"
+    ":focus-visible{outline-color:#7cc0ff}}"
+    # what scrolls on a screen is cut off on paper
+    "@media print{.modebar,a.data{display:none}.scroll{overflow:visible}tr{break-inside:avoid}"
+    "table{font-size:8pt;max-width:100%}td,th{white-space:normal;padding:1px 4px}"
+    "h2{break-after:avoid}}"
 )
+ROWS = 5_000  # of a table on a page
+CSV = 2_000_000  # bytes of a table as data in a page
 # The figure brings its own script; nothing can be fetched, whatever a name or a token says.
 _POLICY = (
     "default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
@@ -57,9 +67,26 @@ def html_table(frame: pd.DataFrame) -> str:
         for row in frame.itertuples(index=False, name=None)
     )
     return (
-        f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
-        "</div>"
+        f'<div class="scroll" tabindex="0"><table><thead><tr>{head}</tr></thead>'
+        f"<tbody>{rows}</tbody></table></div>"
     )
+
+
+def data_table(frame: pd.DataFrame, name: str) -> str:
+    """A table for people with the same rows as CSV; what a page has no room for is said.
+
+    Args:
+        name: of the file that the link saves, without its ending.
+    """
+    text = frame.to_csv(index=False)
+    more = len(frame) - ROWS
+    rest = f"<p>{more:,} more rows are not on this page.</p>" if more > 0 else ""
+    if len(text.encode()) > CSV:
+        link = f"<p>The rows as CSV are more than {CSV / 1e6:g} MB, and left out here.</p>"
+    else:
+        data = f"data:text/csv;charset=utf-8,{quote(text, safe=',.-+:')}"
+        link = f'<p><a class="data" download="{escape(name)}.csv" href="{data}">CSV</a></p>'
+    return f"{link}{html_table(frame.head(ROWS))}{rest}"
 
 
 def _cell(x: Any) -> str:
@@ -99,7 +126,8 @@ def page(
 
 
 def _shown(figure: go.Figure, file_name: str) -> str:
-    return figure.to_html(
+    note = "<noscript>The figure is drawn by a script; its numbers stand below.</noscript>"
+    return note + figure.to_html(
         full_html=False,
         include_plotlyjs=True,  # inside the file: it must open without a network
         div_id="figure",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from interp.attribution.result import Attribution
 
 _BAR = 160  # units wide
+_FIRST = ("model_id", "content_hash", "revision", "dtype", "attention")  # of the provenance
 _READING = (
     "A token's colour is its score: blue speaks for the number that is explained, orange against"
     " it; methods without signs have one colour. The scale ends at the largest score of the tokens"
@@ -23,11 +25,16 @@ _READING = (
 )
 STYLE = """
 .text { line-height: 2.1; max-width: 75ch; white-space: pre-wrap; overflow-wrap: anywhere; }
-.text span { padding: .15rem .18rem; margin: 0 .06rem; border-radius: .2rem; }
+.text span {
+  display: inline-block; max-width: 100%; line-height: 1.4;
+  padding: .1rem .18rem; margin: 0 .06rem; border-radius: .2rem;
+}
+.stored pre { white-space: pre-wrap; overflow-wrap: anywhere; font-size: 12px; }
 .text .special { font-style: italic; outline: 1px dotted var(--soft); }
 .warning { border-left: .3rem solid #c4661c; padding: .3rem .8rem; max-width: 75ch; }
 svg.bars { display: block; width: 162px; height: 14px; }
-td.token, th.token { text-align: left; white-space: pre; font-family: ui-monospace, monospace; }
+td.token, th.token { text-align: left; font-family: ui-monospace, monospace; }
+td.token { white-space: pre-wrap; overflow-wrap: break-word; min-width: 6rem; max-width: 24rem; }
 """
 
 
@@ -154,7 +161,7 @@ def _luminance(colour: str) -> float:
 
 def _section(one: Attribution, top: int) -> str:
     made: Mapping[str, Any] = {
-        "model": one.provenance.get("model_id", ""),
+        **{k: one.provenance[k] for k in _FIRST if k in one.provenance},
         "target": one.target,
         "value": f"{one.value:.6g} {one.provenance.get('unit', '')}",
         "unit of scores": one.unit,
@@ -163,10 +170,22 @@ def _section(one: Attribution, top: int) -> str:
     about = "".join(
         f"<div><dt>{escape(str(k))}</dt><dd>{escape(_told(v))}</dd></div>" for k, v in made.items()
     )
+    told = escape(json.dumps(dict(one.provenance), indent=1, ensure_ascii=False, default=str))
     return (
         f"<section><h2>{escape(one.method)}</h2><dl>{about}</dl>{spans(one)}"
-        f"<p>{escape(residual_text(one))}</p>{_top(one, top)}</section>"
+        f"<p>{escape(residual_text(one))}</p>{_top(one, top)}"
+        f"<details><summary>Every token as a table ({len(one.tokens):,})</summary>{_every(one)}"
+        '</details><details class="stored"><summary>How it was made</summary>'
+        f"<pre>{told}</pre></details></section>"
     )
+
+
+def _every(one: Attribution) -> str:
+    from interp.page import data_table
+
+    frame = one.to_pandas().filter(["position", "token", "score"])
+    name = "".join(c if c.isalnum() or c in "-_" else "-" for c in one.method)[:60]
+    return data_table(frame, f"attribution-{name}")
 
 
 def _told(value: Any) -> str:
@@ -183,11 +202,11 @@ def _top(one: Attribution, k: int) -> str:
         for i, token, score in rows
     )
     return (
-        f"<table><caption>Largest {len(rows)} "
+        f'<div class="scroll" tabindex="0"><table><caption>Largest {len(rows)} '
         f'<span class="unit">{escape(one.unit)}</span></caption>'
         '<thead><tr><th scope="col">position</th><th scope="col" class="token">token</th>'
         '<th scope="col" aria-label="bar"></th><th scope="col">score</th></tr></thead>'
-        f"<tbody>{body}</tbody></table>"
+        f"<tbody>{body}</tbody></table></div>"
     )
 
 

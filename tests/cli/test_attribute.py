@@ -99,7 +99,9 @@ def test_attribute_prints_and_writes_the_same_numbers(run, tmp_path) -> None:
     for (_, told), score in zip(read.tokens, one["scores"] + two["scores"], strict=True):
         assert f" {score:.4g} " in told
     assert not read.tags & {"script", "link", "img", "iframe"}
-    assert not re.findall(r"(?:src|href)=", page.read_text())
+    # nothing to load: the only addresses are the numbers themselves, to save
+    addresses = re.findall(r"(?:src|href)=.(.{0,14})", page.read_text())
+    assert addresses == ["data:text/csv;"] * 2
     with rows.open() as lines:
         table = list(csv.DictReader(lines))
     assert [float(r["score"]) for r in table if r["method"] == "decompx"] == pytest.approx(
