@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 _TOLERANCE = 1e-3  # of the largest logit: float32 sums in another order
+_FEW = 4  # writers per group up to which adding them one by one is the quicker way
+_AT_ONCE = 2**25  # numbers that groups' inputs may be together
 
 
 class EdgeForward:
@@ -222,9 +224,18 @@ class _Run(Watch):
             else other.read(groups[0].readers[0])[None]
         )
         steps = [other.out[None, :, :, u] - self.live[u] for u in wanted]
-        for group in groups:
+        weights = torch.stack([1 - g.mask if from_live else -g.mask for g in groups])
+        at_once = max(1, _AT_ONCE // start.numel())
+        if self.copies == 1 and int(weights.ne(0).sum()) > _FEW * len(groups):
+            flat = torch.cat(steps).flatten(1)  # a whole circuit: groups differ in many writers
+            for first in range(0, len(groups), at_once):
+                some = groups[first : first + at_once]
+                found = weights[first : first + at_once, 0][:, wanted] @ flat
+                for group, x in zip(some, found, strict=True):
+                    yield group, start[0] + x.reshape(start.shape[1:])
+            return
+        for group, weight in zip(groups, weights, strict=True):
             total = start.expand(self.copies, *start.shape[1:]).clone()
-            weight = 1 - group.mask if from_live else -group.mask
             for u, step in zip(wanted, steps, strict=True):
                 if bool(weight[:, u].any()):
                     total += weight[:, u][:, None, None, None] * step

@@ -148,9 +148,16 @@ class ResidualGraph:
         Raises:
             UnknownName: nothing of that name reads.
         """
-        found = tuple(r for r in self.readers if name in (r.name, r.node))
-        if not found:
+        if name not in self._readers_by_name:
             raise UnknownName("reader", name, [r.name for r in self.readers])
+        return self._readers_by_name[name]
+
+    @cached_property
+    def _readers_by_name(self) -> dict[str, tuple[Reader, ...]]:
+        found: dict[str, tuple[Reader, ...]] = {}
+        for reader in self.readers:
+            for name in dict.fromkeys((reader.name, reader.node)):
+                found[name] = (*found.get(name, ()), reader)
         return found
 
     def writer(self, name: str) -> int:
@@ -172,13 +179,16 @@ class ResidualGraph:
         """
         import torch
 
-        mask = torch.zeros(len(self.readers), len(self.writers))
+        mask, places = torch.zeros(len(self.readers), len(self.writers)), []
         for writer, reader in edges:  # type: ignore[attr-defined]
             w = self.writer(writer)
             for r in self.readers_of(reader):
                 if w >= r.n_before:
                     raise OptionError(f"no edge {writer} -> {reader}: {reader} reads before it")
-                mask[self.reader_index[r.name], w] = 1
+                places.append((self.reader_index[r.name], w))
+        if places:
+            rows, columns = zip(*places, strict=True)
+            mask[list(rows), list(columns)] = 1
         return mask
 
     def full(self) -> Float[Tensor, "reader writer"]:
