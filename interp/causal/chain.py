@@ -20,7 +20,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from interp.causal.estimate import Estimate
 from interp.causal.game import Game
+from interp.causal.pace import timed
 from interp.causal.patching import leaves, rebuilt
 from interp.causal.replacement import uniform_z
 from interp.causal.replay import CleanRun, pick, run
@@ -108,6 +110,31 @@ def chain_depth(game: Game) -> float:
     """The share of the blocks that run, on average over a chain of all players."""
     first = _first_sites(game)
     return sum(game.reuse.depth(site) for site in first) / len(first)
+
+
+def estimate_walks(game: Game, orders: Sequence[Order], steps: int, walk: Walk) -> Estimate:
+    """What `walks` along these orders will take; steps of a chain are run to be timed, once."""
+    tables = [removals(len(game), order, steps) for order in orders]
+    if not (walk == "chain" or (walk == "auto" and chains(game))):
+        return game.estimate(np.concatenate(tables))
+    if game.ledger is not None:
+        find = game.ledger.find
+        tables = [gates for gates in tables if not bool(find(torch.as_tensor(gates))[0].all())]
+    if game.step_seconds is None and tables:
+        game.step_seconds = _step_seconds(game)
+    count, share = steps * len(tables), chain_depth(game)
+    return Estimate(count, count * (game.step_seconds or 0.0), game.kept_bytes, share, game.notes)
+
+
+def _step_seconds(game: Game, steps: int = 6) -> float:
+    """Of a short chain of players of all depths."""
+    order = {site: i for i, site in enumerate(game.model.sites)}
+    first = _first_sites(game)
+    by_depth = sorted(range(len(game)), key=lambda player: order[first[player]])
+    steps = min(steps, len(game))
+    chosen = [by_depth[(2 * i + 1) * len(game) // (2 * steps)] for i in range(steps)]
+    gates = torch.as_tensor(removals(len(game), chosen, steps))
+    return timed(lambda: _chain(game, chosen, gates, None)) / steps
 
 
 def _first_sites(game: Game) -> list[Site]:

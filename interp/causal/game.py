@@ -24,6 +24,7 @@ from torch import Tensor
 from interp.causal.batches import Batch, make_batches
 from interp.causal.estimate import Estimate
 from interp.causal.ledger import Ledger, identity
+from interp.causal.pace import Pace, estimated
 from interp.causal.packing import Pack, first_changes, packed
 from interp.causal.players import Players
 from interp.causal.replacement import check_kind
@@ -111,7 +112,9 @@ class Game:
             self.reuse = replace(self.reuse, unembedding=None, columns=False, tail=())
         self._order = {site: i for i, site in enumerate(model.sites)}
         self._kept: dict[int, CleanRun] = {}
-        self._seconds: dict[int, float] = {}  # of each batch's clean run
+        self.seconds: dict[int, float] = {}  # of each batch's clean run
+        self.pace: Pace | None = None  # once it was measured
+        self.step_seconds: float | None = None  # of a chain, once they were
         self.batches = make_batches(
             model, task, kind, reference, seed, max_tokens, per_input=self.reuse.per_input
         )
@@ -156,7 +159,7 @@ class Game:
             OptionError: gates of another shape, or not finite.
             NonFiniteError: the task is NaN or infinite under a coalition.
         """
-        table = self._checked(gates)
+        table = self.checked(gates)
         if self.ledger is None:
             return self._run(table, table, progress, 0)
         known, found = self.ledger.find(table)
@@ -170,19 +173,19 @@ class Game:
     def _at_once(self) -> int:
         """Coalitions between two writes to the ledger: about five seconds of forward passes."""
         assert len(self.clean)  # has been run, and timed
-        return max(1, min(1024, int(5 / max(sum(self._seconds.values()), 1e-6))))
+        return max(1, min(1024, int(5 / max(sum(self.seconds.values()), 1e-6))))
 
     def _run(
         self, table: Tensor, whole: Tensor, progress: Progress | None, before: int
     ) -> Float[Tensor, "coalition prompt"]:
         """Values of some rows of the whole table, after `before` others."""
         found = torch.empty(len(table), len(self.task), dtype=torch.double)
-        packs = self._packs(table)
+        packs = self.packs(table)
         done = 0
         for number, batch in enumerate(self.batches):
             with inference(self.model.module):
                 for pack in packs[number]:
-                    value = self._evaluate(number, pack, table[list(pack.rows)])
+                    value = self.evaluate(number, pack, table[list(pack.rows)])
                     found[torch.tensor(pack.rows)[:, None], torch.tensor(batch.which)] = value
                     done += len(pack.rows)
                     if progress is not None:
@@ -202,36 +205,13 @@ class Game:
         return found
 
     def estimate(self, gates: Any) -> Estimate:
-        """Time and memory that `values(gates)` will take, from the time of the clean run.
+        """Time and memory that `values(gates)` will take.
 
-        `gates` may be a number of coalitions: then each is taken to change the lowest layer.
+        Where more than two passes are needed, some are run and timed; else the time is that of
+        the clean run, which a pass that coalitions share undercuts. `gates` may be a number of
+        coalitions: then each is taken to change the lowest layer.
         """
-        if isinstance(gates, int):
-            table = torch.ones(gates, len(self), dtype=torch.double)
-            first = min(self.players.member, key=self._order.__getitem__)
-            lowest = int(self.players.member[first].max())
-            table[:, lowest] = 0
-        else:
-            table = self._checked(gates)
-        whole = len(table)
-        if self.ledger is not None:
-            table = table[~self.ledger.find(table)[0]]
-        seconds, runs, peak = 0.0, 0.0, 0
-        for number, packs in enumerate(self._packs(table)):
-            clean = self.clean_run(number)
-            for pack in packs:
-                share = 0.0 if pack.first is None else self.reuse.depth(pack.first)
-                runs += share * len(pack.rows)
-                seconds += share * len(pack.rows) * clean.seconds
-                rows = clean.logits.numel() * clean.logits.element_size() * len(pack.rows)
-                widest = len(pack.rows) * self.batches[number].tokens * self.model.d_model
-                peak = max(peak, 3 * rows + 16 * widest * clean.logits.element_size())
-            self.trim(number)
-        kept = min(self.cache_bytes, sum(run.n_bytes for run in self._kept.values()))
-        share = runs / max(1, len(table) * len(self.batches))
-        done = whole - len(table)
-        notes = (f"{done} more are finished",) if done else ()
-        return Estimate(len(table), seconds, peak + kept, share, notes + self.notes)
+        return estimated(self, gates)
 
     # --- what other estimators need -------------------------------------------------------------
 
@@ -276,6 +256,11 @@ class Game:
         """All that moves the values, for whoever keeps them."""
         return identity(self)
 
+    @property
+    def kept_bytes(self) -> int:
+        """Memory that clean runs take up."""
+        return min(self.cache_bytes, sum(run.n_bytes for run in self._kept.values()))
+
     # --- clean runs -----------------------------------------------------------------------------
 
     def clean_run(self, number: int) -> CleanRun:
@@ -291,7 +276,7 @@ class Game:
                     replacement=batch.replacement,
                     wanted=batch.wanted,
                 )
-            self._seconds[number] = self._kept[number].seconds
+            self.seconds[number] = self._kept[number].seconds
         return self._kept[number]
 
     def trim(self, number: int) -> None:
@@ -347,7 +332,8 @@ class Game:
 
     # --- evaluation -----------------------------------------------------------------------------
 
-    def _checked(self, gates: Any) -> Tensor:
+    def checked(self, gates: Any) -> Tensor:
+        """Gates as a table in float64 on the model's device; raises OptionError."""
         table = torch.as_tensor(gates).detach().double()
         if table.dim() != 2 or table.shape[1] != len(self):
             raise OptionError(
@@ -358,14 +344,14 @@ class Game:
             raise OptionError("a gate is NaN or infinite; 1 = works, 0 = is replaced")
         return table.to(self.model.device)
 
-    def _packs(self, table: Tensor) -> list[list[Pack]]:
+    def packs(self, table: Tensor) -> list[list[Pack]]:
         """For each batch of prompts, which coalitions share a forward pass."""
         firsts = first_changes(self.players.spread(table), self._order)
         sizes = [max(1, self.max_tokens // max(1, batch.tokens)) for batch in self.batches]
         return [packed(firsts, self._order, most if self.reuse.fold else 1) for most in sizes]
 
     @torch.no_grad()
-    def _evaluate(self, number: int, pack: Pack, table: Tensor) -> Tensor:
+    def evaluate(self, number: int, pack: Pack, table: Tensor) -> Tensor:
         """`[coalition, prompt]` of one pack on one batch."""
         batch = self.batches[number]
         if pack.first is None:

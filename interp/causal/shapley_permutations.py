@@ -65,8 +65,10 @@ def permutation_values(
     total = np.zeros((n, len(v_all)))
     means: list[np.ndarray] = []  # one per sample, over prompts
     while len(means) < most and not reached(means, target_sem):
-        count = int(min(max(1, _ROUND // max(1, per_sample)), most - len(means)))
-        orders = [o for k in range(count) for o in _orders(n, seed, len(means) + k, antithetic)]
+        count = int(min(samples_at_once(per_sample), most - len(means)))
+        orders = [
+            o for k in range(count) for o in sample_orders(n, seed, len(means) + k, antithetic)
+        ]
         before, told = len(means) * per_sample, None
         if progress is not None:
             aim = most * per_sample if most < math.inf else before + count * per_sample
@@ -84,6 +86,11 @@ def permutation_values(
             means.append(sample.mean(1))
     sem = standard_error_of(means) if n > 1 else np.zeros(1)
     return Solution(total / len(means), sem, len(means) * per_sample, v_all, v_none)
+
+
+def samples_at_once(per_sample: int) -> int:
+    """Samples of so many coalitions that share passes before the error is looked at again."""
+    return max(1, _ROUND // max(1, per_sample))
 
 
 def contributions(
@@ -113,6 +120,7 @@ def reached(means: list[np.ndarray], target_sem: float | None, least: int = MIN_
     return bool((standard_error_of(means) <= target_sem).all())
 
 
-def _orders(n: int, seed: int, k: int, antithetic: bool) -> list[Int[np.ndarray, " player"]]:
+def sample_orders(n: int, seed: int, k: int, antithetic: bool) -> list[Int[np.ndarray, " player"]]:
+    """The orders of the k-th sample."""
     order = np.random.default_rng([seed, k]).permutation(n)
     return [order, order[::-1]] if antithetic else [order]

@@ -23,13 +23,26 @@ import torch
 from jaxtyping import Float
 
 from interp.causal.ablation import NULLS, Null, random_game
-from interp.causal.chain import Walk, chain_depth, chains
+from interp.causal.chain import Walk, estimate_walks
 from interp.causal.game import Estimate, Game, Progress
 from interp.causal.importance import Importance, make_importance
 from interp.causal.shapley_exact import exact_values
-from interp.causal.shapley_permutations import DEFAULT_PAIRS, permutation_values
-from interp.causal.shapley_solution import EXACT, Solution, check_budget
-from interp.causal.shapley_surrogate import MOST, surrogate_values
+from interp.causal.shapley_permutations import (
+    DEFAULT_PAIRS,
+    permutation_values,
+    sample_orders,
+    samples_at_once,
+)
+from interp.causal.shapley_solution import EXACT, Solution, check_budget, check_exact, subsets
+from interp.causal.shapley_surrogate import (
+    MOST,
+    Draws,
+    check_orders,
+    check_pairs,
+    default_size,
+    surrogate_values,
+)
+from interp.causal.surrogate import fit_seconds
 from interp.causal.task import Task
 from interp.errors import NonFiniteError, UnknownName
 
@@ -189,34 +202,54 @@ def chosen(method: Method, n: int, max_evaluations: int | None) -> Method:
 
 
 def estimate_shapley(
-    game: Game, *, method: Method = "auto", max_evaluations: int | None = None
+    game: Game,
+    *,
+    method: Method = "auto",
+    max_evaluations: int | None = None,
+    seed: int = 0,
+    walk: Walk = "auto",
 ) -> Estimate:
     """Evaluations, seconds and bytes of `shapley` before it runs; upper bounds with a target.
 
-    In a chain only what lies above the player that leaves runs; other coalitions start at the
-    lowest layer. Batches that are shared make it faster than said.
+    A few coalitions are run and timed, as the method will run them: sharing passes, or each from
+    the one before it. What a ledger holds takes no time.
+
+    Raises:
+        OptionError: too many players for the exact mode.
     """
     n = len(game)
     method = chosen(method, n, max_evaluations)
-    lowest = game.estimate(torch.full((1, n), 0.5))  # a mixture, so that no ledger holds it
-    chained = 0
+    table, fitting = np.ones((0, n)), 0.0
+    rounds: list[list[np.ndarray]] = []  # orders that the game is given at once
     if method == "exact":
-        count = 2**n - 2
+        check_exact(n, "the exact mode", "method='permutations' or 'surrogate', or fewer heads=")
+        table = subsets(n)[1:-1]
     elif method == "permutations":
-        pairs = DEFAULT_PAIRS
+        pairs, at_once = DEFAULT_PAIRS, samples_at_once(2 * (n - 1))
         if max_evaluations is not None:
             pairs = max(1, max_evaluations // max(1, 2 * (n - 1)))
-        count = chained = 2 * (n - 1) * pairs
+        for first in range(0, pairs, at_once):
+            some = range(first, min(pairs, first + at_once))
+            rounds.append([order for k in some for order in sample_orders(n, seed, k, True)])
     else:
-        count = min(MOST, max(128, 16 * n) if max_evaluations is None else max_evaluations)
-        chained = count // 4
-    depth = chain_depth(game) if chains(game) else lowest.share
-    runs = chained * depth + (count - chained) * lowest.share
-    seconds = runs * lowest.seconds / lowest.share
-    n_bytes = 2 * lowest.n_bytes  # the clean run, and that of the coalition before
+        count = min(MOST, default_size(n) if max_evaluations is None else max_evaluations)
+        rounds = [check_orders(n, seed, 0, check_pairs(n, count))]
+        table = Draws(n, seed).pairs(0, max(0, count - (n - 1) * len(rounds[0])) // 2)
+        fitting = fit_seconds(n, count)
+    parts = [game.estimate(table)] if len(table) else []
+    if n > 1:
+        parts += [estimate_walks(game, orders, n - 1, walk) for orders in rounds]
+    parts.append(game.estimate(torch.zeros(1, n)))  # nobody at work
+    seconds = sum(part.seconds for part in parts) + fitting
+    runs = sum(part.share * part.coalitions for part in parts[:-1])
+    count = sum(part.coalitions for part in parts[:-1])
+    # of the clean run and the one before it, from a mixture, which no ledger holds
+    n_bytes = 2 * game.estimate(torch.full((1, n), 0.5)).n_bytes
+    whole = len(table) + (n - 1) * sum(map(len, rounds))
     if method == "surrogate":
-        n_bytes += 3 * 8 * count**2
-    notes = (f"method {method}", *game.notes)
+        n_bytes += 3 * 8 * whole**2
+    done = (f"{whole - count} more are finished",) if whole > count else ()
+    notes = (f"method {method}", *done, *game.notes)
     return Estimate(count, seconds, n_bytes, runs / max(1, count), notes)
 
 

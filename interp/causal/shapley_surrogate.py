@@ -63,7 +63,7 @@ def surrogate_values(
     check_budget(n, target_sem, max_evaluations, least=2 * pair, why=why)
     most = max_evaluations
     if most is None:
-        most = MOST if target_sem is not None else max(128, 16 * n, 2 * pair)
+        most = MOST if target_sem is not None else default_size(n)
     most = min(most, MOST)
     if most < 2 * pair:
         raise OptionError(
@@ -80,6 +80,48 @@ def surrogate_values(
         budget = min(most, 2 * budget)
 
 
+def default_size(n: int) -> int:
+    """Coalitions that are evaluated for n players unless a number is given."""
+    return max(128, 16 * n, 4 * (n - 1))
+
+
+def check_pairs(n: int, budget: int) -> int:
+    """Antithetic pairs of permutations, of so many coalitions in all, that check the fit."""
+    per_pair = max(1, 2 * (n - 1))
+    pairs = max(1, budget // _CHECK_SHARE // per_pair)
+    return max(2, pairs) if budget >= 6 * per_pair else pairs  # its bias needs an error of its own
+
+
+def check_orders(n: int, seed: int, have: int, pairs: int) -> list[Array]:
+    """The orders of the pairs after the first `have`, each followed by its reverse."""
+    orders = [np.random.default_rng([seed, 1, k]).permutation(n) for k in range(have, pairs)]
+    return [way for order in orders for way in (order, order[::-1])]
+
+
+class Draws:
+    """Coalitions of uniform size, each with its complement; the k-th depends on the seed and k."""
+
+    def __init__(self, n: int, seed: int) -> None:
+        self.n, self.seed = n, seed
+        self.drawn: set[bytes] = set()
+
+    def pairs(self, have: int, wanted: int) -> Float[Array, "coalition player"]:
+        """Those after the first `have` pairs; to be asked for in order."""
+        new = [self._one(k) for k in range(have, wanted)]
+        return np.concatenate([np.zeros((0, self.n)), *(np.stack([z, 1 - z]) for z in new)])
+
+    def _one(self, k: int) -> Float[Array, " player"]:
+        rng = np.random.default_rng([self.seed, 2, k])
+        gates = np.zeros(self.n)
+        for _ in range(_TRIES):  # small sizes have few coalitions, and one is not worth two runs
+            gates = np.zeros(self.n)
+            gates[rng.permutation(self.n)[: rng.integers(1, max(2, self.n))]] = 1
+            if gates.tobytes() not in self.drawn:
+                break
+        self.drawn |= {gates.tobytes(), (1 - gates).tobytes()}
+        return gates
+
+
 class _Sampled:
     """Coalitions evaluated so far: those of a smaller budget serve a larger one."""
 
@@ -92,15 +134,11 @@ class _Sampled:
         self.gates = np.stack([np.ones(n), np.zeros(n)])
         self.values = np.stack([self.v_all, self.v_none])
         self.orders: list[Array] = []
-        self.drawn: set[bytes] = set()
+        self.draws = Draws(n, seed)
         self.paths = np.zeros((0, max(0, n - 1), len(self.v_all)))
 
     def solve(self, budget: int) -> Solution:
-        n = len(self.game)
-        per_pair = max(1, 2 * (n - 1))
-        pairs = max(1, budget // _CHECK_SHARE // per_pair)
-        if budget >= 6 * per_pair:
-            pairs = max(2, pairs)  # the bias needs an error of its own
+        n, pairs = len(self.game), check_pairs(len(self.game), budget)
         self._check(pairs)
         self._sample((budget - pairs * 2 * (n - 1)) // 2)
         first = fit(self.gates, self.values)
@@ -118,10 +156,7 @@ class _Sampled:
 
     def _check(self, pairs: int) -> None:
         n = len(self.game)
-        new = []
-        for k in range(len(self.orders) // 2, pairs):
-            order = np.random.default_rng([self.seed, 1, k]).permutation(n)
-            new += [order, order[::-1]]
+        new = check_orders(n, self.seed, len(self.orders) // 2, pairs)
         if new and n > 1:
             told = None if self.progress is None else self._told
             paths = walks(self.game, new, steps=n - 1, walk=self.walk, done=told)
@@ -130,26 +165,12 @@ class _Sampled:
         self.orders += new
 
     def _sample(self, pairs: int) -> None:
-        have = (len(self.gates) - 2) // 2
-        new = [self._coalition(k) for k in range(have, pairs)]
-        if new:
-            gates = np.concatenate([np.stack([z, 1 - z]) for z in new])
+        gates = self.draws.pairs((len(self.gates) - 2) // 2, pairs)
+        if len(gates):
             told = None if self.progress is None else self._told
             self.values = np.concatenate([self.values, values(self.game, gates, told)])
             self.gates = np.concatenate([self.gates, gates])
             self.done += len(gates)
-
-    def _coalition(self, k: int) -> Float[Array, " player"]:
-        rng = np.random.default_rng([self.seed, 2, k])
-        n = len(self.game)
-        gates = np.zeros(n)
-        for _ in range(_TRIES):  # small sizes have few coalitions, and one is not worth two runs
-            gates = np.zeros(n)
-            gates[rng.permutation(n)[: rng.integers(1, max(2, n))]] = 1
-            if gates.tobytes() not in self.drawn:
-                break
-        self.drawn |= {gates.tobytes(), (1 - gates).tobytes()}
-        return gates
 
     def _told(self, done: int) -> None:
         assert self.progress is not None

@@ -25,8 +25,11 @@ from jaxtyping import Float
 from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import minimize
 
+from interp.causal.pace import timed
+
 Array = np.ndarray
 _FIT = 600  # coalitions that the kernel is fitted on; all are used afterwards
+_STEPS = 60  # of the search for the kernel, at most
 _NODES = 128  # enough for the smooth integrands of more than 256 players
 _LEAST_NOISE = 1e-6  # of the variance of the values
 
@@ -91,17 +94,30 @@ def kernel(a: Array, b: Array, rho: Array, amplitude: float) -> Float[Array, "a 
     return amplitude * np.exp(-differ)
 
 
-def _likeliest(gates: Array, values: Array) -> tuple[Array, float, float]:
-    """rho, amplitude and noise; players are alike until the values say otherwise."""
-    n = gates.shape[1]
-    a, y = torch.tensor(gates), torch.tensor(values)
-    eye = torch.eye(len(a), dtype=torch.double)
+def fit_seconds(players: int, coalitions: int) -> float:
+    """Seconds that fitting so many coalitions will take, from one step of it on random ones."""
+    rng = np.random.default_rng(0)
+    few = min(coalitions, _FIT)
+    gates = (rng.random((few, players)) < rng.random((few, 1))).astype(float)
+    one = timed(lambda: _Likelihood(gates, rng.normal(size=few)).loss(_start(players)))
+    # a step is a Cholesky decomposition and its gradient; the whole table needs one of its own
+    return one * (_STEPS + (coalitions / few) ** 3)
 
-    def loss(x: Array) -> tuple[float, Array]:
+
+class _Likelihood:
+    """How unlikely values are under a kernel, and the gradient by its numbers' logarithms."""
+
+    def __init__(self, gates: Array, values: Array) -> None:
+        self.gates, self.values = torch.tensor(gates), torch.tensor(values)
+        self.eye = torch.eye(len(gates), dtype=torch.double)
+
+    def loss(self, x: Array) -> tuple[float, Array]:
+        """Of costs of all players, amplitude and noise."""
+        a, y, n = self.gates, self.values, self.gates.shape[1]
         t = torch.tensor(x, requires_grad=True)
         cost, amplitude, noise = t[:n].exp(), t[n].exp(), t[n + 1].exp()
         differ = (a * cost) @ (1 - a).T + ((1 - a) * cost) @ a.T
-        covariance = amplitude * (-differ).exp() + (noise + _LEAST_NOISE) * eye
+        covariance = amplitude * (-differ).exp() + (noise + _LEAST_NOISE) * self.eye
         root = torch.linalg.cholesky(covariance)
         fitted = 0.5 * y @ torch.cholesky_solve(y[:, None], root)[:, 0]
         # standard normal around the players' mean for the logarithms, and a wide one for the noise
@@ -111,10 +127,18 @@ def _likeliest(gates: Array, values: Array) -> tuple[Array, float, float]:
         assert t.grad is not None
         return float(total.detach()), t.grad.numpy()
 
-    start = np.concatenate([np.full(n, -math.log(n)), [0.0, -6.0]])
+
+def _start(n: int) -> Array:
+    return np.concatenate([np.full(n, -math.log(n)), [0.0, -6.0]])
+
+
+def _likeliest(gates: Array, values: Array) -> tuple[Array, float, float]:
+    """rho, amplitude and noise; players are alike until the values say otherwise."""
+    n = gates.shape[1]
+    loss = _Likelihood(gates, values).loss
     limits = [(-12.0, 2.0)] * n + [(-4.0, 6.0), (-12.0, 0.0)]
-    options = {"maxiter": 60}
-    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=limits, options=options).x
+    options = {"maxiter": _STEPS}
+    found = minimize(loss, _start(n), jac=True, method="L-BFGS-B", bounds=limits, options=options).x
     rho = np.exp(-np.exp(found[:n]))
     return rho, float(np.exp(found[n])), float(np.exp(found[n + 1])) + _LEAST_NOISE
 

@@ -83,6 +83,7 @@ def shapley(
                 played,
                 method=method,
                 max_evaluations=max_evaluations,
+                seed=causal.seed,
             )
             causal.announce(model)(told)
             found: Importance = room.shapley_of(

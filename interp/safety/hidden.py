@@ -43,7 +43,7 @@ class HiddenGame(Game):
 
         In float64 on the CPU; computed with the same reuse of the clean run as `values`.
         """
-        table = self._checked(gates)
+        table = self.checked(gates)
         leaving = layouts(self.model).vocabulary.leaving
         assert not isinstance(leaving, str)
         found = torch.empty(len(table), len(self.task), leaving.width, dtype=torch.double)
@@ -53,7 +53,7 @@ class HiddenGame(Game):
             seen[:] = [args[0]]
 
         module = self.model.module.get_submodule(leaving.matrix)
-        packs = self._packs(table)
+        packs = self.packs(table)
         handle = module.register_forward_pre_hook(keep)
         try:
             for number, batch in enumerate(self.batches):
@@ -66,7 +66,7 @@ class HiddenGame(Game):
                             self._kept.pop(number, None)
                             self.clean_run(number)
                         else:
-                            self._evaluate(number, pack, table[list(pack.rows)])
+                            self.evaluate(number, pack, table[list(pack.rows)])
                         rows = seen[0].reshape(-1, leaving.width)[batch.wanted.copies(copies)]
                         value = rows.double().cpu().reshape(copies, len(batch.which), -1)
                         for at, row in enumerate(pack.rows):

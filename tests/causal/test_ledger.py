@@ -28,13 +28,13 @@ def rows(game, n=12, seed=0):
 def counted(game, monkeypatch):
     """How many coalitions are run from here on."""
     ran = []
-    evaluate = game._evaluate
+    evaluate = game.evaluate
 
     def count(number, pack, table):
         ran.extend(pack.rows if number == 0 else ())
         return evaluate(number, pack, table)
 
-    monkeypatch.setattr(game, "_evaluate", count)
+    monkeypatch.setattr(game, "evaluate", count)
     return ran
 
 
@@ -61,7 +61,7 @@ def test_an_interrupted_run_keeps_what_it_finished(model, tmp_path, monkeypatch)
     game = Game(model, task, ledger=tmp_path, fold=False)
     table = rows(game)
     monkeypatch.setattr(game, "_at_once", lambda: 4)
-    evaluate, runs = game._evaluate, []
+    evaluate, runs = game.evaluate, []
 
     def stop(number, pack, part):
         runs.append(number)
@@ -69,7 +69,7 @@ def test_an_interrupted_run_keeps_what_it_finished(model, tmp_path, monkeypatch)
             raise KeyboardInterrupt
         return evaluate(number, pack, part)
 
-    monkeypatch.setattr(game, "_evaluate", stop)
+    monkeypatch.setattr(game, "evaluate", stop)
     with pytest.raises(KeyboardInterrupt):
         game.values(table)
     resumed = Game(model, task, ledger=tmp_path, fold=False)

@@ -187,13 +187,15 @@ def test_estimates_count_the_work():
     game = Game(model, task)
     permutations = estimate_shapley(game, method="permutations", max_evaluations=70)
     assert permutations.coalitions == 68
-    assert permutations.share == 1  # short prompts share batches, which start at the bottom
+    # short prompts share passes, which start where the first of them does
+    assert 0.9 < permutations.share <= 1
     alone = Game(model, task, fold=False)
     chained = estimate_shapley(alone, method="permutations", max_evaluations=70)
     assert chained.share == pytest.approx(2 / 3)  # (3 + 2 + 1) / 3 blocks of 3
     half = estimate_shapley(alone, method="permutations", max_evaluations=35)
-    assert half.seconds == pytest.approx(chained.seconds / 2)
-    assert estimate_shapley(game, method="exact").coalitions == 2**18 - 2 if len(game) < 17 else 1
+    assert half.coalitions == chained.coalitions / 2
+    some_heads = Game(model, task, heads=[(0, 1), (1, 2), (2, 0), (2, 4)])
+    assert estimate_shapley(some_heads, method="exact").coalitions == 2**4 - 2
     some = estimate_shapley(game, method="surrogate", max_evaluations=200)
     assert some.coalitions == 200
     assert permutations.n_bytes > 0

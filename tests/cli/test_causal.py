@@ -55,7 +55,7 @@ def test_a_second_run_takes_finished_coalitions_from_the_ledger(run, monkeypatch
     def never(self, number, pack, table):
         raise AssertionError("ran a coalition that was finished")
 
-    evaluate = Game._evaluate
+    evaluate = Game.evaluate
     check = [0]
 
     def counted(self, number, pack, table):
@@ -64,7 +64,7 @@ def test_a_second_run_takes_finished_coalitions_from_the_ledger(run, monkeypatch
         check[0] += 1
         return evaluate(self, number, pack, table)
 
-    monkeypatch.setattr(Game, "_evaluate", counted)
+    monkeypatch.setattr(Game, "evaluate", counted)
     second = run("ablate", MODEL, *SHORT, "--csv", "--out", tmp_path)
     assert second.exit_code == 0
     assert second.stdout == first.stdout
