@@ -183,7 +183,7 @@ class _Frame:
                 '<meta name="color-scheme" content="light dark">',
                 f"<title>{escape(self.title)}</title>\n<style>{self.style}</style>\n</head>\n<body>",
                 f"<header><h1>{escape(self.title)}</h1>{about(view)}</header>\n<main>",
-                colour_bar(),
+                colour_bar(view),
                 *self.sections,
                 f'<section class="stored"><h2>About the numbers</h2>{notes}'
                 f"<details><summary>How it was made</summary><pre>{made}</pre></details></section>",

@@ -13,7 +13,7 @@ from interp.viewer.stack import Stack, Tile, summary
 
 ROWS = 200  # of the table of heads
 TOKENS = 2_000  # listed
-_LEFT, _TOP = 34, 18
+_LEFT, _TOP = 42, 24
 _OF = {"token": "query", "block": "block of queries"}
 
 _READING = (
@@ -38,17 +38,18 @@ def about(view: View) -> str:
     )
 
 
-def colour_bar() -> str:
+def colour_bar(view: View) -> str:
     """The scale, drawn with the same pictures as the maps, so that it is right in both themes."""
     from interp.plot import palette
 
+    of = "share of attention" if any(stack.block > 1 for stack in view.stacks) else "weight"
     colours = palette(False)
     ramp = np.square(np.linspace(0, 1, len(colours), dtype=np.float32))[None]
     src = data_url(thumbnails([[ramp]], ramp.shape, colours))
     return (
         '<div class="scale"><span>0</span>'
         f'<img class="heat" src="{src}" width="160" height="12" alt="colours from 0 to 1">'
-        "<span>1</span></div>"
+        f"<span>1 {of}</span></div>"
     )
 
 
@@ -123,8 +124,8 @@ def heads_table(stack: Stack) -> str:
     means = "Means over queries" if unit == "token" else "Means over blocks of queries"
     return (
         f"{note}<p>{means}; the largest weight is of one pair{first}.</p>"
-        f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
-        "</div>"
+        f'<div class="scroll" tabindex="0"><table><thead><tr>{head}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div>"
     )
 
 

@@ -46,6 +46,8 @@ for (const element of document.querySelectorAll("body *")) {
   const cuts = cutting.includes(style.overflowX) && element.tagName !== "svg";
   if (cuts && element.scrollWidth > room + 1)
     out.push(`${name} is cut: ${element.scrollWidth} in ${room}`);
+  const low = print && cutting.includes(style.overflowY) && element.tagName !== "svg";
+  if (low && element.scrollHeight > element.clientHeight + 1) out.push(`${name} is cut below`);
   if (print && box.right > wide + 1) out.push(`${name} ends at ${box.right} of ${wide}`);
 }
 return [...new Set(out)].slice(0, 10);
