@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -140,18 +141,34 @@ def kl_to_clean(
 ) -> Task:
     """KL(clean || run) of the next-token distribution at `positions`, in nats; lower is better.
 
-    The clean run has 0. This is the score of SHIPS (Zhou et al. 2025, arXiv 2410.13708) when the
-    position is the last one.
+    The clean run has 0, and nothing has less. This is the score of SHIPS (Zhou et al. 2025, arXiv
+    2410.13708) when the position is the last one.
     """
     given = _prompts(model, prompts)
 
     def read(logits: Tensor, rows: Tensor, clean: Tensor | None) -> Tensor:
         assert clean is not None
-        before, after = precise(clean).log_softmax(-1), precise(logits).log_softmax(-1)
-        return (before.exp() * (before - after)).sum(-1)
+        return divergence(clean, logits)
 
     at = _positions(given, positions)
     return Task(name, given, at, "nats", False, read, needs_clean=True)
+
+
+def divergence(
+    before: Float[Tensor, "*row d_vocab"], after: Float[Tensor, "*row d_vocab"]
+) -> Float[Tensor, "*row"]:
+    """KL(before || after) of the distributions that logits give, in nats; never below 0.
+
+    Summed as p log(p/q) - p + q, of which no term is negative: where two distributions hardly
+    differ, p log(p/q) alone are terms of both signs that leave only their rounding.
+    """
+    log_p, log_q = before.double().log_softmax(-1), after.double().log_softmax(-1)
+    p, apart = log_p.exp(), log_p - log_q
+    near = apart.clamp(-1, 1)
+    terms = torch.where(
+        near == apart, p * (near + torch.expm1(-near)), p * apart + (log_q.exp() - p)
+    )
+    return terms.sum(-1)
 
 
 def custom(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from interp.causal.measures import divergence
 from interp.display import Displayed
 from interp.errors import OptionError, PromptError
 from interp.prompts import Prompts
@@ -230,8 +231,7 @@ def _try(
     with without(model, direction.vector):
         ablated = float(log_odds(last_logits(model, sets.harmful), ids).mean())
         after = last_logits(model, sets.harmless)
-    before = clean.log_softmax(-1)
-    kl = float((before.exp() * (before - after.log_softmax(-1))).sum(-1).mean())
+    kl = float(divergence(clean, after).mean())
     with with_added(model, direction.layer, direction.vector):
         added = float(log_odds(last_logits(model, sets.harmless), ids).mean())
     fails += ("kl",) if kl > bounds["kl"] else ()

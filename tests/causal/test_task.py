@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from functools import cache
 
+import numpy as np
 import pytest
 import torch
 import zoo
 
+import interp
 from interp.causal import (
     Game,
     accuracy,
@@ -20,6 +23,7 @@ from interp.causal import (
     next_token_task,
     repeats_task,
 )
+from interp.causal.measures import divergence
 from interp.errors import NonFiniteError, OptionError, PromptError, UnknownName
 from interp.model.model import Model
 from interp.model.probe import probe
@@ -229,3 +233,37 @@ def test_a_task_that_breaks_under_an_ablation_is_named():
     )  # fmt: skip
     refused(NonFiniteError, "log is (nan|-inf) on prompt . with", lambda: Game(m, shifted).values(
         1 - torch.eye(18)))  # fmt: skip
+
+
+def test_a_divergence_is_never_below_zero_and_exact_where_distributions_hardly_differ():
+    """Against sums in extended precision; in float32 a quarter of these came out negative."""
+    generator = torch.Generator().manual_seed(0)
+    for size in (1e-8, 1e-6, 1e-4, 1e-2, 1.0, 100.0):
+        before = 3 * torch.randn(8, 512, generator=generator)
+        after = before + size * torch.randn(8, 512, generator=generator)
+        found = divergence(before, after)
+        assert found.dtype == torch.float64
+        assert bool((found >= 0).all())
+        a, b = (x.numpy().astype(np.longdouble) for x in (before, after))
+        a, b = (x - np.log(np.exp(x - x.max(-1, keepdims=True)).sum(-1, keepdims=True))
+                - x.max(-1, keepdims=True) for x in (a, b))  # fmt: skip
+        want = (np.exp(a) * (a - b)).sum(-1).astype(float)
+        np.testing.assert_allclose(found.numpy(), want, rtol=1e-9, atol=1e-18)
+    assert not divergence(before, before).any()
+    assert not divergence(before, before + 1).abs().gt(1e-30).any()
+
+
+def test_a_head_that_hardly_writes_has_a_small_divergence_and_no_negative_one():
+    """Heads scaled down to where float32 logits still change: KL falls with the square."""
+    module = zoo.FAMILIES["llama"].build()
+    found = {}
+    for factor in (1.0, 1e-1, 1e-2, 1e-3):
+        small = copy.deepcopy(module).double()
+        with torch.no_grad():
+            small.model.layers[2].self_attn.o_proj.weight.mul_(factor)
+        m = interp.load(small)
+        game = Game(m, kl_to_clean(m, PROMPTS), heads=[(2, h) for h in range(6)])
+        found[factor] = game.values(1 - torch.eye(6))
+        assert bool((found[factor] >= 0).all())
+    ratio = found[1e-2] / found[1e-3]
+    torch.testing.assert_close(ratio, torch.full_like(ratio, 100.0), rtol=0.05, atol=0)
