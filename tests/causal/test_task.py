@@ -250,6 +250,8 @@ def test_a_divergence_is_never_below_zero_and_exact_where_distributions_hardly_d
         want = (np.exp(a) * (a - b)).sum(-1).astype(float)
         np.testing.assert_allclose(found.numpy(), want, rtol=1e-9, atol=1e-18)
     assert not divergence(before, before).any()
+    opposite = divergence(torch.tensor([[0.0, -2000.0]]), torch.tensor([[-2000.0, 0.0]]))
+    assert opposite.tolist() == [2000.0]
     assert float(divergence(before.double(), before.double() + 1).max()) < 1e-28
 
 
