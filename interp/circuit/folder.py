@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from interp.circuit.edge_evaluation import EdgeEvaluation
     from interp.circuit.evaluation import Evaluation
     from interp.circuit.result import Circuit
@@ -45,7 +47,7 @@ def write(
         ("The same without a script", f'<div class="scroll">{drawn}</div>'),
         ("Evaluation", f"<p>{text(held_out)}</p>{summary}"),
         ("The first heads alone, over sizes", html_table(curve)),
-        ("Nodes", html_table(found.to_pandas())),
+        ("Nodes", html_table(_largest_first(found.to_pandas()))),
         *(
             (f"Table: {name}", html_table(pd.DataFrame(rows)))
             for name, rows in found.tables.items()
@@ -54,7 +56,7 @@ def write(
         ("Notes", "".join(f"<p>{text(note)}</p>" for note in found.notes) or "<p>none</p>"),
     ]
     if found.edges:
-        parts.insert(4, ("Edges", html_table(found.top(SHOWN).edges_to_pandas())))
+        parts.insert(4, ("Edges", html_table(_largest_first(found.top(SHOWN).edges_to_pandas()))))
         shown = f"<p>{text(edges if isinstance(edges, str) or edges is None else edges.told())}</p>"
         if not isinstance(edges, str) and edges is not None:
             shown += html_table(edges.to_pandas())
@@ -64,6 +66,10 @@ def write(
     write_atomically(
         folder / "circuit.html", page(title, found.plot(), parts, made, file_name="circuit")
     )
+
+
+def _largest_first(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame.sort_values("score", key=abs, ascending=False, kind="stable")
 
 
 def _told(

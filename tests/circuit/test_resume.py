@@ -17,7 +17,10 @@ from interp.circuit import steps_file
 from interp.circuit.contrast import ContrastTask
 from interp.circuit.declare import Found, discovery
 from interp.circuit.edge_evaluation import evaluate_edges
+from interp.circuit.edge_forward import EdgeForward
 from interp.circuit.find import find_circuit, score_nodes
+from interp.circuit.residual_graph import ResidualGraph
+from interp.discovery import _exact
 from interp.errors import OptionError
 from interp.model.model import Model
 
@@ -100,7 +103,7 @@ def test_a_broken_off_search_goes_on(model, task, tmp_path, method, level, optio
     with Counter() as counter:
         whole = score_nodes(model, task, method, level, **options)
     in_all = counter.n
-    for part in (0.3, 0.6, 0.95):
+    for part in (0.4, 0.95):
         folder, at = tmp_path / str(part), max(2, round(part * in_all))
         with pytest.raises(KeyboardInterrupt), Counter(at):
             score_nodes(model, task, method, level, ledger=folder, **options)
@@ -124,6 +127,32 @@ def test_the_longest_search_loses_a_step_at_most(model, task, tmp_path) -> None:
         with Counter() as counter:
             find_circuit(model, task, "exact_patching", "edge", ledger=tmp_path / str(at))
         assert counter.n <= in_all - (at - 1) + 3
+
+
+def test_forwards_do_not_depend_on_those_before(model, task) -> None:
+    """A layer that is put back is put back in the first forward too: resuming may begin there."""
+    (batch, _) = task.batches()
+    graph = ResidualGraph.of(model)
+    edges = EdgeForward(graph, batch.clean, batch.corrupted)
+    mask = graph.full() - graph.mask([("embed", "L1H0.v")])
+    masks = torch.stack([mask, graph.full() - graph.mask([("embed", "L1H1.v")])])
+    block = model.module.get_submodule(graph.layers[0].block)
+    own = block.forward
+
+    def forward(x, *args, **kwargs):
+        return own(x, *args, **kwargs) + 0.01 * len(x)  # as products of other shapes round
+
+    with patch.object(block, "forward", forward):
+        first, second = edges.run(masks), edges.run(masks)
+    assert torch.equal(first, second)
+
+
+def test_norms_that_are_held_are_counted_once(model, task) -> None:
+    exact, held = (
+        score_nodes(model, task, "exact_patching", "edge", norm=norm).forwards
+        for norm in ("exact", "freeze")
+    )
+    assert held - exact == pytest.approx(2)
 
 
 def test_evaluation_of_edges_goes_on(model, task, tmp_path) -> None:
@@ -233,6 +262,24 @@ def test_a_method_in_a_file_of_its_own_needs_nothing_more(model, task, tmp_path)
     assert runs(text) == 0
 
 
+def test_two_methods_of_one_file_are_told_apart(model, task, tmp_path) -> None:
+    text = "import numpy as np\nfrom interp.circuit.declare import Found, discovery\n\n"
+    for name, score in (("one", 1.0), ("two", 2.0)):
+        text += (
+            "@discovery(levels=('head',))\n"
+            f"def test_{name}(model, task, level) -> Found:\n"
+            "    'Made up.'\n"
+            f"    return Found(('L0H0',), np.full((1, 1), {score}), 'made up')\n\n"
+        )
+    path = tmp_path / "test_both.py"
+    path.write_text(text)
+    place: dict = {"__name__": "test_both"}
+    exec(compile(text, str(path), "exec"), place)
+    for name, score in (("one", 1.0), ("two", 2.0)):
+        found = score_nodes(model, task, place[f"test_{name}"], ledger=tmp_path)
+        assert found.per_prompt.item() == score
+
+
 def test_what_a_ledger_cannot_tell_apart_is_refused(model, task, tmp_path) -> None:
     def by(heads: tuple[str, ...]):
         @discovery(levels=("head",))
@@ -261,8 +308,11 @@ def test_refusals_are_not_kept(model, tmp_path) -> None:
 
 
 @pytest.mark.parametrize(("method", "level", "options"), CASES, ids=str)
-def test_progress_grows_to_the_end(model, task, tmp_path, method, level, options) -> None:
-    """One count after another, none falls, all come to their end: also where all is known."""
+def test_progress_grows_to_the_end(
+    model, task, monkeypatch, tmp_path, method, level, options
+) -> None:
+    """One count after another, none falls, all come to their end; where all is known, nothing."""
+    monkeypatch.setattr(_exact, "MOST_TOKENS", 128)  # as in models that take longer
     for again in (False, True):
         told: dict[str, list[int]] = {}
         ends: dict[str, int] = {}
@@ -277,9 +327,8 @@ def test_progress_grows_to_the_end(model, task, tmp_path, method, level, options
             assert done == sorted(done)
             assert done[0] == 0
             assert done[-1] == ends[what]
-            assert len(set(done)) > 2, what  # not from nothing to the end in one go
             jump = max(b - a for a, b in pairwise(done))
-            assert jump <= max(1, 0.55 * ends[what]), what
+            assert jump <= max(1, 0.3 * ends[what]), what  # it is said more often than by batch
 
 
 def test_names_may_be_written_with_hyphens(model, task) -> None:
