@@ -103,7 +103,7 @@ def render(
         if len(page.encode()) <= budget:
             return page
     raise OptionError(
-        f"a page of these {len(table):,} scores takes {len(page.encode()) / 1e6:.1f} MB with the"
+        f"a page of these {len(table):,} scores takes {len(page.encode()) / 1e6:.3g} MB with the"
         f" least detail, more than {budget / 1e6:g} MB; give fewer models or metrics, or a larger"
         " budget"
     )
