@@ -14,11 +14,14 @@ import click
 from interp.commands.each import each_model
 from interp.commands.kept_trees import KeptTrees, key_of
 from interp.commands.loading import Loading, named
+from interp.commands.minimal_pairs import as_dict, check
+from interp.commands.minimal_pairs import text as pairs_text
 from interp.commands.progress import Voice
 from interp.errors import StoreError
 
 if TYPE_CHECKING:
     from interp.syntax.attention import Reading
+    from interp.syntax.pairs import Pair, PairCheck
     from interp.syntax.result import TreeScores
     from interp.syntax.treebank import Treebank
 
@@ -40,21 +43,25 @@ class TreeSearch:
     as_json: bool
     top: int
     options: dict[str, Any]
+    pairs: Sequence[Pair] | None = None
+    heads: str | None = None  # that the pairs are read without, as they were written
     found: list[TreeScores] = field(default_factory=list)
+    checks: dict[str, PairCheck | str] = field(default_factory=dict)
     kept: int = 0
 
     @classmethod
     def prepare(
         cls, treebank: Path, train: Path | None, *, n: int | None, on_error: Any, out: Path | None,
-        **rest: Any,
+        pairs: Path | None, **rest: Any,
     ) -> TreeSearch:  # fmt: skip
-        """Read the treebanks and try the folder, before any model is loaded.
+        """Read the files and try the folder, before any model is loaded.
 
         Raises:
             TreebankError: a treebank that cannot be used.
-            StoreError: an output folder that cannot be written.
+            StoreError: pairs that cannot be read, or an output folder that cannot be written.
         """
         from interp.syntax.conllu import read_conllu
+        from interp.syntax.pairs import read_pairs
 
         banks = []
         for path in (treebank, train):
@@ -64,7 +71,8 @@ class TreeSearch:
             from interp.store import Store
 
             Store(out).prepare()
-        search = cls(banks[0], banks[1], out=out, **rest)
+        given = None if pairs is None else read_pairs(pairs, n=n)
+        search = cls(banks[0], banks[1], out=out, pairs=given, **rest)
         for bank in filter(None, banks):
             for note in bank.notes:
                 search.voice.note(f"{bank.name}: {note}")
@@ -88,7 +96,7 @@ class TreeSearch:
             code = 1
             self.voice.error(str(error), error)
         if self.as_json:
-            told = [one.to_dict() for one in self.found]
+            told = self._told()
             click.echo(json.dumps(told, indent=1, ensure_ascii=False, allow_nan=False))
         if self.out is not None and self.found and code in (0, 1):
             self._write(self.out)
@@ -119,6 +127,21 @@ class TreeSearch:
         self.found.append(found)
         if not self.as_json:
             click.echo(text(found, self.top))
+        if self.pairs is not None:
+            with self.voice.bars(name) as tell:
+                seed = self.options["seed"]
+                checked = check(model, found, self.pairs, self.heads, seed, tell)
+            self.checks[name] = checked
+            if not self.as_json:
+                click.echo(pairs_text(checked))
+
+    def _told(self) -> list[dict[str, Any]]:
+        """Everything found, as plain data."""
+        return [
+            one.to_dict()
+            | ({"pairs": as_dict(self.checks[one.model])} if one.model in self.checks else {})
+            for one in self.found
+        ]
 
     def _reading(self) -> Reading:
         from interp.syntax.attention import Reading
@@ -144,9 +167,8 @@ class TreeSearch:
         from interp.report.trees import render
 
         command = shlex.join(["interp", *click.get_current_context().meta[COMMAND]])
-        told = [one.to_dict() for one in self.found]
         contents = {
-            WHOLE: json.dumps(told, indent=1, ensure_ascii=False, allow_nan=False) + "\n",
+            WHOLE: json.dumps(self._told(), indent=1, ensure_ascii=False, allow_nan=False) + "\n",
             RELATIONS: _csv(pd.concat([one.to_pandas() for one in self.found])),
             TREES: _csv(pd.concat([one.trees_to_pandas() for one in self.found])),
             PAGE: render(self.found, command=command, beside=[WHOLE, RELATIONS, TREES]),

@@ -76,6 +76,14 @@ OF_SEARCH = ("stack", "to", "attending", "by", "controls", "seed")
     show_default=True,
     help="Also read random weights and shuffled words, which takes twice as long.",
 )
+@click.option(
+    "--pairs",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Minimal pairs, JSONL with sentence_good and sentence_bad as BLiMP has: what the model "
+    "loses on them without the heads above their baselines, beside random heads.",
+)
+@click.option("--heads", metavar="L0H1,...", help="With --pairs: take out these heads instead.")
 @click.option("--seed", default=0, show_default=True, help="Of random weights, orders and draws.")
 @click.option(
     "--top", default=12, show_default=True, type=click.IntRange(0), metavar="K",
@@ -112,6 +120,8 @@ def trees(
 
     loading.require_device()
     import_first(imports)
+    if options["heads"] is not None and options["pairs"] is None:
+        raise OptionError("--heads says which heads --pairs takes out; give --pairs")
     treebank = treebank or _own()
     for path in (treebank, train):
         if path is not None and not path.is_file():

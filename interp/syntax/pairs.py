@@ -73,8 +73,10 @@ class PairCheck(Displayed):
 
     @property
     def drop_sem(self) -> float:
-        """Its standard error over pairs."""
+        """Its standard error over pairs; NaN for one."""
         lost = self.margin - self.without
+        if len(lost) < 2:
+            return math.nan
         return float(lost.std(ddof=1) / math.sqrt(len(lost)))
 
     @property
