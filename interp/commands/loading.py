@@ -50,6 +50,16 @@ class Loading:
         again.revision = model.revision
         return again
 
+    def checked(self, source: str, name: str, tell: Callable[[str, int, int], None]) -> Model:
+        """The model, loaded with a bar and checked; raises InterpError."""
+        tell("loading", 0, 1)
+        model = self.load(source, name)
+        tell("loading", 1, 1)
+        from interp.model.check import check_model
+
+        check_model(model).require()
+        return model
+
     def require_device(self) -> None:
         """Raise OptionError for a device that torch does not know or this machine does not have."""
         if self.device is None:

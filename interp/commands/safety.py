@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +10,7 @@ import click
 from interp.commands.each import each_model
 from interp.commands.loading import Loading, import_first, loading_options, named
 from interp.commands.progress import Voice
+from interp.commands.written import as_given, model_folder
 from interp.errors import OptionError
 
 if TYPE_CHECKING:
@@ -98,21 +97,17 @@ def safety(
 
     def work(source: str, name: str) -> None:
         with voice.bars(name) as tell:
-            tell("loading", 0, 1)
-            model = loading.load(source, name)
-            tell("loading", 1, 1)
-            from interp.model.check import check_model
+            model = loading.checked(source, name, tell)
             from interp.safety.overview import study
 
-            check_model(model).require()
             bad, fine = _sets(model, harmful, harmless, template, n)
             ledger = None if out is None else out / "ledger"
             found = study(model, bad, fine, list(tokens) or None, ledger=ledger, progress=tell,
                           **options)  # fmt: skip
         click.echo(f"{found}\n")
         if out is not None:
-            folder = out / (re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "model")
-            write(found, folder, shlex.join(["interp", *context.meta["interp.command"]]))
+            folder = model_folder(out, name)
+            write(found, folder, as_given())
             voice.note(f"{folder}: heads.csv, directions.csv, curves.csv, safety.json, safety.html")
 
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +16,7 @@ from interp.commands.loading import Loading, named
 from interp.commands.minimal_pairs import as_dict, check
 from interp.commands.minimal_pairs import text as pairs_text
 from interp.commands.progress import Voice
+from interp.commands.written import as_given
 from interp.errors import StoreError
 
 if TYPE_CHECKING:
@@ -162,16 +162,14 @@ class TreeSearch:
     def _write(self, folder: Path) -> None:
         import pandas as pd
 
-        from interp.cli import COMMAND
         from interp.files import write_atomically
         from interp.report.trees import render
 
-        command = shlex.join(["interp", *click.get_current_context().meta[COMMAND]])
         contents = {
             WHOLE: json.dumps(self._told(), indent=1, ensure_ascii=False, allow_nan=False) + "\n",
             RELATIONS: _csv(pd.concat([one.to_pandas() for one in self.found])),
             TREES: _csv(pd.concat([one.trees_to_pandas() for one in self.found])),
-            PAGE: render(self.found, command=command, beside=[WHOLE, RELATIONS, TREES]),
+            PAGE: render(self.found, command=as_given(), beside=[WHOLE, RELATIONS, TREES]),
         }
         for name, content in contents.items():
             write_atomically(folder / name, content.encode())
