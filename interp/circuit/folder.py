@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
     from interp.circuit.edge_evaluation import EdgeEvaluation
     from interp.circuit.evaluation import Evaluation
+    from interp.circuit.published import Published
     from interp.circuit.result import Circuit
 
 SHOWN = 100  # edges in the page's table
@@ -23,8 +24,13 @@ def write(
     *,
     command: str,
     held_out: str,
+    against: Published | None = None,
 ) -> None:
-    """All forms of a circuit and its evaluation, each file whole or not at all."""
+    """All forms of a circuit and its evaluation, each file whole or not at all.
+
+    Args:
+        against: a published circuit of the model, to be shown beside.
+    """
     import pandas as pd
 
     from interp.files import write_atomically
@@ -61,6 +67,11 @@ def write(
         if not isinstance(edges, str) and edges is not None:
             shown += html_table(edges.to_pandas())
         parts.insert(4, ("Evaluation of edges", shown))
+    if against is not None:
+        told = against.compared(found)
+        shown = f"<p>{text(against.source)}</p>" + html_table(pd.DataFrame([told]))
+        drawn = f'<div class="scroll">{against.to_svg()}</div>'
+        parts.insert(1, (f"Published: {against.name}", shown + drawn))
     made = dict(found.made) | {"command": command}
     title = f"{found.task} in {found.model}"
     write_atomically(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,6 +17,8 @@ from interp.head import Head
 from interp.resources import folder
 
 if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
     from interp.circuit.result import Circuit
     from interp.model.model import Model
 
@@ -75,6 +78,30 @@ class Published:
                 f"{self.name} is a circuit of {' or '.join(sorted(known))}, and this model is "
                 f"called {model.name}; load it under that name if it is the same"
             )
+
+    def circuit(self, variant: str | None = None) -> Circuit:
+        """Its nodes and edges, groups written out, to be drawn (`.plot()`, `.to_svg()`) or kept.
+
+        Every score is 1, or -1 of heads that are said to work against the task.
+
+        Raises:
+            UnknownName: no such variant.
+        """
+        from interp.circuit.published_graph import circuit_of
+
+        return circuit_of(self, variant)
+
+    def plot(self, variant: str | None = None) -> go.Figure:
+        """Layers from below; see `Circuit.plot`."""
+        from interp.circuit.result import DRAWN
+
+        return self.circuit(variant).plot(DRAWN)
+
+    def to_svg(self, path: str | os.PathLike | None = None) -> str:
+        """A still picture; see `Circuit.to_svg`."""
+        from interp.circuit.result import DRAWN
+
+        return self.circuit().to_svg(path, k=DRAWN)
 
     def compared(self, circuit: Circuit, variant: str | None = None) -> dict[str, float]:
         """How well a circuit's sizes of scores find these heads: AUROC, precision and recall.

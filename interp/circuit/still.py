@@ -86,6 +86,7 @@ def _rows(
 def _edges(circuit: Circuit, at: dict[str, tuple[float, float]]) -> list[str]:
     size = float(np.abs(circuit.edge_score).max(initial=0.0)) or 1.0
     lettered = len(circuit.edges) <= LABELLED
+    width = 3.4 * min(1.0, LABELLED / max(1, len(circuit.edges)))  # many are told apart if thin
     out, letters = [], []
     for i in np.argsort(np.abs(circuit.edge_score), kind="stable"):  # the largest on top
         (a, b), score = circuit.edges[i], float(circuit.edge_score[i])
@@ -98,7 +99,7 @@ def _edges(circuit: Circuit, at: dict[str, tuple[float, float]]) -> list[str]:
         out.append(
             f'<path d="M{x0:.1f} {y0:.1f}C{x0:.1f} {y0 - bend:.1f} {x1:.1f} {y1 + bend:.1f}'
             f' {x1:.1f} {y1:.1f}" fill="none" stroke="{colour(score)}" stroke-opacity="0.75"'
-            f' stroke-width="{0.6 + 3.4 * abs(score) / size:.2f}"{broken}>'
+            f' stroke-width="{0.6 + width * abs(score) / size:.2f}"{broken}>'
             f"<title>{escape(f'{a} to {b}: {score:.4g} {circuit.unit}')}</title></path>"
         )
         if part and lettered:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from interp.circuit.contrast import ContrastTask
     from interp.circuit.edge_evaluation import EdgeEvaluation
     from interp.circuit.evaluation import Evaluation
+    from interp.circuit.published import Published
     from interp.circuit.result import Circuit
     from interp.model.model import Model
 
@@ -113,6 +114,7 @@ def circuit(
     task = known_task(task)
     name, options = _options(method)
     split_templates(task, seed)  # a file that cannot be read is told before a model is loaded
+    against: Published | None = None
     if truth is not None:
         from interp.circuit.published import published
 
@@ -138,7 +140,7 @@ def circuit(
             tell("loading", 0, 1)
             model = loading.load(source, model_name)
             tell("loading", 1, 1)
-            if truth is not None:
+            if against is not None:
                 against.require(model)
             check_model(model).require()
             found = (
@@ -156,12 +158,15 @@ def circuit(
             if found.edges:
                 edges = _edges(model, found, fresh, ledger=ledger, progress=tell)
             doubt = _doubt(model, fresh)
-        told = None if truth is None else against.compared(found)
+        told = None if against is None else against.compared(found)
         click.echo(_printed(found, measured, top, truth, told, edges, plan) + doubt)
         if out is not None:
             folder = out / (re.sub(r"[^A-Za-z0-9._-]+", "-", model_name).strip("-.") or "model")
             line = shlex.join(["interp", *context.meta["interp.command"]])
-            write(found, measured, edges, folder, command=line, held_out=plan.told(len(fresh)))
+            write(
+                found, measured, edges, folder, command=line, held_out=plan.told(len(fresh)),
+                against=against,
+            )  # fmt: skip
             voice.note(f"{folder}: circuit.toml, circuit.html and others")
 
     try:
