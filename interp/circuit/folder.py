@@ -33,6 +33,7 @@ def write(
     """
     import pandas as pd
 
+    from interp.circuit.curve_picture import curve as picture
     from interp.files import write_atomically
     from interp.page import html_table, page, text, to_json
 
@@ -48,11 +49,13 @@ def write(
     write_atomically(
         folder / "evaluation.json", to_json(_told(measured, edges, held_out) | {"figures": figures})
     )
+    pictured = picture(curve, "heads")
+    write_atomically(folder / "evaluation.svg", pictured.encode())
     summary = html_table(pd.DataFrame(figures))
     parts = [
         ("The same without a script", f'<div class="scroll">{drawn}</div>'),
         ("Evaluation", f"<p>{text(held_out)}</p>{summary}"),
-        ("The first heads alone, over sizes", html_table(curve)),
+        ("The first heads alone, over sizes", f"{pictured}{html_table(curve)}"),
         ("Nodes", html_table(_largest_first(found.to_pandas()))),
         *(
             (f"Table: {name}", html_table(pd.DataFrame(rows)))
@@ -65,7 +68,7 @@ def write(
         parts.insert(4, ("Edges", html_table(_largest_first(found.top(SHOWN).edges_to_pandas()))))
         shown = f"<p>{text(edges if isinstance(edges, str) or edges is None else edges.told())}</p>"
         if not isinstance(edges, str) and edges is not None:
-            shown += html_table(edges.to_pandas())
+            shown += picture(edges.to_pandas(), "edges") + html_table(edges.to_pandas())
         parts.insert(4, ("Evaluation of edges", shown))
     if against is not None:
         told = against.compared(found)

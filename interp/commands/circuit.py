@@ -68,9 +68,9 @@ def _listed(context: click.Context, _: click.Parameter, wanted: bool) -> None:
 @click.option("--seed", default=0, show_default=True, help="Of prompts, methods and random orders.")
 @click.option(
     "-o", "--out", type=click.Path(path_type=Path), metavar="DIR",
-    help="Write circuit.json, .toml, .graphml, .dot, .mmd, .svg, nodes.csv, evaluation.csv, .json "
-    "and a page for each model here; a broken-off run goes on where it was: what was found and "
-    "measured by then is kept in DIR/ledger.",
+    help="Write circuit.json, .toml, .graphml, .dot, .mmd, .svg, nodes.csv, evaluation.csv, "
+    ".json, .svg and a page for each model here; a broken-off run goes on where it was: what was "
+    "found and measured by then is kept in DIR/ledger.",
 )  # fmt: skip
 @click.option("-q", "--quiet", is_flag=True, help="No progress and no notes.")
 @click.option("--list", is_flag=True, is_eager=True, expose_value=False, callback=_listed,
