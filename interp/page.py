@@ -22,7 +22,10 @@ _STYLE = (
     ":root{color-scheme:light dark}body{font:15px/1.5 system-ui,sans-serif;max-width:70rem;"
     "margin:2rem auto;padding:0 1rem;color:#1d1d1d;background:#fff}"
     "@media screen and (prefers-color-scheme:dark){body{color:#e4e8ec;background:#14181c}"
-    "#figure{background:#fff;border-radius:.3rem}}h1{font-size:1.4rem}h2{font-size:1.1rem}"
+    # drawn for white paper
+    "#figure,section svg{background:#fff;border-radius:.3rem}}"
+    "section>svg,section :not(.scroll)>svg{max-width:100%;height:auto}"
+    "h1{font-size:1.4rem}h2{font-size:1.1rem}"
     "table{border-collapse:collapse;font-size:13px}td,th{padding:2px 10px;text-align:right;"
     "border-bottom:1px solid #8884;white-space:nowrap}"
     "th:first-child,td:first-child{text-align:left}"

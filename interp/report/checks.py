@@ -17,7 +17,7 @@ from interp.columns import number
 if TYPE_CHECKING:
     import pandas as pd
 
-_WIDTH = 200
+_WIDTH = 180
 _READING = (
     "The bar is the range of the task's value without random sets of as many heads in the same "
     "layers, its tick their median; the upright line is the value with every head, the dot that "
@@ -27,13 +27,22 @@ _READING = (
     "what chance gives."
 )
 _STYLE = (
-    ":root{color-scheme:light dark}body{font:15px/1.5 system-ui,sans-serif;max-width:80rem;"
-    "margin:2rem auto;padding:0 1rem}table{border-collapse:collapse;font-size:14px}"
-    "td,th{padding:3px 10px;text-align:right;border-bottom:1px solid #8886;white-space:nowrap}"
+    ":root{color-scheme:light dark}body{font:15px/1.5 system-ui,sans-serif;max-width:100rem;"
+    "margin:2rem auto;padding:0 1rem;color:#1b1f23;background:#fff}"
+    "@media screen and (prefers-color-scheme:dark){body{color:#e4e8ec;background:#14181c}}"
+    "h1,h2,code,pre{overflow-wrap:anywhere}body>p{max-width:75ch}"
+    "table{border-collapse:collapse;font-size:14px}"
+    "td,th{padding:3px 7px;text-align:right;border-bottom:1px solid #8886;white-space:nowrap}"
     "td.text,th.text{text-align:left}.scroll{overflow-x:auto}pre{white-space:pre-wrap;"
     "font-size:12px}svg .band{fill:#8888}svg .tick{stroke:#888;stroke-width:2}"
     "svg .clean{stroke:currentColor;stroke-width:1.5}svg .out{fill:#D55E00}"
+    # what scrolls on a screen is cut off on paper
+    "@media print{.scroll{overflow:visible}table{font-size:8pt}tr{break-inside:avoid}"
+    "td,th{white-space:normal;padding:1px 3px}svg{width:100px;height:9px}"
+    "*{print-color-adjust:exact;-webkit-print-color-adjust:exact}}"
 )
+# Names are text of strangers: nothing is fetched and nothing runs, whatever they say.
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 _COLUMNS = ("score", "heads", "task", "", "all heads", "without top", "without random", "ratio",
             "95 %", "p", "sets", "prompts")  # fmt: skip
 
@@ -43,6 +52,7 @@ def page(frame: pd.DataFrame, provenance: Sequence[Mapping[str, Any]], command: 
     out = [
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
         f"<title>interp verify</title><style>{_STYLE}</style></head><body>",
         f"<h1>Do the heads that score high matter?</h1><p>{_READING}</p>",
         f"<p>Command: <code>{escape(command)}</code></p>",
@@ -75,7 +85,7 @@ def _table(rows: pd.DataFrame) -> str:
             + "</tr>"
         )
     return (
-        f'<div class="scroll"><table><thead><tr>{head}</tr></thead>'
+        f'<div class="scroll" tabindex="0"><table><thead><tr>{head}</tr></thead>'
         f"<tbody>{''.join(lines)}</tbody></table></div>"
     )
 

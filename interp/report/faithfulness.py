@@ -6,7 +6,7 @@ import math
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from interp.report.tokens import STYLE, bar, page
+from interp.report.tokens import STYLE, bar, page, told
 
 if TYPE_CHECKING:
     from interp.attribution.faithfulness_result import Faithfulness
@@ -31,7 +31,7 @@ def render(
     versions = made.pop("versions", {})
     made |= versions if isinstance(versions, dict) else {}
     parts.append(f"<h2>{escape(str(made.pop('model_id', '')))}</h2><dl>")
-    parts += [f"<div><dt>{escape(k)}</dt><dd>{escape(str(v))}</dd></div>" for k, v in made.items()]
+    parts += [f"<div><dt>{escape(k)}</dt><dd>{escape(told(v))}</dd></div>" for k, v in made.items()]
     some = ", ".join(list(targets)[:3])
     more = f" and {len(targets) - 3} more" if len(targets) > 3 else ""
     parts.append(f"<div><dt>targets</dt><dd>{escape(some + more)}</dd></div></dl>")
@@ -98,10 +98,11 @@ def _deceived(found: Faithfulness) -> str:
         for d in rows
     )
     return (
-        "<h3>Can it be deceived?</h3><table><caption>Mean rank of the word that decides in "
+        '<h3>Can it be deceived?</h3><div class="scroll" tabindex="0"><table>'
+        "<caption>Mean rank of the word that decides in "
         f"bundled:deceive, {rows[0].n} sentences; chance is {rows[0].chance:.1f}</caption><thead>"
         '<tr><th scope="col">method</th><th scope="col">needs</th><th scope="col">rank</th>'
-        f'<th scope="col">first</th></tr></thead><tbody>{body}</tbody></table>'
+        f'<th scope="col">first</th></tr></thead><tbody>{body}</tbody></table></div>'
     )
 
 

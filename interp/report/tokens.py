@@ -85,9 +85,9 @@ def spans(one: Attribution) -> str:
     bins = scale.bins(one.scores)
     for i, (token, score) in enumerate(zip(one.tokens, one.scores, strict=True)):
         special = " special" if one.special[i] else ""
-        told = f"{i}: {token!r} {score:.4g} {one.unit}"
+        hover = f"{i}: {token!r} {score:.4g} {one.unit}"
         out.append(
-            f'<span class="{letter}b{bins[i]}{special}" title="{escape(told)}">'
+            f'<span class="{letter}b{bins[i]}{special}" title="{escape(hover)}">'
             f"{escape(shown(token))}</span>"
         )
     return f'<p class="text">{"".join(out)}</p>'
@@ -100,9 +100,9 @@ def inline(one: Attribution) -> str:
     out = []
     for i, (token, at) in enumerate(zip(one.tokens, scale.bins(one.scores), strict=True)):
         ink = "#fff" if _luminance(steps[at]) < 0.22 else "#111"
-        told = f"{i}: {token!r} {one.scores[i]:.4g} {one.unit}"
+        hover = f"{i}: {token!r} {one.scores[i]:.4g} {one.unit}"
         out.append(
-            f'<span title="{escape(told)}" style="background:{steps[at]};color:{ink};'
+            f'<span title="{escape(hover)}" style="background:{steps[at]};color:{ink};'
             'padding:.15rem .18rem;border-radius:.2rem;white-space:pre-wrap">'
             f"{escape(shown(token))}</span>"
         )
@@ -168,15 +168,15 @@ def _section(one: Attribution, top: int) -> str:
         **{k: v for k, v in one.notes.items() if not isinstance(v, (list, tuple, dict))},
     }
     about = "".join(
-        f"<div><dt>{escape(str(k))}</dt><dd>{escape(_told(v))}</dd></div>" for k, v in made.items()
+        f"<div><dt>{escape(str(k))}</dt><dd>{escape(told(v))}</dd></div>" for k, v in made.items()
     )
-    told = escape(json.dumps(dict(one.provenance), indent=1, ensure_ascii=False, default=str))
+    made_by = escape(json.dumps(dict(one.provenance), indent=1, ensure_ascii=False, default=str))
     return (
         f"<section><h2>{escape(one.method)}</h2><dl>{about}</dl>{spans(one)}"
         f"<p>{escape(residual_text(one))}</p>{_top(one, top)}"
         f"<details><summary>Every token as a table ({len(one.tokens):,})</summary>{_every(one)}"
         '</details><details class="stored"><summary>How it was made</summary>'
-        f"<pre>{told}</pre></details></section>"
+        f"<pre>{made_by}</pre></details></section>"
     )
 
 
@@ -188,7 +188,10 @@ def _every(one: Attribution) -> str:
     return data_table(frame, f"attribution-{name}")
 
 
-def _told(value: Any) -> str:
+def told(value: Any) -> str:
+    """A setting for people: four digits, and a word where there is none."""
+    if value is None:
+        return "none"
     return f"{value:.4g}" if isinstance(value, float) and math.isfinite(value) else str(value)
 
 

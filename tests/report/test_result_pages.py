@@ -16,6 +16,7 @@ from report.looking import CUT, PALE, SQUEEZED
 import interp.page
 from interp.attribution.result import Attribution
 from interp.display import Displayed
+from interp.report import checks
 
 HOSTILE = "<script>alert(1)</script>"
 COMMAS = 'a,"b"\n</a>'
@@ -90,6 +91,29 @@ def test_an_attribution_says_what_made_it_and_has_all_its_numbers(tmp_path) -> N
     ]  # fmt: skip
 
 
+def checks_page() -> str:
+    row = {
+        "model": HOSTILE, "metric": "induction", "heads": "L1H0 L1H5 L1H6", "task": "copy_loss",
+        "purpose": "own", "unit": "nats/token", "clean": 0.004, "out": 0.307, "random": 0.239,
+        "random_low": 0.05, "random_high": 0.4, "ratio": 1.29, "ratio_low": 0.929,
+        "ratio_high": 1.56, "p": 0.38, "n_random": 55, "n_possible": 55, "n_prompts": 16,
+    }  # fmt: skip
+    return checks.page(pd.DataFrame([row, row]), [{"model_id": HOSTILE}], "interp verify x")
+
+
+def test_the_page_of_checks_can_fetch_and_run_nothing() -> None:
+    page = checks_page()
+    assert "default-src 'none'; style-src 'unsafe-inline'" in page
+    assert HOSTILE not in page
+
+
+def drawing_page() -> bytes:
+    """Pictures that are drawn in dark ink, in a section and in what scrolls."""
+    svg = '<svg width="640" height="30"><text x="5" y="20" fill="#111">drawn</text></svg>'
+    parts = [("Drawn", svg), ("Too", f'<div class="scroll" tabindex="0">{svg}</div>')]
+    return interp.page.page("Drawings", None, parts, {}, file_name="x")
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(
     not (shutil.which("chromium") and shutil.which("chromedriver")),
@@ -100,6 +124,8 @@ def test_pages_of_results_can_be_read_on_screens_and_on_paper(tmp_path) -> None:
 
     Rows(40, columns=9).save_html(tmp_path / "rows.html")
     some_attribution().save_html(tmp_path / "attribution.html")
+    (tmp_path / "checks.html").write_text(checks_page(), encoding="utf-8")
+    (tmp_path / "drawing.html").write_bytes(drawing_page())
     media = "Emulation.setEmulatedMedia"
     with started() as browser:
         for path in tmp_path.glob("*.html"):
