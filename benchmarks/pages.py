@@ -1,13 +1,13 @@
 """How large pages are and how fast they open: attention of 12 x 12 heads, and tables of scores.
 
-    python benchmarks/pages.py [--peers SITE_PACKAGES] [--repeats 5]
+    python benchmarks/pages.py [--peers SITE_PACKAGES] [--repeats 5] [--only report]
 
 Patterns of a random GPT-2 of the small size at 32, 128 and 512 tokens, shown by `interp.viewer`
 and, where they are installed (or found in the folder given), by BertViz and CircuitsVis, from the
 same arrays. Chromium opens each file without a network and says when `load` fired, when it first
 painted something, and whether there is anything to see. Peers at 512 tokens get one layer of the
 twelve: all of them would be gigabytes of text. The column says what was shown. Writes pages.md and
-pages.json.
+pages.json. `--only report` measures the report's pages anew and keeps the other rows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -187,11 +187,11 @@ def score_pages() -> Iterator[tuple[str, str, str, int, Callable[[], str]]]:
         yield "interp", "interp report", shown, 0, lambda t=table: render(t)
 
 
-def measure(repeats: int) -> list[dict[str, Any]]:
+def measure(repeats: int, sources: Sequence[Iterator]) -> list[dict[str, Any]]:
     rows = []
     with tempfile.TemporaryDirectory() as name:
         path = Path(name) / "page.html"
-        for source in (attention_pages(), score_pages()):
+        for source in sources:
             for tool, label, shown, tokens, make in source:
                 start = time.perf_counter()
                 page = make()
@@ -268,6 +268,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--peers", type=Path, help="site-packages with bertviz and circuitsvis")
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--only", choices=["report"], help="keep the rows of other pages")
     options = parser.parse_args()
     if options.peers:
         sys.path.append(str(options.peers))
@@ -275,7 +276,12 @@ def main() -> None:
 
     with started() as browser:
         name = browser.run("return navigator.userAgent")
-    rows = measure(options.repeats)
+    if options.only:
+        kept = json.loads((HERE / "pages.json").read_text())["rows"]
+        rows = [row for row in kept if row["page"] != "interp report"]
+        rows += measure(options.repeats, [score_pages()])
+    else:
+        rows = measure(options.repeats, [attention_pages(), score_pages()])
     number = name.partition("Chrome/")[2].partition(".")[0]
     write(rows, options.repeats, f"Chromium {number}")
 
