@@ -31,10 +31,11 @@ def browser():
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
-    """Two models of other shapes, metrics with long units, several heads that stand out."""
+    """Three models of other shapes, metrics with long units, several heads that stand out."""
     draw = np.random.default_rng(0)
     tables = []
-    for model, shape in (("hub/a-model-with-a-long-name", (12, 12)), ("b", (2, 4))):
+    shapes = {"hub/a-model-with-a-long-name": (12, 12), "b": (2, 4), "wide": (30, 64)}
+    for model, shape in shapes.items():
         for metric in ("induction", "a_metric_of_a_long_name:with=1", "third"):
             score = draw.uniform(0.04, 0.06, shape)
             score[1, :3] = 0.9871
@@ -64,7 +65,7 @@ def paper(browser):
 def test_nothing_is_cut_off_on_paper(paper, page) -> None:
     paper.open(page)
     assert paper.run("return matchMedia('print').matches")
-    assert paper.run("return document.querySelectorAll('table.found tbody tr').length") == 6
+    assert paper.run("return document.querySelectorAll('table.found tbody tr').length") == 9
     assert paper.run(CUT) == []
     assert paper.run(SQUEEZED) == []
 
@@ -92,6 +93,10 @@ def test_on_a_screen_everything_can_be_read(browser, page, theme, width) -> None
     assert browser.run(CUT) == []
     assert browser.run(SQUEEZED) == []
     assert browser.run(CROWDED) == []
+    size = "const map = document.querySelector('#m2 svg.map');"
+    size += "const scale = map.getBoundingClientRect().width / map.viewBox.baseVal.width;"
+    size += "return scale * parseFloat(getComputedStyle(map.querySelector('text')).fontSize)"
+    assert browser.run(size) >= 7.5
 
 
 def test_axes_have_names_and_cells_a_size_that_a_finger_hits(browser, page) -> None:
