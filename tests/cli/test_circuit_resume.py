@@ -124,6 +124,7 @@ def test_a_damaged_ledger_is_named(run, errors, tmp_path) -> None:
     assert lines == [f"{steps} is damaged in its first line; delete it and run again"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
 def test_how_far_it_is_is_said_on_stderr_alone(run, tmp_path) -> None:
     """Where stderr is a terminal; what is printed is what it would have been."""

@@ -83,12 +83,12 @@ def test_random_orders_are_what_chance_gives(model, task) -> None:
 
 def test_random_circuits_have_as_many_heads_in_each_layer(model, task) -> None:
     """One of four in either layer: both are the true ones in 1 of 16 draws."""
-    found = run(model, task, "L0H3", "L1H0", n_random=300)
+    found = run(model, task, "L0H3", "L1H0", n_random=120)
     assert found.chosen_faithfulness == pytest.approx(found.faithfulness[1], abs=1e-6)
     share = found.shaped_faithfulness
-    assert len(share) == 300
+    assert len(share) == 120
     assert ((share > 0.99) | (np.abs(share) < 0.02)).all()
-    assert (share > 0.99).mean() == pytest.approx(1 / 16, abs=0.045)
+    assert 1 / 40 < (share > 0.99).mean() < 1 / 8
     # two heads of layer 1: never the true ones
     late = run(model, task, "L1H1", "L1H0", n_random=40, k=2).shaped_faithfulness
     assert np.abs(late).max() < 0.02
