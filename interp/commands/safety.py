@@ -85,6 +85,8 @@ def safety(
     """
     if (harmful is None) != (harmless is None):
         raise OptionError("--harmful and --harmless belong together; give both, or neither")
+    if template is not None and harmful is None:
+        raise OptionError("--template frames the prompts of --harmful and --harmless; give both")
     sources = sources or (OWN,)
     loading.require_device()
     import_first(imports)

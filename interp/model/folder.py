@@ -25,6 +25,17 @@ def one_line(error: BaseException) -> str:
     return re.sub(r"\s+", " ", str(error)).strip()[:300]
 
 
+def _check_config(config: Path) -> None:
+    try:
+        told = json.loads(config.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise LoadError(f"{config} is no JSON: {error}") from error
+    except OSError as error:
+        raise LoadError(f"{config} cannot be read: {error.strerror or error}") from error
+    if not isinstance(told, dict):
+        raise LoadError(f"{config} holds a {type(told).__name__}, and a config is an object")
+
+
 def check_folder(path: Path, *, allow_pickle: bool) -> None:
     """Say what is wrong with a folder before transformers says it in thirty lines."""
     if not path.exists():
@@ -36,10 +47,7 @@ def check_folder(path: Path, *, allow_pickle: bool) -> None:
     config = path / "config.json"
     if not config.exists():
         raise LoadError(f"{path} has no config.json; it is no Hugging Face model folder")
-    try:
-        json.loads(config.read_text())
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise LoadError(f"{config} is no JSON: {error}") from error
+    _check_config(config)
     shards = sorted(path.glob("*.safetensors"))
     if not shards:
         pickles = [p for p in _PICKLES if (path / p).exists()] or [

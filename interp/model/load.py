@@ -195,12 +195,14 @@ def _planted(name: str) -> Any:
     return planted.build(name).model
 
 
-def _from_pretrained(
-    folder: str, options: dict[str, Any], local: bool
-) -> tuple[nn.Module, str | None]:
-    from huggingface_hub.errors import HFValidationError
+# what classes raise at sizes that are zero, no numbers or do not go together
+_ODD_CONFIG = (TypeError, ZeroDivisionError, AttributeError, KeyError, IndexError)
+_UNLOADABLE = (OSError, ValueError, ImportError, RuntimeError, SafetensorError, *_ODD_CONFIG)
+
+
+def _config(folder: str, options: dict[str, Any], local: bool) -> Any:
+    from huggingface_hub.errors import HFValidationError, StrictDataclassError
     from transformers import AutoConfig
-    from transformers.utils import logging
 
     try:
         config = AutoConfig.from_pretrained(
@@ -213,6 +215,8 @@ def _from_pretrained(
             f"{folder!r} is neither a folder nor a model that the hub or its cache can give "
             f"({one_line(error)}); check the name, the network and your access"
         ) from error
+    except (StrictDataclassError, *_ODD_CONFIG) as error:
+        raise LoadError(f"{folder}: the config cannot be used: {one_line(error)}") from error
     except ValueError as error:
         if "trust_remote_code" in str(error):
             raise LoadError(_needs_code(folder)) from error
@@ -220,6 +224,15 @@ def _from_pretrained(
         if config is None:
             why = one_line(error).partition(". ")[0]
             raise LoadError(f"{folder}: {why}; import its class first (--import FILE)") from error
+    return config
+
+
+def _from_pretrained(
+    folder: str, options: dict[str, Any], local: bool
+) -> tuple[nn.Module, str | None]:
+    from transformers.utils import logging
+
+    config = _config(folder, options, local)
     cls = _class_for(config, folder, options["trust_remote_code"])
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
@@ -233,7 +246,7 @@ def _from_pretrained(
             ignore_mismatched_sizes=True,
             **_accepted(options),
         )
-    except (OSError, ValueError, ImportError, RuntimeError, SafetensorError) as error:
+    except _UNLOADABLE as error:
         if "trust_remote_code" in str(error):
             raise LoadError(_needs_code(folder)) from error
         if "safetensors" in str(error) and options["use_safetensors"]:

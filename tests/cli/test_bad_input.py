@@ -89,6 +89,21 @@ def not_json(folder):
     return "config.json is no JSON"
 
 
+def a_list(folder):
+    (folder / "config.json").write_text("[1, 2]")
+    return "config.json holds a list, and a config is an object"
+
+
+def no_heads(folder):
+    change_config(folder, num_attention_heads=0)
+    return "the config cannot be used: integer modulo by zero"
+
+
+def a_word_for_a_size(folder):
+    change_config(folder, hidden_size="big")
+    return "the config cannot be used"
+
+
 def remote_code(folder):
     change_config(
         folder,
@@ -119,7 +134,10 @@ def overflowing(folder):
 
 @pytest.mark.parametrize(
     "damage",
-    [no_weights, cut_short, garbled, pickled, not_json, remote_code, with_nan, overflowing],
+    [
+        no_weights, cut_short, garbled, pickled, not_json, a_list, no_heads, a_word_for_a_size,
+        remote_code, with_nan, overflowing,
+    ],
 )
 def test_a_bad_model_is_one_line_and_the_others_are_scored(
     errors, run, copy, llama, damage

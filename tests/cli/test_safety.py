@@ -99,3 +99,9 @@ def test_a_ranking_that_is_not_known() -> None:
 
     with pytest.raises(OptionError, match="projection or ships"):
         study(None, [], [], ranking="best")  # type: ignore[arg-type]
+
+
+def test_a_template_that_nothing_is_framed_by_is_refused(errors) -> None:
+    code, [told] = errors("safety", "bundled:refusal", "--template", "{prompt} please")
+    assert code == 2
+    assert told.startswith("--template frames the prompts of --harmful and --harmless")
