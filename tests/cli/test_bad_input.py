@@ -135,8 +135,17 @@ def overflowing(folder):
 @pytest.mark.parametrize(
     "damage",
     [
-        no_weights, cut_short, garbled, pickled, not_json, a_list, no_heads, a_word_for_a_size,
-        remote_code, with_nan, overflowing,
+        no_weights,
+        cut_short,
+        garbled,
+        pickled,
+        not_json,
+        a_list,
+        no_heads,
+        a_word_for_a_size,
+        remote_code,
+        with_nan,
+        overflowing,
     ],
 )
 def test_a_bad_model_is_one_line_and_the_others_are_scored(
