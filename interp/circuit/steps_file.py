@@ -45,7 +45,7 @@ class Store:
         name = hashlib.sha256(text.encode()).hexdigest()[:32]
         self.path = Path(folder) / f"{name}.steps"
         self._header = f'{json.dumps({"format": _FORMAT})[:-1]}, "of": {text}}}\n'.encode()
-        self._places: dict[Key, tuple[int, int]] = {}
+        self._places: dict[Key, tuple[int, int, int]] = {}  # start, size, checksum
         self._waiting: dict[Key, bytes] = {}
         self._written = time.monotonic()
         self._end = 0
@@ -62,15 +62,15 @@ class Store:
         """
         body = self._waiting.get(key)
         if body is None and key in self._places:
-            at, size = self._places[key]
+            at, size, checksum = self._places[key]
             try:
                 with self.path.open("rb") as file:
                     file.seek(at)
                     body = file.read(size)
             except OSError as error:
                 raise StoreError(_unread(self.path, error)) from error
-            if len(body) != size:
-                raise StoreError(f"{self.path} was cut off while it was in use; run again")
+            if len(body) != size or zlib.crc32(body) != checksum:
+                raise StoreError(f"{self.path} was changed while it was in use; run again")
         return (False, None) if body is None else (True, _decoded(body))
 
     def add(self, key: Key, value: Any) -> None:
@@ -95,13 +95,14 @@ class Store:
         """
         if not self._waiting:
             return
-        at, parts = self._end, []
-        for key, body in self._waiting.items():
-            parts.append(_HEAD.pack(len(body), zlib.crc32(body)) + body)
-            self._places[key] = at + _HEAD.size, len(body)
-            at += len(parts[-1])
+        heads = [_HEAD.pack(len(x), zlib.crc32(x)) for x in self._waiting.values()]
+        records = [a + b for a, b in zip(heads, self._waiting.values(), strict=True)]
+        at = self._append(b"".join(records))
+        for key, record in zip(self._waiting, records, strict=True):
+            size, checksum = _HEAD.unpack(record[: _HEAD.size])
+            self._places[key] = at + _HEAD.size, size, checksum
+            at += len(record)
         self._waiting = {}
-        self._append(b"".join(parts))
 
     def _open(self) -> None:
         try:
@@ -139,19 +140,21 @@ class Store:
             body = file.read(size)
             if zlib.crc32(body) != checksum:
                 return
-            self._places[_key(body)] = self._end + _HEAD.size, size
+            self._places[_key(body)] = self._end + _HEAD.size, size, checksum
 
-    def _append(self, content: bytes) -> None:
+    def _append(self, content: bytes) -> int:
+        """Where the content begins: another process may have added to the file."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("ab") as out:
                 out.write(content)
                 out.flush()
                 os.fsync(out.fileno())
+                end = out.tell()
         except OSError as error:
             raise StoreError(cannot_write(self.path, error)) from error
-        self._end += len(content)
         self._written = time.monotonic()
+        return end - len(content)
 
 
 def _unread(path: Path, error: OSError) -> str:

@@ -113,6 +113,22 @@ def test_a_break_keeps_what_was_not_yet_due_on_disk(tmp_path, monkeypatch) -> No
     assert store.find((("first", 0),))[0]
 
 
+def test_two_processes_may_add_to_one_file(tmp_path) -> None:
+    """Each reads back its own, and whoever comes later reads both."""
+    first, second = Store(tmp_path, {}), Store(tmp_path, {})
+    for number, store in enumerate((first, second, first, second)):
+        store.add((("step", number),), [number] * 10**number)
+        store.flush()
+    third = Store(tmp_path, {})
+    for number in range(4):
+        for store in ((first, second)[number % 2], third):
+            assert store.find((("step", number),)) == (True, [number] * 10**number)
+    content = third.path.read_bytes()
+    third.path.write_bytes(content[:-9] + b"xxxxxxxxx")
+    with pytest.raises(StoreError, match="was changed while it was in use; run again"):
+        third.find((("step", 3),))
+
+
 def test_other_identities_have_other_files(tmp_path) -> None:
     for seed in (0, 1, 0):
         calls: list[str] = []
