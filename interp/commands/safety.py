@@ -115,7 +115,8 @@ def safety(
     try:
         failed = each_model(named(sources), voice, work)
     except KeyboardInterrupt:
-        voice.error("interrupted; with --out the same command goes on")
+        goes_on = "the same command goes on from what is finished"
+        voice.error(f"interrupted; {goes_on if out is not None else f'with --out {goes_on}'}")
         context.exit(130)
     context.exit(int(bool(failed)))
 
