@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from interp.columns import estimate
 from interp.errors import OptionError
+from interp.page import text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -106,27 +107,28 @@ def heatmap(
     scale = Scale.fit(frame["score"], declared)
     sites = list(dict.fromkeys(zip(frame["model"], frame["stack"], strict=True)))
     # Plotly reads a title as HTML; a model's name is text.
-    titles = [" ".join(site).replace("&", "&amp;").replace("<", "&lt;") for site in sites]
+    titles = [text(" ".join(site)) for site in sites]
     figure = make_subplots(rows=len(sites), cols=1, subplot_titles=titles)
     for row, (one_model, one_stack) in enumerate(sites, start=1):
         rows = table.where(model=one_model, stack=one_stack).to_pandas().to_dict("records")
         grid = table.matrix(metric, model=one_model, stack=one_stack)
         hover = np.full(grid.shape, "", dtype=object)
         for record in rows:
-            text = tooltip(record).replace("&", "&amp;").replace("<", "&lt;")
-            hover[record["layer"], record["head"]] = text
+            hover[record["layer"], record["head"]] = text(tooltip(record))
         # float32: typed arrays travel as bytes, a fifth of the size of a list of numbers.
         panel = {"z": grid.astype(np.float32), "coloraxis": "coloraxis", "text": hover}
         figure.add_heatmap(**panel, hovertemplate="%{text}<extra></extra>", row=row, col=1)
         figure.update_xaxes(title_text="head", dtick=max(1, grid.shape[1] // 16), row=row, col=1)
-        figure.update_yaxes(title_text="layer", autorange="reversed", row=row, col=1)
+        figure.update_yaxes(title_text="layer", dtick=max(1, grid.shape[0] // 16), row=row, col=1)
+        figure.update_yaxes(autorange="reversed", row=row, col=1)
     unit = frame["unit"].iloc[0] if len(frame) else ""
+    title = [text(x) for x in (metric, unit) if x]
     figure.update_layout(
         coloraxis={
             "colorscale": palette(scale.signed),
             "cmin": scale.low,
             "cmax": scale.high,
-            "colorbar": {"title": {"text": f"{metric}<br>{unit}" if unit else metric}},
+            "colorbar": {"title": {"text": "<br>".join(title)}},
         },
         height=120 + 320 * len(sites),
     )

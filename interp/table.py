@@ -350,9 +350,9 @@ class HeadTable:
         return f"<table><caption>{html.escape(self._summary())}</caption>{''.join(cells)}</table>"
 
     def _summary(self) -> str:
-        return (
-            f"HeadTable: {len(self)} rows, {len(self.models)} models, {len(self.metrics)} metrics"
-        )
+        counts = {"row": len(self), "model": len(self.models), "metric": len(self.metrics)}
+        told = (f"{n} {what}{'s' * (n != 1)}" for what, n in counts.items())
+        return f"HeadTable: {', '.join(told)}"
 
     def _best(self, k: int = 3) -> Iterable[tuple[str, list[dict[str, Any]]]]:
         several = len(self.models) > 1, len(self.stacks) > 1

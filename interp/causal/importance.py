@@ -141,7 +141,8 @@ class Importance(Displayed):
 
     def __repr__(self) -> str:
         best = ", ".join(f"{label} {score:.3g}" for label, score in self.top(3))
-        told = "".join(f"; {k}={v}" for k, v in self.notes.items())
+        notes = {k: f"{v:.3g}" if isinstance(v, float) else v for k, v in self.notes.items()}
+        told = "".join(f"; {k}={v}" for k, v in notes.items())
         return f"Importance({self.metric}: {len(self.players)} players, first {best}{told})"
 
 

@@ -106,8 +106,15 @@ def test_figure_shows_the_matrix():
     assert figure.data[0].text[0][1] == "L0H1: 0.900 ± 0.01 fraction; null 0.050; n 8"
     assert (figure.layout.coloraxis.cmin, figure.layout.coloraxis.cmax) == (-1, 1)
     assert figure.layout.yaxis.autorange == figure.layout.yaxis2.autorange == "reversed"
+    assert figure.layout.yaxis.dtick == figure.layout.xaxis.dtick == 1  # no half a layer
     titles = [note.text for note in figure.layout.annotations]
     assert titles == ["tiny decoder", "&lt;b>x&lt;/b> decoder"]
     assert len(heatmap(table, "induction", model="tiny").data) == 1
     with pytest.raises(UnknownName, match="unknown metric"):
         table.plot("x")
+
+
+def test_names_of_metrics_and_units_are_text_in_the_figure():
+    figure = small(metric="a<b", unit="<i>per</i> & token").plot("a<b")
+    title = figure.layout.coloraxis.colorbar.title.text
+    assert title == "a&lt;b<br>&lt;i>per&lt;/i> &amp; token"

@@ -224,7 +224,7 @@ def test_every_row_says_how_it_was_made():
 def test_prints_the_best_heads_with_their_error():
     table = HeadTable.concat([small(), small(metric="rank", unit="", sem=math.nan, null=0.0)])
     assert repr(table).splitlines() == [
-        "HeadTable: 8 rows, 1 models, 2 metrics",
+        "HeadTable: 8 rows, 1 model, 2 metrics",
         "induction (fraction)",
         "  L0H1  0.900 ± 0.01  null 0.050  n 8",
         "  L1H0  0.500 ± 0.01  null 0.050  n 8",
