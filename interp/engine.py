@@ -90,7 +90,7 @@ def to_attention(call: Call, real: Tensor, tokens: Tensor | None) -> Attention:
     # The scores of such a call are what they are; only positions and visibility are asked here.
     shape = (*call.z.shape[:3], 1)
     return Attention(
-        q=torch.zeros(shape), k=torch.zeros(*call.v.shape[:3], 1), v=call.v, causal=False,
+        q=call.v.new_zeros(shape), k=call.v.new_zeros(*call.v.shape[:3], 1), v=call.v, causal=False,
         bias=call.visible(),
         offset=keys - queries, **common,
     )  # fmt: skip

@@ -105,3 +105,15 @@ def test_captured_streams_of_half_precision_add_up_to_its_rounding(name):
             bound = eps * (total.abs() + sum(x.abs() for x in parts))
             assert bool(((total - sum(parts)).abs() <= bound).all()), site.name
             assert float((total - parts[0]).norm()) > 0.01 * float(total.norm())
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=["float64", "bfloat16"])
+@pytest.mark.parametrize("name", ["bloom", "falcon_alibi", "gptj", "llama"])
+def test_attention_code_of_a_models_own_is_scored_in_every_type(loaded, name, dtype):
+    prompts = [[5, 9, 7, 5, 9, 7], [8, 6, 8, 6]]
+    model = interp.load(zoo.FAMILIES[name].build("eager").to(dtype), name=name)
+    names = ["induction", "entropy"]
+    found = interp.score(model, names, prompts=prompts, null="none").to_pandas()
+    want = interp.score(loaded(name, "eager"), names, prompts=prompts, null="none").to_pandas()
+    close = 1e-6 if dtype == torch.float64 else 0.1
+    assert found["score"].to_numpy() == pytest.approx(want["score"].to_numpy(), abs=close)
