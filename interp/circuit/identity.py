@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from interp.errors import OptionError
+from interp.model.content import content_hash
 from interp.provenance import model_provenance
 
 if TYPE_CHECKING:
@@ -35,8 +36,9 @@ def of_model(model: Model) -> dict[str, Any]:
             " runs apart; leave the block, or leave the ledger out"
         )
     told = {k: v for k, v in model_provenance(model).items() if k not in ("model_id", "revision")}
-    hashed = type(model).content_hash.func(model)  # anew: weights may have been changed in place
-    return told | {"content_hash": hashed, "device": model.device.type}
+    if model.elsewhere is None:
+        told["content_hash"] = content_hash(model.module)  # anew, whatever a glance may miss
+    return told | {"device": model.device.type}
 
 
 def of_task(model: Model, task: ContrastTask) -> dict[str, Any]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,7 @@ from interp.edits import Edit
 from interp.errors import NonFiniteError, OptionError, PromptError
 from interp.head import Head
 from interp.model.calls import Call
+from interp.model.content import content_hash, glance
 from interp.model.forward import forward
 from interp.model.inputs import (
     context_length,
@@ -29,7 +29,7 @@ from interp.model.inputs import (
     vocabulary,
 )
 from interp.model.padding import LeftPadding, left_padding, pad_id, position_ids
-from interp.model.ranks import Ranks, whole
+from interp.model.ranks import Ranks
 from interp.model.sites import Site
 from interp.model.visits import Visit, visiting
 
@@ -60,6 +60,7 @@ class Model:
     unread: tuple[str, ...] = ()  # attention the model has that is not softmax attention
     source: str = "transformers"  # the package that held it, and how it is read
     ranks: Ranks | None = None  # of a model spread over processes: sites count the heads held here
+    _hashed: tuple[str, str] = field(default=("", ""), init=False, repr=False)
 
     # --- what it is ---------------------------------------------------------------------------
 
@@ -363,15 +364,13 @@ class Model:
                 f"the activations overflow in {self.dtype} or the weights are damaged"
             )
 
-    @cached_property
+    @property
     def content_hash(self) -> str:
-        """sha256 of every parameter and buffer that is saved: names, types, shapes and bytes."""
-        digest = hashlib.sha256()
-        for name, part in sorted(self.module.state_dict().items()):
-            x: Any = whole(part)
-            digest.update(f"{name} {x.dtype} {tuple(x.shape)};".encode())
-            digest.update(x.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
-        return digest.hexdigest()
+        """sha256 of every parameter and buffer that is saved; anew where a glance sees a change."""
+        seen = glance(self.module) if self.ranks is None else ""  # processes must not disagree
+        if self._hashed[0] != seen or not self._hashed[1]:
+            self._hashed = seen, content_hash(self.module)
+        return self._hashed[1]
 
     @cached_property
     def limit(self) -> int | None:
