@@ -200,7 +200,6 @@ class ResidualGraph:
 
 
 def _layer(model: Model, order: int, site: Site) -> Layer:
-    from interp.circuit.silent_layers import middle_of
     from interp.model.layout import layouts
 
     where = f"{site.name} ({site.module})"
@@ -228,5 +227,5 @@ def _layer(model: Model, order: int, site: Site) -> Layer:
             f"{where}: {writing.after} stands between the heads' results and the stream, as in "
             "Gemma 2, so what one head writes depends on the others; patch heads, not edges"
         )
-    middle = middle_of(model, site, pre.module) if has_mlp else None
+    middle = mid.module if has_mlp and mid is not None else None
     return Layer(order, site, pre.module, has_mlp, middle, writing.scale)
