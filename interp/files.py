@@ -152,6 +152,25 @@ def write_atomically(path: Path, content: bytes) -> None:
         raise StoreError(cannot_write(path, error)) from error
 
 
+def append(path: Path, content: bytes) -> int:
+    """Add to a file, on disk when this returns; gives where the content begins.
+
+    Another process may have added to it meanwhile.
+
+    Raises:
+        StoreError: it cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab") as out:
+            out.write(content)
+            out.flush()
+            os.fsync(out.fileno())
+            return out.tell() - len(content)
+    except OSError as error:
+        raise StoreError(cannot_write(path, error)) from error
+
+
 def read_bytes(path: Path) -> bytes:
     """The bytes of a file; StoreError when it is missing or cannot be opened."""
     try:

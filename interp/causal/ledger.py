@@ -20,7 +20,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp.errors import StoreError
-from interp.files import cannot_write
+from interp.files import append, cannot_write
 from interp.provenance import model_provenance
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class Ledger:
                 record = name + content
                 records.append(record + struct.pack("<I", zlib.crc32(record)))
         if records:
-            self._append(b"".join(records))
+            append(self.path, b"".join(records))
 
     def _open(self) -> None:
         try:
@@ -89,7 +89,7 @@ class Ledger:
         except OSError as error:
             raise StoreError(f"cannot read {self.path}: {error.strerror or error}") from error
         if not content:
-            self._append(self._header)
+            append(self.path, self._header)
             return
         if not content.startswith(self._header):
             raise StoreError(f"{self.path} is damaged in its first line; delete it and run again")
@@ -105,16 +105,6 @@ class Ledger:
                 os.truncate(self.path, end)
             except OSError as error:
                 raise StoreError(cannot_write(self.path, error)) from error
-
-    def _append(self, content: bytes) -> None:
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.open("ab") as out:
-                out.write(content)
-                out.flush()
-                os.fsync(out.fileno())
-        except OSError as error:
-            raise StoreError(cannot_write(self.path, error)) from error
 
 
 def identity(game: Game) -> dict[str, object]:

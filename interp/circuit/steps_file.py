@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from interp.errors import StoreError
-from interp.files import cannot_write
+from interp.files import append, cannot_write
 
 Key = tuple[tuple[str, int], ...]
 """The steps that a step is in, each with its number among those of its name, and itself."""
@@ -143,18 +143,9 @@ class Store:
             self._places[_key(body)] = self._end + _HEAD.size, size, checksum
 
     def _append(self, content: bytes) -> int:
-        """Where the content begins: another process may have added to the file."""
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.open("ab") as out:
-                out.write(content)
-                out.flush()
-                os.fsync(out.fileno())
-                end = out.tell()
-        except OSError as error:
-            raise StoreError(cannot_write(self.path, error)) from error
+        at = append(self.path, content)
         self._written = time.monotonic()
-        return end - len(content)
+        return at
 
 
 def _unread(path: Path, error: OSError) -> str:

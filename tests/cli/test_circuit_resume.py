@@ -12,6 +12,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
+from report.terminal import all_of
 
 from interp.circuit import steps_file
 from interp.circuit.result import Circuit
@@ -133,15 +134,7 @@ def test_how_far_it_is_is_said_on_stderr_alone(run, tmp_path) -> None:
     env = {k: v for k, v in os.environ.items() if k != "FORCE_COLOR"} | {"TERM": "xterm-256color"}
     with started(*args, stdout=subprocess.PIPE, stderr=theirs, env=env) as running:
         os.close(theirs)
-        said = b""
-        while True:
-            try:
-                part = os.read(ours, 4096)
-            except OSError:  # how Linux tells that the other end is closed
-                break
-            if not part:
-                break
-            said += part
+        said = all_of(ours)
         assert running.stdout is not None
         printed = running.stdout.read().decode()
     os.close(ours)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -12,6 +11,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
+from viewer.browser import needs_browser, started
 
 ROOT = Path(__file__).parents[2]
 FETCHES = {  # element -> attributes whose address a browser loads by itself
@@ -108,13 +108,9 @@ def test_what_a_reader_looks_for_is_there(site) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(
-    not (shutil.which("chromium") and shutil.which("chromedriver")),
-    reason="needs chromium and chromedriver (apt-get install chromium chromium-driver)",
-)
+@needs_browser
 def test_pages_can_be_read_wide_and_narrow_light_and_dark(site) -> None:
     from report.looking import CUT, PALE
-    from viewer.browser import started
 
     names = ("index.html", "methods.html", "guides/circuits.html",
              "notebooks/1_find_the_induction_heads.html")  # fmt: skip

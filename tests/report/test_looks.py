@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
-
 import numpy as np
 import pytest
 from report.looking import CROWDED, CUT, PALE, SQUEEZED
 from table.examples import small
-from viewer.browser import started
+from viewer.browser import needs_browser, started
 
 from interp.report import write_report
 from interp.table import HeadTable
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        not (shutil.which("chromium") and shutil.which("chromedriver")),
-        reason="needs chromium and chromedriver (apt-get install chromium chromium-driver)",
-    ),
-]
+pytestmark = [pytest.mark.slow, needs_browser]
 A4 = 718  # CSS pixels between margins of one centimetre
 
 

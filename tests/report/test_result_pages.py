@@ -5,13 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import re
-import shutil
 from urllib.parse import unquote
 
 import numpy as np
 import pandas as pd
 import pytest
 from report.looking import CUT, PALE, SQUEEZED
+from viewer.browser import needs_browser, started
 
 import interp.page
 from interp.attribution.result import Attribution
@@ -115,12 +115,8 @@ def drawing_page() -> bytes:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(
-    not (shutil.which("chromium") and shutil.which("chromedriver")),
-    reason="needs chromium and chromedriver (apt-get install chromium chromium-driver)",
-)
+@needs_browser
 def test_pages_of_results_can_be_read_on_screens_and_on_paper(tmp_path) -> None:
-    from viewer.browser import started
 
     Rows(40, columns=9).save_html(tmp_path / "rows.html")
     some_attribution().save_html(tmp_path / "attribution.html")

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from report.terminal import all_of
 
 BARS = """
 from interp.commands.progress import Voice
@@ -43,15 +44,7 @@ def on_a_terminal(code: str, **more: str) -> bytes:
         stdout=subprocess.DEVNULL,
     ) as running:  # fmt: skip
         os.close(theirs)
-        said = b""
-        while True:
-            try:
-                part = os.read(ours, 4096)
-            except OSError:  # how Linux tells that the other end is closed
-                break
-            if not part:
-                break
-            said += part
+        said = all_of(ours)
     os.close(ours)
     assert running.returncode == 0
     return said

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
 import pytest
-from click.testing import CliRunner, Result
+from syntax.commanded import BANK, FEW, Run, errors
 from syntax.small_bert import save_bert
 
 import interp
 import interp.syntax.search
-from interp.cli import main
 from interp.commands.tree_search import _passes
 from interp.errors import CheckError
 from interp.resources import folder
@@ -23,40 +21,10 @@ from interp.syntax.conllu import read_conllu
 from interp.syntax.result import TreeScores
 from interp.syntax.search import dependency_trees
 
-BANK = read_conllu(folder("data") / "treebank.conllu")
-FEW = ("-n", "24")
-Run = Callable[..., Result]
-
-
-@pytest.fixture(scope="module")
-def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    words = sorted({word for one in BANK for word in one.words})
-    return save_bert(tmp_path_factory.mktemp("models") / "bert", words)
-
 
 @pytest.fixture(scope="module")
 def found(bert: Path) -> TreeScores:
     return dependency_trees(interp.load(bert, name="bert"), BANK.first(24))
-
-
-@pytest.fixture
-def run() -> Run:
-    """Run `interp trees ARGS` here; exceptions that the command does not handle fail the test."""
-
-    def runs(*args: str | Path) -> Result:
-        result = CliRunner().invoke(main, ["trees", *map(str, args)], prog_name="interp")
-        if result.exception is not None and not isinstance(result.exception, SystemExit):
-            raise result.exception
-        return result
-
-    return runs
-
-
-def errors(result: Result) -> list[str]:
-    begin = "interp: error: "
-    lines = [line for line in result.stderr.splitlines() if line]
-    assert all(line.startswith("interp: ") for line in lines), result.stderr
-    return [line.removeprefix(begin) for line in lines if line.startswith(begin)]
 
 
 def never(*_: object, **__: object) -> None:
@@ -340,63 +308,3 @@ def test_the_default_treebank_is_found_in_a_wheel(
     monkeypatch.setattr("interp.resources._PACKAGE", tmp_path)
     [told] = json.loads(run(bert, "--no-controls", "--json").stdout)
     assert told["provenance"]["treebank"]["n"] == 20
-
-
-@pytest.fixture
-def pairs(tmp_path: Path) -> Path:
-    path = tmp_path / "pairs.jsonl"
-    good = ("the dog sleeps", "many birds sing", "a lamp falls", "the girls run")
-    path.write_text(
-        "".join(
-            json.dumps({"sentence_good": text, "sentence_bad": text.upper()}) + "\n"
-            for text in good
-        )
-    )
-    return path
-
-
-def test_minimal_pairs_without_heads_are_those_of_the_python_call(
-    run: Run, pairs: Path, tmp_path: Path
-) -> None:
-    from interp.syntax.pairs import check_pairs, read_pairs
-
-    want = check_pairs(
-        interp.load("bundled:induction"), read_pairs(pairs), ["L0H3", "L1H0"], seed=5
-    )
-    few = ("bundled:induction", *FEW, "--no-controls", "--seed", "5", "--pairs", pairs)
-    result = run(*few, "--heads", "L0H3,L1H0", "-o", tmp_path / "out")
-    assert result.exit_code == 0
-    told = result.stdout.splitlines()
-    at = next(i for i, line in enumerate(told) if "minimal pairs" in line)
-    assert "(log-likelihood, 4 pairs)" in told[at]
-    assert told[at].endswith("without L0H3 L1H0")
-    assert f"lost {want.drop:.3g} ± {want.drop_sem:.2g}" in told[at + 1]
-    [kept] = json.loads((tmp_path / "out" / "trees.json").read_text())
-    assert kept["pairs"]["drop"] == want.drop
-    assert kept["pairs"]["random_drops"] == want.random_drops.tolist()
-    [told] = json.loads(run(*few, "--json").stdout)
-    assert told["pairs"] == {
-        "heads": [], "note": "minimal pairs: no head is above its baseline; name some with --heads",
-    }  # fmt: skip
-
-
-def test_pairs_that_a_model_cannot_judge_leave_its_trees(run: Run, bert: Path, pairs: Path) -> None:
-    result = run(bert, *FEW, "--no-controls", "--pairs", pairs, "--heads", "L0H1")
-    assert result.exit_code == 1
-    assert "maximum spanning tree" in result.stdout
-    [told] = errors(result)
-    assert "predicts no tokens" in told
-
-
-def test_pairs_are_read_before_any_model_is_loaded(
-    run: Run, bert: Path, pairs: Path, tmp_path: Path
-) -> None:
-    for args, line in (
-        (("--heads", "L0H1"), "give --pairs"),
-        (("--pairs", tmp_path / "none.jsonl"), "cannot read"),
-        (("--pairs", folder("data") / "prompts.txt"), "line 1: no JSON object with sentence_good"),
-    ):
-        result = run("nowhere", *FEW, *args)
-        assert result.exit_code in (1, 2), args
-        [told] = errors(result)
-        assert line in told

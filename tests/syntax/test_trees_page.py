@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-import shutil
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 from syntax.found import relation, scores, trees
-from viewer.browser import started
+from viewer.browser import needs_browser, started
 
 from interp.report.trees import render
 from interp.syntax.result import Drawn, TreeScores
@@ -169,10 +168,7 @@ def test_no_text_of_a_stranger_becomes_a_tag() -> None:
 
 pytest_browser = [
     pytest.mark.slow,
-    pytest.mark.skipif(
-        not (shutil.which("chromium") and shutil.which("chromedriver")),
-        reason="needs chromium and chromedriver (apt-get install chromium chromium-driver)",
-    ),
+    needs_browser,
 ]
 
 

@@ -1,11 +1,10 @@
 """The page in a real browser, through chromedriver; skipped where Debian's chromium is absent."""
 
 import math
-import shutil
 
 import pytest
 from table.examples import small
-from viewer.browser import DOWN, ELEMENT, ENTER, ESCAPE, RIGHT, started
+from viewer.browser import DOWN, ELEMENT, ENTER, ESCAPE, RIGHT, needs_browser, started
 
 import interp.report
 from interp.report import write_report
@@ -13,10 +12,7 @@ from interp.table import HeadTable
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(
-        not (shutil.which("chromium") and shutil.which("chromedriver")),
-        reason="needs chromium and chromedriver (apt-get install chromium chromium-driver)",
-    ),
+    needs_browser,
 ]
 
 

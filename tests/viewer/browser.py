@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import base64
 import json
+import shutil
 import subprocess
 import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
+
+needs_browser = pytest.mark.skipif(
+    not (shutil.which("chromium") and shutil.which("chromedriver")),
+    reason="needs chromium and chromedriver (apt-get install chromium chromium-driver)",
+)
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"  # the key the WebDriver standard names
 ENTER, ESCAPE, DOWN, RIGHT = "\ue007", "\ue00c", "\ue015", "\ue014"
 

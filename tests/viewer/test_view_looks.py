@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
-
 import numpy as np
 import pytest
 from report.looking import CROWDED, CUT, PALE, SQUEEZED
-from viewer.browser import started
+from viewer.browser import needs_browser, started
 
 from interp.viewer import View
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        not (shutil.which("chromium") and shutil.which("chromedriver")),
-        reason="needs chromium and chromedriver (apt-get install chromium chromium-driver)",
-    ),
-]
+pytestmark = [pytest.mark.slow, needs_browser]
 EVIL = "<script>alert(1)</script>"
 SMALLEST = 7.5  # pixels that a letter of a map has at least
 

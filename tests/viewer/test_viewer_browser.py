@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import re
-import shutil
 
 import numpy as np
 import pytest
-from viewer.browser import DOWN, ELEMENT, ENTER, ESCAPE, RIGHT, started
+from viewer.browser import DOWN, ELEMENT, ENTER, ESCAPE, RIGHT, needs_browser, started
 
 import interp
 from interp.viewer import View, long_view, view
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(
-        not (shutil.which("chromium") and shutil.which("chromedriver")),
-        reason="needs chromium and chromedriver (apt-get install chromium chromium-driver)",
-    ),
+    needs_browser,
 ]
 EVIL = "<script>alert(1)</script>"
 

@@ -1,0 +1,72 @@
+"""`interp trees --pairs`: what a model loses on minimal pairs without its heads."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from syntax.commanded import FEW, Run, errors
+
+import interp
+from interp.resources import folder
+
+
+@pytest.fixture
+def pairs(tmp_path: Path) -> Path:
+    path = tmp_path / "pairs.jsonl"
+    good = ("the dog sleeps", "many birds sing", "a lamp falls", "the girls run")
+    path.write_text(
+        "".join(
+            json.dumps({"sentence_good": text, "sentence_bad": text.upper()}) + "\n"
+            for text in good
+        )
+    )
+    return path
+
+
+def test_minimal_pairs_without_heads_are_those_of_the_python_call(
+    run: Run, pairs: Path, tmp_path: Path
+) -> None:
+    from interp.syntax.pairs import check_pairs, read_pairs
+
+    want = check_pairs(
+        interp.load("bundled:induction"), read_pairs(pairs), ["L0H3", "L1H0"], seed=5
+    )
+    few = ("bundled:induction", *FEW, "--no-controls", "--seed", "5", "--pairs", pairs)
+    result = run(*few, "--heads", "L0H3,L1H0", "-o", tmp_path / "out")
+    assert result.exit_code == 0
+    told = result.stdout.splitlines()
+    at = next(i for i, line in enumerate(told) if "minimal pairs" in line)
+    assert "(log-likelihood, 4 pairs)" in told[at]
+    assert told[at].endswith("without L0H3 L1H0")
+    assert f"lost {want.drop:.3g} ± {want.drop_sem:.2g}" in told[at + 1]
+    [kept] = json.loads((tmp_path / "out" / "trees.json").read_text())
+    assert kept["pairs"]["drop"] == want.drop
+    assert kept["pairs"]["random_drops"] == want.random_drops.tolist()
+    [told] = json.loads(run(*few, "--json").stdout)
+    assert told["pairs"] == {
+        "heads": [], "note": "minimal pairs: no head is above its baseline; name some with --heads",
+    }  # fmt: skip
+
+
+def test_pairs_that_a_model_cannot_judge_leave_its_trees(run: Run, bert: Path, pairs: Path) -> None:
+    result = run(bert, *FEW, "--no-controls", "--pairs", pairs, "--heads", "L0H1")
+    assert result.exit_code == 1
+    assert "maximum spanning tree" in result.stdout
+    [told] = errors(result)
+    assert "predicts no tokens" in told
+
+
+def test_pairs_are_read_before_any_model_is_loaded(
+    run: Run, bert: Path, pairs: Path, tmp_path: Path
+) -> None:
+    for args, line in (
+        (("--heads", "L0H1"), "give --pairs"),
+        (("--pairs", tmp_path / "none.jsonl"), "cannot read"),
+        (("--pairs", folder("data") / "prompts.txt"), "line 1: no JSON object with sentence_good"),
+    ):
+        result = run("nowhere", *FEW, *args)
+        assert result.exit_code in (1, 2), args
+        [told] = errors(result)
+        assert line in told
