@@ -27,6 +27,7 @@ from interp.bundled import card, measure
 from interp.bundled.batches import BOS, PAD, Corpus, build_tokenizer, repeats, two_copies
 from interp.bundled.recording import told, versions, weights_sha256
 from interp.bundled.text import paragraphs
+from interp_kernels.vector_math import settle
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,7 @@ ABLATED = 2
 @contextmanager
 def own_torch(seed: int, threads: int) -> Iterator[None]:
     """A seeded, deterministic torch inside; whatever the caller had, again outside."""
+    settle()
     deterministic = torch.are_deterministic_algorithms_enabled()
     warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
     had_threads = torch.get_num_threads()

@@ -32,10 +32,13 @@ from interp.model.padding import LeftPadding, left_padding, pad_id, position_ids
 from interp.model.ranks import Ranks
 from interp.model.sites import Site
 from interp.model.visits import Visit, visiting
+from interp_kernels.vector_math import settle
 
 if TYPE_CHECKING:
     from interp.capture import ActivationCache
     from interp.prompts import Prompts
+
+settle()
 
 Inputs = Mapping[str, Any]
 

@@ -9,10 +9,13 @@ import torch
 
 from interp_kernels import checks
 from interp_kernels.errors import InvalidAttention
+from interp_kernels.vector_math import settle
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
     from torch import Tensor
+
+settle()
 
 Activation = Literal["softmax", "sigmoid", "relu", "signed"]
 

@@ -1,0 +1,29 @@
+"""The vector functions of torch's MKL, called once before several threads may.
+
+MKL chooses how to compute exp, log and the like at a function's first call in a process. Where two
+threads make that call at once, one of them now and then gets a version with 12 good bits, for its
+share of the tensor and for that call only (https://github.com/pytorch/pytorch/issues/188792, seen
+here in `Tensor.exp` with torch 2.13: about one process in two hundred). A first call by one thread
+settles it.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+
+# What torch hands to MKL, but for those that round to whole numbers and are exact either way.
+FUNCTIONS = (
+    *("exp", "expm1", "log", "log2", "log10", "log1p", "sqrt", "sin", "cos", "tan", "asin", "acos"),
+    *("atan", "sinh", "cosh", "tanh", "erf", "erfc", "erfinv", "lgamma"),
+)
+
+
+@cache
+def settle() -> None:
+    """Calls each function on one number of either precision, which one thread does."""
+    for dtype in (torch.float32, torch.float64):
+        number = torch.full((1,), 0.5, dtype=dtype, device="cpu")
+        for name in FUNCTIONS:
+            getattr(torch, name)(number)
