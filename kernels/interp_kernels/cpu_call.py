@@ -211,9 +211,11 @@ class Call:
         tiles = -(-keys // tile)
         shapes = work_shapes(sizes, shape, block, tile)
         parts = [torch.empty(shape, dtype=torch.float32).numpy() for shape in shapes]
+        scores, spare, peaks, left, column, q, factors = parts
         sums = torch.empty(block, at.N_SUMS, dtype=torch.float64).numpy()
-        assert parts[2].shape[1] == 1 + tiles, "one reference per tile"
-        return Work(parts[0], parts[1], sums, *parts[2:])
+        assert peaks.shape[1] == 1 + tiles, "one reference per tile"
+        kept = np.zeros(at.N_KEPT, np.int64)
+        return Work(scores, spare, sums, peaks, left, column, q, factors, kept)
 
     def value(self, r: Reduction) -> Value:  # noqa: PLR0911 - a table
         """One reduction from the finished table."""
@@ -294,18 +296,19 @@ _SINGLE = {ask.LogSumExp: at.LSE, ask.Entropy: at.ENTROPY, ask.Distance: at.DIST
 def work_shapes(
     sizes: Sizes, shape: AttentionShape, block: int, tile: int
 ) -> list[tuple[int, int]]:
-    """Float32 workspace of one thread: scores, spare, peaks, left vectors, column sums, q."""
+    """Float32 workspace of one thread: the shapes, in the order of `Work`."""
     keys = shape.key
     # Tile after tile, each in one stretch: rows across all keys would lie a page apart. A row
     # stride that is a power of two would put all rows into the same few cache lines.
     tiles = -(-keys // tile) if sizes.columns else 1
     return [
         (tiles * block, -(-min(keys, tile) // 16) * 16 + 16),
-        (block if sizes.n_held else 1, max(block, min(keys, tile)) + 16),
+        (block if sizes.n_held else 0, min(keys, tile) + 16),
         (block, 1 + -(-keys // tile)),
         (max(1, sizes.n_left), block),
         (1 + sizes.n_left, min(keys, tile)),
         (block, shape.d),
+        (tiles if sizes.columns else 0, block),
     ]
 
 

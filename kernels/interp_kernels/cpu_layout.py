@@ -43,6 +43,11 @@ NUMBERS = np.dtype(
 )
 
 
+# The block of queries whose weights are kept for column sums, in `Work.kept`.
+HEAD, QUERY, ROWS, LOW, HIGH, TILES = range(6)
+N_KEPT = 6
+
+
 class Given(NamedTuple):
     """Inputs beside q, k and v (whose last axis is contiguous, and their rows apart by its size).
 
@@ -80,6 +85,8 @@ class Work(NamedTuple):
     left: np.ndarray  # n, row
     column: np.ndarray  # n + 1, key of a tile
     q: np.ndarray  # row, d: scaled
+    factors: np.ndarray  # key tile, row: times a weight in `scores`, the normalised one
+    kept: np.ndarray  # HEAD to TILES of the block whose weights are in `scores`; 0 tiles at first
 
 
 def _array(dtype: types.Type, ndim: int, layout: str = "C") -> types.Array:
@@ -93,7 +100,7 @@ _GIVEN = [
     *(_array(_INT, 2), _array(_INT, 1), _array(_INT, 1)),
 ]
 _INTO = [_array(_REAL, 3), _array(_REAL, 3), _array(_INT, 3), _array(_DOUBLE, 2)]
-_WORK = [*(_array(_REAL, 2),) * 2, _array(_DOUBLE, 2), *(_array(_REAL, 2),) * 4]
+_WORK = [*(_array(_REAL, 2),) * 2, _array(_DOUBLE, 2), *(_array(_REAL, 2),) * 5, _array(_INT, 1)]
 SIGNATURE = types.void(
     from_dtype(NUMBERS),
     *(_array(_REAL, 3, "A"),) * 3,  # q, k, v: head, position, d

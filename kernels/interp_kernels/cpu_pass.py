@@ -2,8 +2,9 @@
 
 Scores of a tile come from one matrix product and are turned into weights where they lie, relative
 to the largest score of the row so far; what was summed before is rescaled when that grows. For
-column sums the weights of the block stay until its last tile has settled the normalisers: a second
-product would cost more than the memory does.
+column sums the weights of a block stay, as its last tile settles the normalisers: a second product
+would cost more than the memory does. A tile of them is added just before the next block writes over
+it, so that it comes to the core's cache once for both.
 """
 
 from __future__ import annotations
@@ -241,12 +242,40 @@ def finish_row(plan, sinks, head, output, rows, keys, sums, peak):
 
 
 @inner()
-def columns(plan, left, pools, into, work, query, m, n_queries, n_keys, key, width, number):
-    """Adds one tile's weights, now that their normalisers are known, to sums over queries."""
-    base, n, factor = number * plan.block, left.shape[0], work.spare[0]
-    for row in range(m):
-        change = exp(work.peaks[row, 1 + number] - work.peaks[row, 0])
-        factor[row] = change * real(work.sums[row, at.SHARE])
+def start_rows(plan, q, output, rows, work):
+    """Scaled queries, and sums that hold nothing yet."""
+    for row in range(rows.shape[0]):
+        scale, line = plan.scale, work.q[row]
+        for c in range(line.size):
+            line[c] = scale * q[row, c]
+        fill(work.sums[row], 0.0)
+        work.sums[row, at.CHANGE], work.sums[row, at.BEST_KEY] = 1.0, -1.0
+        fill(work.peaks[row], HIDDEN)
+        fill(rows[row], real(0))
+        for c in range(plan.k):
+            rows[row, at.N_STATISTICS + plan.n_mass + c] = HIDDEN
+        if plan.output:
+            fill(output[row], real(0))
+
+
+@inner()
+def set_factors(work, m, tiles):
+    """What makes the weights of a block, each relative to a peak of its time, add up to 1."""
+    for number in range(tiles):
+        for row in range(m):
+            change = exp(work.peaks[row, 1 + number] - work.peaks[row, 0])
+            work.factors[number, row] = change * real(work.sums[row, at.SHARE])
+
+
+@inner()
+def columns(plan, left, pools, received, work, n_queries, n_keys, number):
+    """Adds one tile's weights, whose normalisers are known by now, to sums over queries."""
+    kept = work.kept
+    head, query, m = kept[at.HEAD], kept[at.QUERY], kept[at.ROWS]
+    key = kept[at.LOW] + number * plan.tile
+    width, base = min(plan.tile, kept[at.HIGH] - key), number * plan.block
+    left, into = left[head % left.shape[0]], received[head - plan.column_head]
+    n, factor = left.shape[0], work.factors[number]
     if n:
         for c in range(n):
             for row in range(m):
@@ -291,19 +320,14 @@ def attend_block(plan, q, k, v, given, into, work, head, query):
     output = into.output[head % into.output.shape[0], query:last]
     masked = given.bias.size + given.shown.size + given.seen.size > 0
     low, high = reach(plan, n_keys, query, last)
-    for row in range(m):
-        scale, line = plan.scale, work.q[row]
-        for c in range(line.size):
-            line[c] = scale * q[row, c]
-        fill(work.sums[row], 0.0)
-        work.sums[row, at.CHANGE], work.sums[row, at.BEST_KEY] = 1.0, -1.0
-        fill(work.peaks[row], HIDDEN)
-        fill(rows[row], real(0))
-        for c in range(plan.k):
-            rows[row, at.N_STATISTICS + plan.n_mass + c] = HIDDEN
-        if plan.output:
-            fill(output[row], real(0))
-    for number in range(-(-(high - low) // plan.tile)):
+    tiles = -(-(high - low) // plan.tile) if m else 0
+    start_rows(plan, q, output, rows, work)
+    kept = work.kept
+    for number in range(max(tiles, kept[at.TILES])):
+        if number < kept[at.TILES]:
+            columns(plan, given.left, given.pools, into.columns, work, n_queries, n_keys, number)
+        if number >= tiles:
+            continue
         key = low + number * plan.tile
         width, base = min(plan.tile, high - key), number * plan.block * plan.columns
         score_tile(plan, m, work.q, k, work.scores, key, width, base)
@@ -332,22 +356,26 @@ def attend_block(plan, q, k, v, given, into, work, head, query):
         peak = np.float64(work.peaks[row, 0])
         finish_row(plan, given.sinks, head, output[row], rows[row], keys[row], work.sums[row], peak)
     if plan.columns:
-        left, total = given.left[head % given.left.shape[0]], into.columns[head - plan.column_head]
-        for number in range(-(-(high - low) // plan.tile)):
-            key = low + number * plan.tile
-            where = (query, m, n_queries, n_keys, key, min(plan.tile, high - key), number)
-            columns(plan, left, given.pools, total, work, *where)
+        kept[at.HEAD], kept[at.QUERY], kept[at.ROWS] = head, query, m
+        kept[at.LOW], kept[at.HIGH], kept[at.TILES] = low, high, tiles
+        set_factors(work, m, tiles)
 
 
 def compile_pass(version: int) -> Any:
     """The whole of one task, compiled or read from numba's cache."""
 
     def attend(plan, q, k, v, given, into, work):
-        _ = version  # a closed-over value is part of the cache's key
-        for head in range(plan.head, plan.head_end):
-            for query in range(plan.query, plan.query_end, plan.block):
-                attend_block(plan, q, k, v, given, into, work, head, query)
+        blocks = -(-(plan.query_end - plan.query) // plan.block)
+        steps = (plan.head_end - plan.head) * blocks
+        for step in range(steps + 1):
+            head, query = plan.head + step // blocks, plan.query + step % blocks * plan.block
+            if step == steps:  # a block of no queries, after which no weights are kept
+                head, query = plan.head, plan.query_end
+            attend_block(plan, q, k, v, given, into, work, head, query)
 
+    # Names the cache's files. numba looks for changes in one source file only, and cannot read an
+    # index whose types are no more.
+    attend.__qualname__ = f"attend_{version:08x}"
     options: Any = {"nogil": True, "error_model": "numpy", "_nrt": False}
     try:
         return njit(at.SIGNATURE, cache=True, **options)(attend)
@@ -360,7 +388,7 @@ def compile_pass(version: int) -> Any:
 
 @cache
 def attend() -> Any:
-    """The compiled pass. numba looks for changes in one file only, so the others are told here."""
+    """The compiled pass."""
     here = Path(__file__).parent
-    names = ("cpu_rows.py", "cpu_blas.py", "cpu_layout.py")
+    names = ("cpu_pass.py", "cpu_rows.py", "cpu_blas.py", "cpu_layout.py")
     return compile_pass(zlib.crc32(b"".join((here / name).read_bytes() for name in names)))

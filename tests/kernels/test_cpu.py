@@ -6,9 +6,11 @@ That its numbers are right is the conformance suite's to say, which runs it besi
 from __future__ import annotations
 
 import os
+import pickle
 import subprocess
 import sys
 
+import numba
 import numpy as np
 import pytest
 import torch
@@ -210,6 +212,21 @@ def test_a_second_process_compiles_nothing(tmp_path):
     for hits_and_misses in (["0", "1"], ["1", "0"]):
         done = subprocess.run(run, env=environment, capture_output=True, text=True, check=True)
         assert done.stdout.split() == hits_and_misses
+
+
+@pytest.mark.slow
+def test_what_other_sources_left_in_the_cache_is_not_read(tmp_path):
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    for version in (1, 2):
+        code = f"from interp_kernels.cpu_pass import compile_pass; compile_pass({version})"
+        run = [sys.executable, "-c", code]
+        subprocess.run(run, env=environment, capture_output=True, check=True)
+        (index,) = tmp_path.rglob(f"*{version:08x}*.nbi")
+        # As if a type that the compiled function took had been renamed since.
+        gone = b"cinterp_kernels.cpu_layout\nNoLonger\n."
+        index.write_bytes(pickle.dumps(numba.__version__) + gone)
+    broken = subprocess.run(run, env=environment, capture_output=True, text=True, check=False)
+    assert "NoLonger" in broken.stderr, "numba reads the index of the same sources"
 
 
 @pytest.mark.parametrize("tile", [7, 1000])
