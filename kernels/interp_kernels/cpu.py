@@ -46,8 +46,10 @@ if TYPE_CHECKING:
 # read keys and values less often, but where whole rows stay for column sums they need more memory.
 TILE = 1024
 ROWS, ROWS_KEPT = 256, 128
-# Tasks per thread, at least: the fewer, the longer the last one keeps the others waiting.
-SHARES = 16
+# Tasks per thread: the fewer, the longer the last one keeps the others waiting; but each takes some
+# 0.1 ms to hand over, so that more of them than LEAST are made only of SCORES or more.
+LEAST, SHARES = 4, 16
+SCORES = 1 << 24
 # Positions at which predicates are evaluated at a time, for all heads.
 TARGETS = 1 << 22
 
@@ -221,7 +223,7 @@ def waves(call: Call, block: int, threads: int) -> Iterator[list[Task]]:
         for low in range(0, shape.query, rows):
             queries = range(low, min(shape.query, low + rows))
             given = call.given(batch, call.targets(batch, slice(queries.start, queries.stop)))
-            for heads, some in shares(shape.head, queries, block, threads):
+            for heads, some in shares(shape.head, queries, shape.key, block, threads):
                 shared = call.sizes.columns and some != queries
                 tasks.append(Task(batch, heads, some, given, low, shared))
             if masses:
@@ -231,12 +233,16 @@ def waves(call: Call, block: int, threads: int) -> Iterator[list[Task]]:
         yield tasks
 
 
-def shares(heads: int, queries: range, block: int, threads: int) -> Iterator[tuple[range, range]]:
+def shares(
+    heads: int, queries: range, keys: int, block: int, threads: int
+) -> Iterator[tuple[range, range]]:
     """Heads and queries per task: enough tasks to keep all threads busy, the longest first."""
     if threads == 1:
         yield range(heads), queries
         return
-    parts = min(-(-SHARES * threads // heads), -(-len(queries) // block))
+    least, most = (-(-tasks * threads // heads) for tasks in (LEAST, SHARES))
+    parts = max(least, min(most, len(queries) * keys // SCORES))
+    parts = min(parts, -(-len(queries) // block))
     step = -(-len(queries) // (parts * block)) * block
     for low in reversed(range(queries.start, queries.stop, step)):  # later queries see more keys
         for head in range(heads):
