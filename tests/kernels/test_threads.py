@@ -9,9 +9,19 @@ import threading
 
 import pytest
 
+from interp_kernels import cpu_threads
 from interp_kernels.cpu_threads import others, share_out
 
 LIMIT = 20  # seconds, where a mistake would wait for ever
+
+
+@pytest.fixture(autouse=True, params=["torch's", "own"])
+def team(request, monkeypatch):
+    """Both kinds of threads do the same."""
+    if request.param == "own":
+        monkeypatch.setattr(cpu_threads, "torchs_threads", lambda: None)
+    elif cpu_threads.torchs_threads() is None:
+        pytest.skip("this build of torch does not show its threads")
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
@@ -55,8 +65,21 @@ def test_a_call_inside_another_ends():
     assert sorted(done) == sorted(list(range(5)) * 4)
 
 
-def test_threads_are_kept():
+def test_threads_are_kept(team):
     assert others(3) is others(3)
+
+
+def test_an_interruption_is_raised_and_what_nobody_did_is_done(monkeypatch):
+    def interrupted(task: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        share_out(interrupted, range(3), 2)
+    # As when a team's threads could not begin.
+    monkeypatch.setattr(cpu_threads, "torchs_threads", lambda: lambda work, threads: None)
+    done: list[int] = []
+    share_out(done.append, range(5), 2)
+    assert done == list(range(5))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
