@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 # read keys and values less often, but where whole rows stay for column sums they need more memory.
 TILE = 1024
 ROWS, ROWS_KEPT = 256, 128
-# Tasks per thread: the fewer, the longer the last one keeps the others waiting; but each takes some
-# 0.1 ms to hand over, so that more of them than LEAST are made only of SCORES or more.
+# Tasks per thread: the fewer, the longer the last one keeps the others waiting. But the parts of a
+# head cost more than the head, so that more tasks than LEAST are made only of SCORES or more.
 LEAST, SHARES = 4, 16
 SCORES = 1 << 24
 # Positions at which predicates are evaluated at a time, for all heads.
