@@ -169,7 +169,12 @@ class TreeSearch:
             WHOLE: json.dumps(self._told(), indent=1, ensure_ascii=False, allow_nan=False) + "\n",
             RELATIONS: _csv(pd.concat([one.to_pandas() for one in self.found])),
             TREES: _csv(pd.concat([one.trees_to_pandas() for one in self.found])),
-            PAGE: render(self.found, command=as_given(), beside=[WHOLE, RELATIONS, TREES]),
+            PAGE: render(
+                self.found,
+                command=as_given(),
+                beside=[WHOLE, RELATIONS, TREES],
+                pairs=self.checks,
+            ),
         }
         for name, content in contents.items():
             write_atomically(folder / name, content.encode())

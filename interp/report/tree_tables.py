@@ -8,6 +8,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from interp.syntax.pairs import PairCheck
     from interp.syntax.result import Relation, Trees, TreeScores
 
 
@@ -86,6 +87,33 @@ def trees(one: TreeScores) -> str:
         _tree_table([t for t in one.trees if t.punct == punct], punct)
         for punct in (True, False)
         if any(t.punct == punct for t in one.trees)
+    )
+
+
+def minimal_pairs(found: PairCheck | str) -> str:
+    """What the model loses without the heads, beside random heads of the same layers."""
+    if isinstance(found, str):
+        return f"<h3>Minimal pairs</h3><p>{escape(found)}</p>"
+    drawn, sem = found.random_drops, found.drop_sem
+    right, left = float(found.accuracy), float((found.without > 0).mean())
+    cells = [
+        f"{right:.1%}",
+        f"{left:.1%}",
+        f"{found.margin.mean():.3g}",
+        f"{found.drop:.3g}" + (f" ± {sem:.2g}" if math.isfinite(sem) else ""),
+        f"{drawn.mean():.3g} [{drawn.min():.3g}, {drawn.max():.3g}]",
+        f"{found.p:.2g}",
+        f"{len(found.margin):,}",
+    ]
+    heads = f'<th scope="row" class="words">{escape(headed(found.heads))}</th>'
+    named = ("right", "right without", "margin", "lost", "lost to random heads", "p", "pairs")
+    return (
+        '<h3>Minimal pairs</h3><div class="scroll" tabindex="0"><table class="pairs"><caption>'
+        f'Without the heads <span class="unit">{escape(found.kind)} of the good sentence less that'
+        f" of the bad one, nats; ± is one standard error over pairs; {len(drawn)} random sets of"
+        " heads of the same layers with lowest and highest; p: the share of sets that cost as"
+        f" much</span></caption>{_row('.heads', *named)}<tbody><tr>{heads}"
+        f"{''.join(f'<td>{cell}</td>' for cell in cells)}</tr></tbody></table></div>"
     )
 
 

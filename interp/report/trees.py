@@ -11,9 +11,10 @@ from urllib.parse import quote
 from interp.plot import Scale, ends
 from interp.report import arcs
 from interp.report.tokens import page
-from interp.report.tree_tables import above, by_gain, relations, trees
+from interp.report.tree_tables import above, by_gain, minimal_pairs, relations, trees
 
 if TYPE_CHECKING:
+    from interp.syntax.pairs import PairCheck
     from interp.syntax.result import Drawn, TreeScores
 
 _CELL, _LEFT, _TOP = 18, 30, 20  # of the map
@@ -48,12 +49,14 @@ def render(
     title: str = "Dependency trees from attention heads",
     command: str | None = None,
     beside: Sequence[str] = (),
+    pairs: Mapping[str, PairCheck | str] | None = None,
 ) -> str:
     """One HTML page, offline and without scripts; the same results give the same bytes.
 
     Args:
         found: one result per model.
         beside: names of files in the same folder that have the numbers in full.
+        pairs: what a model lost on minimal pairs, by its name, or why there is no number.
     """
     links = ", ".join(f'<a href="./{quote(name)}">{escape(name)}</a>' for name in beside)
     out = [f"<p>The same numbers, in full: {links}</p>" if beside else "", f"<p>{_READING}</p>"]
@@ -64,6 +67,8 @@ def render(
     for at, one in enumerate(found):
         out.append(f'<section id="m{at}"><h2>{escape(one.model)}</h2>')
         out += [_counts(one), _told(one), relations(one), trees(one), _maps(one)]
+        if pairs is not None and one.model in pairs:
+            out.append(minimal_pairs(pairs[one.model]))
         out += [_sentences(one.drawn), "</section>"]
     out += ["</main>", _foot(found)]
     return page(title, "\n".join(out), command=command, style=_STYLE + arcs.STYLE)

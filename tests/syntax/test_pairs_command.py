@@ -44,6 +44,12 @@ def test_minimal_pairs_without_heads_are_those_of_the_python_call(
     [kept] = json.loads((tmp_path / "out" / "trees.json").read_text())
     assert kept["pairs"]["drop"] == want.drop
     assert kept["pairs"]["random_drops"] == want.random_drops.tolist()
+    page = (tmp_path / "out" / "trees.html").read_text()
+    shown = page[page.index("<h3>Minimal pairs</h3>") :]
+    shown = shown[: shown.index("</table>")]
+    lost = f"<td>{want.drop:.3g} ± {want.drop_sem:.2g}</td>"
+    assert lost in shown
+    assert shown.index("L0H3 L1H0") < shown.index(lost) < shown.index(f"<td>{want.p:.2g}</td>")
     [told] = json.loads(run(*few, "--json").stdout)
     assert told["pairs"] == {
         "heads": [], "note": "minimal pairs: no head is above its baseline; name some with --heads",
