@@ -2,9 +2,9 @@
 
 MKL chooses how to compute exp, log and the like at a function's first call in a process. Where two
 threads make that call at once, one of them now and then gets a version with 12 good bits, for its
-share of the tensor and for that call only (https://github.com/pytorch/pytorch/issues/188792, seen
-here in `Tensor.exp` with torch 2.13: about one process in two hundred). A first call by one thread
-settles it.
+share of the tensor and for that call only (https://github.com/pytorch/pytorch/issues/188792; seen
+here in `Tensor.exp` of torch 2.13, in 4 of 80 fresh processes). A first call by one thread settles
+it.
 """
 
 from __future__ import annotations
