@@ -11,14 +11,14 @@ import ctypes
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from llvmlite import ir
 from numba import extending, types
 from numba.core import cgutils
+
+from interp_kernels.cpu_threads import torch_library
 
 intrinsic: Any = extending.intrinsic  # its results are called without their first argument
 TRANSPOSED, PLAIN = ord("T"), ord("N")
@@ -41,11 +41,9 @@ def blas() -> Blas:
 @cache
 def torch_blas() -> Blas | None:
     """MKL inside torch, if this wheel shows it: no promise of torch's, hence the trial."""
-    path = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
-    if not path.exists():
-        return None
-    library = ctypes.CDLL(str(path))
-    if not (hasattr(library, "sgemm_") and hasattr(library, "MKL_Set_Num_Threads_Local")):
+    library = torch_library()
+    shown = [hasattr(library, name) for name in ("sgemm_", "MKL_Set_Num_Threads_Local")]
+    if library is None or not all(shown):
         return None
     address = ctypes.cast(library.sgemm_, ctypes.c_void_p).value
     assert address is not None, "the symbol is there"

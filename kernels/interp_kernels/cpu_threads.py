@@ -48,16 +48,19 @@ def share_out(perform: Callable[[Task], None], tasks: Sequence[Task], threads: i
         raise errors[0]
 
 
+def torch_library() -> ctypes.CDLL | None:
+    """The library of torch's operations, where the wheels for Linux have it."""
+    path = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
+    return ctypes.CDLL(str(path)) if path.exists() else None
+
+
 @cache
 def torchs_threads() -> Team | None:
     """OpenMP's, if this build of torch shows the entry that its own operations use."""
     if _forked:
         return None
-    path = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
-    if not path.exists():
-        return None
-    library = ctypes.CDLL(str(path))
-    if not hasattr(library, "GOMP_parallel"):
+    library = torch_library()
+    if library is None or not hasattr(library, "GOMP_parallel"):
         return None
     kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
     run = library.GOMP_parallel
