@@ -95,10 +95,9 @@ def minimal_pairs(found: PairCheck | str) -> str:
     if isinstance(found, str):
         return f"<h3>Minimal pairs</h3><p>{escape(found)}</p>"
     drawn, sem = found.random_drops, found.drop_sem
-    right, left = float(found.accuracy), float((found.without > 0).mean())
     cells = [
-        f"{right:.1%}",
-        f"{left:.1%}",
+        f"{found.accuracy:.1%}",
+        f"{found.accuracy_without:.1%}",
         f"{found.margin.mean():.3g}",
         f"{found.drop:.3g}" + (f" ± {sem:.2g}" if math.isfinite(sem) else ""),
         f"{drawn.mean():.3g} [{drawn.min():.3g}, {drawn.max():.3g}]",

@@ -67,6 +67,11 @@ class PairCheck(Displayed):
         return float((self.margin > 0).mean())
 
     @property
+    def accuracy_without(self) -> float:
+        """The same without the heads."""
+        return float((self.without > 0).mean())
+
+    @property
     def drop(self) -> float:
         """How much the mean margin loses without the heads, in nats."""
         return float((self.margin - self.without).mean())
@@ -114,7 +119,7 @@ class PairCheck(Displayed):
         drawn = self.random_drops
         return (
             f"PairCheck({' '.join(self.heads)}: {self.accuracy:.0%} of {len(self.margin)} pairs, "
-            f"{float((self.without > 0).mean()):.0%} without; margin {self.margin.mean():.3g} nats,"
+            f"{self.accuracy_without:.0%} without; margin {self.margin.mean():.3g} nats,"
             f" lost {self.drop:.3g} ± {self.drop_sem:.2g}; random heads of the same layers"
             f" {drawn.mean():.3g} [{drawn.min():.3g}, {drawn.max():.3g}]; p {self.p:.2g})"
         )

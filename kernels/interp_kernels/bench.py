@@ -1,6 +1,6 @@
 """Time and memory of attention statistics beside a plain forward: `python -m interp_kernels.bench`.
 
-    python -m interp_kernels.bench                          about ten minutes on two cores
+    python -m interp_kernels.bench            more than a quarter of an hour on two cores
     python -m interp_kernels.bench --lengths 1024 4096 --parts operation --repeats 3
 
 Refuses to run when a quick conformance check fails. Each round runs every method once, every other
@@ -56,13 +56,18 @@ def _peak() -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
 
 
+def peaks(name: str) -> int:
+    """Processes whose peak is taken: the allocator moves that of one by a tenth."""
+    return PEAKS if name in CLOSE else 1
+
+
 def memory(part: str, name: str, n: int) -> float | None:
     """The same in processes of their own, their median; None where the system does not tell."""
     if not Path("/proc/self/clear_refs").exists():
         return None
     command = [sys.executable, "-m", "interp_kernels.bench", "--peak", part, name, str(n)]
     found = []
-    for _ in range(PEAKS if name in CLOSE else 1):  # the allocator's moods move it by a tenth
+    for _ in range(peaks(name)):
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             return None
@@ -142,6 +147,7 @@ def measure(part: str, n: int, repeats: int, names: list[str]) -> list[dict[str,
     del runs
     for row in rows:
         row["memory"] = memory(part, row["method"], n) if "clock" in row else None
+        row["peaks"] = peaks(row["method"])
         shown = row.get("failed") or row.get("left_out")
         shown = shown or f"{row['clock'][0]:.2f}x, {row['memory'] or 0:,.0f} MiB"
         print(f"{part:9} {n:6} {row['title']:42} {shown}", flush=True)

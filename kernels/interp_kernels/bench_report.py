@@ -123,7 +123,13 @@ def _memory(rows: list[Row]) -> list[str]:
         return f"{row['memory']:,.0f}{ratio}"
 
     lines = _grid(rows, cell)
-    return ["Growth of the peak memory in MiB (over the plain run's):", "", *lines]
+    several = {r["tokens"]: r["peaks"] for r in rows if r.get("peaks", 1) > 1}
+    told = "".join(f" At {n} tokens medians of {k} processes." for n, k in several.items())
+    return [
+        *("Growth of the peak memory in MiB (over the plain run's), of one process each.", ""),
+        *([f"{told.strip()} The peers' are of one.", ""] if told else []),
+        *lines,
+    ]
 
 
 def _growth(rows: list[Row]) -> list[str]:
