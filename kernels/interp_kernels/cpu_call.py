@@ -251,8 +251,8 @@ class Call:
         return self._column_statistic(r).float()
 
     def _columns(self, first: int, n: int) -> Tensor:
-        """A copy of some; by this thread alone, as waking torch's others takes longer."""
-        return torch.from_numpy(self.rows.numpy()[..., first : first + n].copy())
+        """A copy of some, as a view would keep all of them in memory."""
+        return self.rows[..., first : first + n].clone(memory_format=torch.contiguous_format)
 
     def _column(self, index: int) -> Tensor:
         return self._columns(index, 1)[..., 0]

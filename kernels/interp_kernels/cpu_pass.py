@@ -87,12 +87,12 @@ def mask_row(plan, bias, shown, seen, s, head, query, key, n_keys):
 
 @inner()
 def weigh_row(plan, s, rows, keys, sums, peaks, distance, key, number):  # noqa: PLR0912 - one each
-    """Turns the scores of one row's tile into weights and sums them; False if all are hidden."""
+    """Turns the scores of one row's tile into weights; the sum of their sizes, -1 if all hidden."""
     signed = plan.activation == SIGNED
     top = largest_size(s) if signed else highest(s)
     if top <= SEEN:
         fill(s, real(0))
-        return False
+        return real(-1)
     if plan.moments:
         add_moments(s, sums)
     if plan.k:
@@ -127,17 +127,22 @@ def weigh_row(plan, s, rows, keys, sums, peaks, distance, key, number):  # noqa:
     sums[at.PRODUCT] += product
     if plan.distance:
         sums[at.FAR] += distance_sum(s, distance)
-    return True
+    return size
 
 
 @inner()
-def add_masses(s, key, query, masses, targets, runs, offsets):
-    """Adds the weights where predicates hold, in runs of keys, and at fixed distances."""
+def add_masses(s, size, key, query, masses, targets, runs, offsets):
+    """Adds the weights where predicates hold, in runs of keys, and at fixed distances.
+
+    `size` is the sum of all: long runs hold whole tiles, and need not add them up again.
+    """
     for p in range(targets.shape[0]):
         masses[p] += target_sum(s, targets[p])
     for r in range(runs.shape[0]):
         first, end = max(runs[r, 0] - key, 0), min(runs[r, 1] - key, s.size)
-        if first < end:
+        if end - first == s.size:
+            masses[runs[r, 2]] += size
+        elif first < end:
             masses[runs[r, 2]] += sum_of(s[first:end])
     for c in range(offsets.size):
         j = query - offsets[c] - key
@@ -343,13 +348,15 @@ def attend_block(plan, q, k, v, given, into, work, head, query):
                 mask = (given.bias, given.shown, given.seen)
                 mask_row(plan, *mask, s, head, query + row, first, n_keys)
             sums, peaks, distance = work.sums[row], work.peaks[row], plan.offset + query + row
-            if s.size == 0 or not weigh_row(
-                plan, s, rows[row], keys[row], sums, peaks, distance - first, first, number
-            ):
+            if s.size == 0:
+                continue
+            apart = distance - first
+            size = weigh_row(plan, s, rows[row], keys[row], sums, peaks, apart, first, number)
+            if size < 0:
                 continue
             target = given.targets[:, query + row - plan.target_query, first:]
             masses = rows[row, at.N_STATISTICS : at.N_STATISTICS + plan.n_mass]
-            add_masses(s, first, distance, masses, target, given.runs, given.offsets)
+            add_masses(s, size, first, distance, masses, target, given.runs, given.offsets)
         if plan.output or n_lines:
             products(plan, v, lines, output, rows, work, key, width, base, number > 0)
     for row in range(m):

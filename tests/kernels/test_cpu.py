@@ -108,6 +108,18 @@ def test_segments_by_runs_and_by_products_agree(calls, conforms, monkeypatch, ma
         conforms(call, asked)
 
 
+@pytest.mark.parametrize("mask", ["causal", "window", "left padding"])
+@pytest.mark.parametrize("activation", ["softmax", "signed", "sigmoid", "relu"])
+def test_runs_that_hold_whole_tiles(calls, conforms, monkeypatch, activation, mask):
+    """Edges on, before and after those of the tiles."""
+    monkeypatch.setattr(cpu, "TILE", 8)
+    call = calls.make(sizes=(61, 61), activation=activation, **calls.masks(mask, sizes=(61, 61)))
+    edges = torch.tensor([0, 7, 8, 16, 25, 48, 57])
+    labels = (torch.arange(61) >= edges[:, None]).sum(0)[None] - 1
+    keys = tuple(k for k in range(61) if k not in (15, 16, 32))
+    conforms(call, [SegmentMass(labels, 7), KeySetMass("most", keys)], block=8)
+
+
 @pytest.mark.parametrize("at_once", [1, 70 * 20])
 def test_predicates_evaluated_a_few_queries_at_a_time(calls, conforms, monkeypatch, at_once):
     monkeypatch.setattr(cpu, "TARGETS", at_once)
