@@ -168,7 +168,7 @@ def free_memory(device: torch.device) -> int | None:
         return torch.cuda.mem_get_info(device)[0]
     try:
         with open("/proc/meminfo", encoding="ascii") as lines:
-            sizes = dict(line.split(":", 1) for line in lines)
+            line = next(line for line in lines if line.startswith("MemAvailable:"))
     except FileNotFoundError:  # not a Linux machine
         return None
-    return int(sizes["MemAvailable"].split()[0]) * 1024
+    return int(line.split()[1]) * 1024

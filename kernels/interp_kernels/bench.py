@@ -1,14 +1,16 @@
 """Time and memory of attention statistics beside a plain forward: `python -m interp_kernels.bench`.
 
-    python -m interp_kernels.bench            more than a quarter of an hour on two cores
+    python -m interp_kernels.bench            more than half an hour on two cores
     python -m interp_kernels.bench --lengths 1024 4096 --parts operation --repeats 3
 
-Refuses to run when a quick conformance check fails. Each round runs every method once, every other
-round backwards, so that a ratio compares neighbours in time; tables show the median ratio with the
-lowest and the highest, the ratio of the fastest runs, and the ratio by processor time. Peak memory
-is the median of three processes per method (one, of the peers), the first call's compile time is
-taken in a process with an empty cache. Writes attention.md, attention.json and attention.svg, anew
-after each length.
+Refuses to run when a quick conformance check fails. Each run of a method stands between two plain
+ones, and its ratio is taken to their mean, so that a machine that slows down or speeds up moves
+both; tables show the median ratio with the middle half of all, and the median by processor time.
+The C library is told to keep freed memory for the next run, as fetching it anew from the system
+took up to a fifth of the time, and moved from run to run more than anything that is compared.
+Peak memory is taken without that, as the median of three processes per method (one, of the peers),
+the first call's compile time in a process with an empty cache. Writes attention.md, attention.json
+and attention.svg, anew after each length.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from interp_kernels.bench_methods import CLOSE, MODELS, OPERATIONS, prepare
 from interp_kernels.bench_report import plot, table
@@ -36,7 +38,9 @@ DEFAULT = {
 PEAKS = 3  # processes whose memory is taken, of methods whose ratios are near 1
 FEW = 3  # rounds of the methods whose ratios are far from 1
 # Quick rounds are repeated more often than asked: up to so many seconds, and so many times.
-ENOUGH, MORE = 20.0, 5
+ENOUGH, MORE = 40.0, 5
+# Has glibc neither fetch large blocks from the system one by one nor give memory back.
+KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 50)}
 
 
 def peak_growth(part: str, name: str, n: int) -> float:
@@ -66,9 +70,10 @@ def memory(part: str, name: str, n: int) -> float | None:
     if not Path("/proc/self/clear_refs").exists():
         return None
     command = [sys.executable, "-m", "interp_kernels.bench", "--peak", part, name, str(n)]
+    plain = {name: value for name, value in os.environ.items() if name not in KEEP_MEMORY}
     found = []
     for _ in range(peaks(name)):
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, env=plain, capture_output=True, text=True, check=False)
         if done.returncode:
             return None
         found.append(float(done.stdout.split()[-1]))
@@ -95,24 +100,57 @@ def first_call() -> list[float] | None:
     return found
 
 
-def rounds(runs: dict[str, Callable[[], object]], repeats: int) -> list[dict[str, list[float]]]:
-    """Seconds of every run of each method, by the clock and by processor time."""
-    clock: dict[str, list[float]] = {name: [] for name in runs}
-    processor: dict[str, list[float]] = {name: [] for name in runs}
-    number, enough = 0, repeats
+class Times(NamedTuple):
+    """Seconds of one run."""
+
+    clock: float
+    processor: float
+
+
+def timed(run: Callable[[], object]) -> Times:
+    """Runs it."""
+    begin, used = time.perf_counter(), time.process_time()
+    run()
+    return Times(time.perf_counter() - begin, time.process_time() - used)
+
+
+def rounds(
+    runs: dict[str, Callable[[], object]], repeats: int
+) -> dict[str, list[tuple[Times, Times]]]:
+    """Every run of each method with the mean of the plain runs before and after it."""
+    found: dict[str, list[tuple[Times, Times]]] = {name: [] for name in runs}
+    others = [name for name in runs if name != "plain"]
+    number, enough, begin = 0, repeats, time.perf_counter()
+    before = timed(runs["plain"])
+    found["plain"].append((before, before))
     while number < enough:
-        for name, run in list(runs.items())[:: -1 if number % 2 else 1]:
+        for name in others[:: -1 if number % 2 else 1]:
             if number >= FEW and name not in CLOSE:
                 continue
-            begin, used = time.perf_counter(), time.process_time()
-            run()
-            clock[name].append(time.perf_counter() - begin)
-            processor[name].append(time.process_time() - used)
+            here = timed(runs[name])
+            after = timed(runs["plain"])
+            mean = Times(*((x + y) / 2 for x, y in zip(before, after, strict=True)))
+            found[name].append((here, mean))
+            found["plain"].append((after, after))
+            before = after
         number += 1
         if number == 1:  # what else runs on the machine moves short runs the most
-            one = sum(clock[name][0] for name in clock if name in CLOSE)
+            one = time.perf_counter() - begin
             enough = max(repeats, min(MORE * repeats, int(ENOUGH / one)))
-    return [clock, processor]
+    return found
+
+
+def summary(runs: list[tuple[Times, Times]]) -> dict[str, Any]:
+    """Median of the seconds; of the ratios the median with the middle half, or of few all."""
+    row: dict[str, Any] = {"seconds": statistics.median(here.clock for here, _ in runs)}
+    row["rounds"] = len(runs)
+    for kind in Times._fields:
+        ratios = sorted(getattr(here, kind) / getattr(plain, kind) for here, plain in runs)
+        low, high = ratios[0], ratios[-1]
+        if len(ratios) > FEW:
+            low, _, high = statistics.quantiles(ratios, n=4, method="inclusive")
+        row[kind] = [statistics.median(ratios), low, high]
+    return row
 
 
 def measure(part: str, n: int, repeats: int, names: list[str]) -> list[dict[str, Any]]:
@@ -134,16 +172,10 @@ def measure(part: str, n: int, repeats: int, names: list[str]) -> list[dict[str,
             row["failed"] = f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
             continue
         runs[name] = run
-    clock, processor = rounds(runs, repeats)
+    found = rounds(runs, repeats)
     for row in rows:
-        if (name := row["method"]) not in runs:
-            continue
-        row["seconds"] = statistics.median(clock[name])
-        row["rounds"] = len(clock[name])
-        row["fastest"] = min(clock[name]) / min(clock["plain"])
-        for kind, times in (("clock", clock), ("processor", processor)):
-            ratios = [a / b for a, b in zip(times[name], times["plain"], strict=False)]
-            row[kind] = [statistics.median(ratios), min(ratios), max(ratios)]
+        if row["method"] in runs:
+            row.update(summary(found[row["method"]]))
     del runs
     for row in rows:
         row["memory"] = memory(part, row["method"], n) if "clock" in row else None
@@ -173,7 +205,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS))
     parser.add_argument("--lengths", type=int, nargs="+", help="tokens; for all parts")
     parser.add_argument("--methods", nargs="+", help="the plain forward is always run")
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--threads", type=int, help="all cores, unless given")
     parser.add_argument(
         "--keep", action="store_true", help="replace only what is measured in the files there"
@@ -198,8 +230,10 @@ def main(arguments: list[str] | None = None) -> None:
     if wrong := failures():
         sys.exit("numbers are wrong, so no times are taken:\n  " + "\n  ".join(wrong))
     given.out.mkdir(exist_ok=True)
-    compiled, kept = first_call(), given.out / "attention.json"
-    rows = json.loads(kept.read_text()) if given.keep else []
+    compiled, figures = first_call(), given.out / "attention.json"
+    rows = json.loads(figures.read_text()) if given.keep else []
+    kept = KEEP_MEMORY.items() <= os.environ.items()
+    note = f"{'Freed memory stayed with the process. ' * kept}{given.note}"
     for part in given.parts:
         known = list(PARTS[part])
         names = [n for n in known if n == "plain" or n in (given.methods or known)]
@@ -207,12 +241,15 @@ def main(arguments: list[str] | None = None) -> None:
             found = measure(part, n, given.repeats, names)
             rows = [r for r in rows if key(r) not in map(key, found)] + found
             rows.sort(key=order)
-            (given.out / "attention.json").write_text(json.dumps(rows, indent=1) + "\n")
-            text = table(rows, compiled, given.note)
+            figures.write_text(json.dumps(rows, indent=1) + "\n")
+            text = table(rows, compiled, note)
             (given.out / "attention.md").write_text(text)
             (given.out / "attention.svg").write_text(plot(rows))
     print((given.out / "attention.md").read_text())
 
 
 if __name__ == "__main__":
+    if "--peak" not in sys.argv and not KEEP_MEMORY.items() <= os.environ.items():
+        again = [sys.executable, "-m", "interp_kernels.bench", *sys.argv[1:]]
+        os.execve(sys.executable, again, {**os.environ, **KEEP_MEMORY})
     main()

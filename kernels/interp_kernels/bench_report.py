@@ -33,18 +33,18 @@ def table(rows: list[Row], compiled: list[float] | None, note: str) -> str:
 
     lengths = sorted({r["tokens"] for r in rows})
     shapes = ", ".join(f"{n}: {heads_at(n)} heads, {layers_at(n)} layers" for n in lengths)
-    counts = [r["rounds"] for r in rows if r["method"] == "plain"]
+    counts = [r["rounds"] for r in rows if "rounds" in r and r["method"] in CLOSE[1:]] or [1]
     most = "to".join(f" {n} " for n in sorted({min(counts), max(counts)})).strip()
     peers = [r["rounds"] for r in rows if "rounds" in r and r["method"] not in CLOSE]
-    fewer = f" ({min(peers)} rounds for chunked PyTorch and the peers)" if peers else ""
+    few = f" (of chunked PyTorch and the peers, {min(peers)} runs and all of them)" if peers else ""
     out = [
         "# Attention statistics beside a plain forward",
         "",
         f"Random weights of the GPT-2-small shape ({HEADS} heads of {D_HEAD}, vocabulary "
         f"{VOCABULARY}), batch 1, causal, float32, CPU with {torch.get_num_threads()} threads. "
         f"Size of the operation and of the model by length: {shapes}. Medians of {most} "
-        f"interleaved rounds with the lowest and highest ratio{fewer}; *fastest* is the ratio of "
-        "the fastest runs of all rounds, *processor* the median ratio by processor time. torch "
+        "runs, each over the mean of the plain runs before and after it, with the middle half of "
+        f"the ratios{few}; *processor* is the median ratio by processor time. torch "
         f"{torch.__version__}, products by {blas().name}, Python {platform.python_version()}. "
         f"Made by `python -m interp_kernels.bench`. {note}".rstrip(),
         "",
@@ -90,10 +90,7 @@ def _ratios(rows: list[Row]) -> list[str]:
         if row["method"] == "plain":
             return "1"
         middle, low, high = row["clock"]
-        return (
-            f"**{middle:.2f}** ({low:.2f} to {high:.2f}), fastest {row['fastest']:.2f}, "
-            f"processor {row['processor'][0]:.2f}"
-        )
+        return f"**{middle:.2f}** ({low:.2f} to {high:.2f}), processor {row['processor'][0]:.2f}"
 
     return ["Time over the plain run:", "", *_grid(rows, cell)]
 

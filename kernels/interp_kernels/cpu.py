@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from interp_kernels.backends import Request, Value
-    from interp_kernels.cpu_call import Call
+    from interp_kernels.cpu_call import Call, Sizes
     from interp_kernels.cpu_layout import Given
     from interp_kernels.problem import Attention, AttentionShape
 
@@ -73,11 +73,18 @@ def unsupported(attention: Attention, reductions: Sequence[Reduction]) -> str | 
 
 
 def workspace(shape: AttentionShape, reductions: Sequence[Reduction], block: int | None) -> int:
-    """Tiles of every thread, the table of row statistics, float32 copies and sums in float64."""
-    from interp_kernels.cpu_call import Sizes, work_shapes
+    """Of the pass that answers all of them."""
+    from interp_kernels.cpu_call import Sizes
 
     sizes = Sizes(shape, reductions)
-    rows = min(block or block_size(sizes.columns), max(1, shape.query))
+    return pass_workspace(shape, sizes, block or block_size(sizes.columns))
+
+
+def pass_workspace(shape: AttentionShape, sizes: Sizes, block: int) -> int:
+    """Tiles of every thread, the table of row statistics, float32 copies and sums in float64."""
+    from interp_kernels.cpu_call import work_shapes
+
+    rows = min(block, max(1, shape.query))
     threads = torch.get_num_threads()
     thread = 4 * sum(m * n for m, n in work_shapes(sizes, shape, rows, TILE))
     heads = shape.batch * shape.head
@@ -162,12 +169,13 @@ def in_one_pass(request: Request, reductions: Sequence[Reduction]) -> dict[str, 
         empty = {r.name: start(r, attention) for r in reductions}
         return {r.name: finish(r, attention, empty[r.name]) for r in reductions}
     from interp_kernels.cpu_blas import blas
-    from interp_kernels.cpu_call import Call
+    from interp_kernels.cpu_call import Call, Sizes
     from interp_kernels.cpu_pass import attend
     from interp_kernels.cpu_threads import share_out
 
-    block = rows_within(request, reductions)
-    call, compiled, library = Call(attention, reductions), attend(), blas()
+    sizes = Sizes(shape, reductions)
+    block = rows_within(request, sizes)
+    call, compiled, library = Call(attention, reductions, sizes), attend(), blas()
     numbers = call.numbers(library.address, block, TILE)
     threads, mine, lock = torch.get_num_threads(), local(), Lock()
 
@@ -249,14 +257,11 @@ def shares(
             yield range(head, head + 1), range(low, min(queries.stop, low + step))
 
 
-def rows_within(request: Request, reductions: Sequence[Reduction]) -> int:
+def rows_within(request: Request, sizes: Sizes) -> int:
     """Queries at a time: as asked, or as many as memory allows."""
-    from interp_kernels.cpu_call import Sizes
-
     shape = request.attention.shape
-    columns = Sizes(shape, reductions).columns
-    rows = min(request.block or block_size(columns), shape.query)
-    while (need := workspace(shape, request.reductions, rows)) > (request.memory or need):
+    rows = min(request.block or block_size(sizes.columns), shape.query)
+    while (need := pass_workspace(shape, sizes, rows)) > (request.memory or need):
         if rows == 1 or request.block is not None:
             raise TooLittleMemory(
                 f"a block of {rows} queries needs {need:,} bytes; {request.memory:,} are free. "

@@ -89,10 +89,9 @@ def _width(reduction: Reduction) -> int:
 class Call:
     """Inputs and results of one attention call, shared by its tasks."""
 
-    def __init__(self, attention: Attention, reductions: Sequence[Reduction]):
-        self.attention, self.reductions = attention, reductions
+    def __init__(self, attention: Attention, reductions: Sequence[Reduction], sizes: Sizes):
+        self.attention, self.reductions, self.sizes = attention, reductions, sizes
         self.shape = shape = attention.shape
-        self.sizes = sizes = Sizes(shape, reductions)
         self.q, self.k, self.v = (in_rows(x) for x in (attention.q, attention.k, attention.v))
         self.flat, self.strides = flat_bias(attention.bias)
         self.left = self._beside([r.vectors for r in sizes.left], axis=2)

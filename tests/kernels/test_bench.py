@@ -51,7 +51,6 @@ def test_a_short_run_writes_table_figures_and_plot(monkeypatch, tmp_path, part, 
         low, high = row["clock"][1:]
         assert low <= row["clock"][0] <= high
     assert rows[0]["clock"] == [1, 1, 1]
-    assert rows[1]["fastest"] > 0
     text = (tmp_path / "attention.md").read_text()
     assert "| cpu: row statistics | 3 (1.50x) | 3 (1.50x) |" in text
     assert "bench`. It was a busy day.\n" in text
@@ -94,9 +93,39 @@ def test_slow_peers_run_in_the_first_rounds_only_and_every_other_round_is_backwa
     monkeypatch.setattr(bench, "FEW", 2)
     monkeypatch.setattr(bench, "MORE", 1)
     monkeypatch.setattr(bench, "prepare", lambda part, name, n: lambda: ran.append(name))
-    bench.measure("operation", 32, 3, ["plain", "row", "chunked"])
-    three = ["plain", "row", "chunked"]
-    assert ran == [*three, *three, *reversed(three), "plain", "row"]  # once to warm up
+    plain, *_ = bench.measure("operation", 32, 3, ["plain", "row", "chunked"])
+    once = ["plain", "row", "chunked"]  # to warm up
+    pairs = ["row", "plain", "chunked", "plain"]
+    assert ran == [*once, "plain", *pairs, "chunked", "plain", "row", "plain", "row", "plain"]
+    assert plain["rounds"] == 6
+    torch.set_grad_enabled(True)
+
+
+def test_a_ratio_is_taken_to_the_plain_runs_on_either_side(monkeypatch):
+    """A machine that slows down all the time makes nobody look slow."""
+    now = [0.0]
+    monkeypatch.setattr(bench.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(bench.time, "process_time", lambda: 2 * now[0])
+    pace = iter(range(10, 100))
+
+    def run(cost):
+        now[0] += 1e-3 * cost * next(pace)
+
+    found = bench.rounds({"plain": lambda: run(1), "row": lambda: run(1.5)}, 6)
+    row = bench.summary(found["row"])
+    assert row["rounds"] == 30  # as they are short by ENOUGH's clock
+    for kind in ("clock", "processor"):
+        assert row[kind] == pytest.approx([1.5, 1.5, 1.5])
+    assert bench.summary(found["plain"])["clock"] == [1, 1, 1]
+
+
+def test_the_middle_half_is_shown_and_of_few_runs_all():
+    def runs(*ratios):
+        return [(bench.Times(r, 2.0), bench.Times(1.0, 1.0)) for r in ratios]
+
+    assert bench.summary(runs(5, 1, 2, 3, 4))["clock"] == [3, 2, 4]
+    assert bench.summary(runs(3, 1, 2))["clock"] == [2, 1, 3]
+    assert bench.summary(runs(3, 1))["processor"] == [2, 2, 2]
 
 
 def test_exponents_are_those_of_a_power():
