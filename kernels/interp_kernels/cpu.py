@@ -47,9 +47,10 @@ if TYPE_CHECKING:
 TILE = 1024
 ROWS, ROWS_KEPT = 256, 128
 # Tasks per thread: the fewer, the longer the last one keeps the others waiting. But the parts of a
-# head cost more than the head, so that more tasks than LEAST are made only of SCORES or more.
+# head cost more than the head, so that more tasks than LEAST are made only of SCORES or more. And
+# each costs some calls in Python, one thread after the other: heads of few scores go TOGETHER.
 LEAST, SHARES = 4, 16
-SCORES = 1 << 24
+SCORES, TOGETHER = 1 << 24, 1 << 23
 # Positions at which predicates are evaluated at a time, for all heads.
 TARGETS = 1 << 22
 
@@ -178,19 +179,22 @@ def in_one_pass(request: Request, reductions: Sequence[Reduction]) -> dict[str, 
     call, compiled, library = Call(attention, reductions, sizes), attend(), blas()
     numbers = call.numbers(library.address, block, TILE)
     threads, mine, lock = torch.get_num_threads(), local(), Lock()
+    sums = [columns.numpy() for columns in call.columns]
+    given = [call.heads(batch) for batch in range(shape.batch)]
+    into = [call.into(batch, columns) for batch, columns in enumerate(sums)]
 
     def perform(task: Task) -> None:
         if not hasattr(mine, "work"):
             mine.work = call.work(block, TILE)
-        columns = call.columns[task.batch].numpy()
-        # Where others add to the same head's column sums, this task has its own until it is done.
-        own = np.zeros((1, columns.shape[1])) if task.shared else columns
+        columns, results = sums[task.batch], into[task.batch]
+        if task.shared:  # others add to the same head's column sums: its own until it is done
+            own = np.zeros((1, columns.shape[1]))
+            results = results._replace(columns=own)
         plan = numbers.copy()
         for name, value in task.numbers().items():
             plan[name] = value
         with library.one_thread():
-            heads, into = call.heads(task.batch), call.into(task.batch, own)
-            compiled(plan[0], *heads, task.given, into, mine.work)
+            compiled(plan[0], *given[task.batch], task.given, results, mine.work)
         if task.shared:
             with lock:
                 columns[task.heads.start] += own[0]
@@ -252,9 +256,11 @@ def shares(
     parts = max(least, min(most, len(queries) * keys // SCORES))
     parts = min(parts, -(-len(queries) // block))
     step = -(-len(queries) // (parts * block)) * block
+    few = TOGETHER // (len(queries) * keys) if parts == 1 else 1
+    some = max(1, min(few, -(-heads // (2 * threads))))
     for low in reversed(range(queries.start, queries.stop, step)):  # later queries see more keys
-        for head in range(heads):
-            yield range(head, head + 1), range(low, min(queries.stop, low + step))
+        for head in range(0, heads, some):
+            yield range(head, min(heads, head + some)), range(low, min(queries.stop, low + step))
 
 
 def rows_within(request: Request, sizes: Sizes) -> int:
