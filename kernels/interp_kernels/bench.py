@@ -7,15 +7,17 @@ Refuses to run when a quick conformance check fails. Each run of a method stands
 ones, and its ratio is taken to their mean, so that a machine that slows down or speeds up moves
 both; tables show the median ratio with the middle half of all, and the median by processor time.
 The C library is told to keep freed memory for the next run, as fetching it anew from the system
-took up to a fifth of the time, and moved from run to run more than anything that is compared.
-Peak memory is taken without that, as the median of three processes per method (one, of the peers),
-the first call's compile time in a process with an empty cache. Writes attention.md, attention.json
-and attention.svg, anew after each length.
+took up to a fifth of the time, and moved from run to run more than anything that is compared. The
+peers would fill the machine so: they and the plain runs beside them come after all others, and give
+it back each time. Peak memory is taken with the library left alone, as the median of three
+processes per method (one, of the peers), the first call's compile time in a process with an empty
+cache. Writes attention.md, attention.json and attention.svg, anew after each length.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import os
 import statistics
@@ -114,20 +116,31 @@ def timed(run: Callable[[], object]) -> Times:
     return Times(time.perf_counter() - begin, time.process_time() - used)
 
 
+def give_back() -> None:
+    """Freed memory goes to the system, where the C library is told to keep it and can do this."""
+    library = ctypes.CDLL(None) if sys.platform == "linux" else None
+    if hasattr(library, "malloc_trim"):
+        library.malloc_trim(0)
+
+
 def rounds(
-    runs: dict[str, Callable[[], object]], repeats: int
+    runs: dict[str, Callable[[], object]],
+    repeats: int,
+    enough: float = ENOUGH,
+    between: Callable[[], None] = lambda: None,
 ) -> dict[str, list[tuple[Times, Times]]]:
     """Every run of each method with the mean of the plain runs before and after it."""
     found: dict[str, list[tuple[Times, Times]]] = {name: [] for name in runs}
     others = [name for name in runs if name != "plain"]
-    number, enough, begin = 0, repeats, time.perf_counter()
+    number, begin = 0, time.perf_counter()
+    between()
     before = timed(runs["plain"])
     found["plain"].append((before, before))
-    while number < enough:
+    while number < repeats:
         for name in others[:: -1 if number % 2 else 1]:
-            if number >= FEW and name not in CLOSE:
-                continue
+            between()
             here = timed(runs[name])
+            between()
             after = timed(runs["plain"])
             mean = Times(*((x + y) / 2 for x, y in zip(before, after, strict=True)))
             found[name].append((here, mean))
@@ -136,7 +149,7 @@ def rounds(
         number += 1
         if number == 1:  # what else runs on the machine moves short runs the most
             one = time.perf_counter() - begin
-            enough = max(repeats, min(MORE * repeats, int(ENOUGH / one)))
+            repeats = max(repeats, min(MORE * repeats, int(enough / one)))
     return found
 
 
@@ -172,7 +185,9 @@ def measure(part: str, n: int, repeats: int, names: list[str]) -> list[dict[str,
             row["failed"] = f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
             continue
         runs[name] = run
-    found = rounds(runs, repeats)
+    found = rounds({name: run for name, run in runs.items() if name in CLOSE}, repeats)
+    peers = {name: run for name, run in runs.items() if name == "plain" or name not in CLOSE}
+    found = rounds(peers, FEW, 0, give_back) | found if len(peers) > 1 else found
     for row in rows:
         if row["method"] in runs:
             row.update(summary(found[row["method"]]))

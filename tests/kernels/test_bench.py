@@ -87,17 +87,22 @@ def test_a_method_is_left_out_beyond_its_length_with_the_reason(monkeypatch):
     assert "First call" not in text
 
 
-def test_slow_peers_run_in_the_first_rounds_only_and_every_other_round_is_backwards(monkeypatch):
+def test_peers_run_few_rounds_after_all_others_and_every_other_round_is_backwards(monkeypatch):
     ran = []
     monkeypatch.setattr(bench, "memory", lambda part, name, n: None)
     monkeypatch.setattr(bench, "FEW", 2)
     monkeypatch.setattr(bench, "MORE", 1)
     monkeypatch.setattr(bench, "prepare", lambda part, name, n: lambda: ran.append(name))
-    plain, *_ = bench.measure("operation", 32, 3, ["plain", "row", "chunked"])
-    once = ["plain", "row", "chunked"]  # to warm up
-    pairs = ["row", "plain", "chunked", "plain"]
-    assert ran == [*once, "plain", *pairs, "chunked", "plain", "row", "plain", "row", "plain"]
-    assert plain["rounds"] == 6
+    monkeypatch.setattr(bench, "give_back", lambda: ran.append("-"))
+    names = ["plain", "row", "cheap", "chunked", "flex"]
+    plain, *rows = bench.measure("operation", 32, 3, names)
+    pairs = ["row", "plain", "cheap", "plain"]
+    back = ["cheap", "plain", "row", "plain"]
+    peers = ["chunked", "plain", "flex", "plain", "flex", "plain", "chunked", "plain"]
+    given_back = [word for name in ["plain", *peers] for word in ("-", name)]
+    assert ran == [*names, "plain", *pairs, *back, *pairs, *given_back]  # names: to warm up
+    assert plain["rounds"] == 7
+    assert [row["rounds"] for row in rows] == [3, 3, 2, 2]
     torch.set_grad_enabled(True)
 
 
