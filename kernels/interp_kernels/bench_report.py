@@ -121,12 +121,10 @@ def _memory(rows: list[Row]) -> list[str]:
 
     lines = _grid(rows, cell)
     several = {r["tokens"]: r["peaks"] for r in rows if r.get("peaks", 1) > 1}
-    told = "".join(f" At {n} tokens medians of {k} processes." for n, k in several.items())
-    return [
-        *("Growth of the peak memory in MiB (over the plain run's), of one process each.", ""),
-        *([f"{told.strip()} The peers' are of one.", ""] if told else []),
-        *lines,
-    ]
+    at = f" at {', '.join(map(str, several))} tokens" * (len(several) < len(plain))
+    told = f" (the peers'; medians of {max(several.values())} of the others{at})" if several else ""
+    title = f"Growth of the peak memory in MiB (over the plain run's), of one process each{told}."
+    return [title, "", *lines]
 
 
 def _growth(rows: list[Row]) -> list[str]:
