@@ -168,7 +168,7 @@ def free_memory(device: torch.device) -> int | None:
         return torch.cuda.mem_get_info(device)[0]
     try:
         with open("/proc/meminfo", encoding="ascii") as lines:
-            line = next(line for line in lines if line.startswith("MemAvailable:"))
+            line = next((line for line in lines if line.startswith("MemAvailable:")), None)
     except FileNotFoundError:  # not a Linux machine
         return None
-    return int(line.split()[1]) * 1024
+    return None if line is None else int(line.split()[1]) * 1024

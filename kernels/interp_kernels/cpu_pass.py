@@ -87,7 +87,7 @@ def mask_row(plan, bias, shown, seen, s, head, query, key, n_keys):
 
 @inner()
 def weigh_row(plan, s, rows, keys, sums, peaks, distance, key, number):  # noqa: PLR0912 - one each
-    """Turns the scores of one row's tile into weights; the sum of their sizes, -1 if all hidden."""
+    """Turns one row's tile of scores into weights; the sum of their sizes, -1 if none is seen."""
     signed = plan.activation == SIGNED
     top = largest_size(s) if signed else highest(s)
     if top <= SEEN:
@@ -348,8 +348,6 @@ def attend_block(plan, q, k, v, given, into, work, head, query):
                 mask = (given.bias, given.shown, given.seen)
                 mask_row(plan, *mask, s, head, query + row, first, n_keys)
             sums, peaks, distance = work.sums[row], work.peaks[row], plan.offset + query + row
-            if s.size == 0:
-                continue
             apart = distance - first
             size = weigh_row(plan, s, rows[row], keys[row], sums, peaks, apart, first, number)
             if size < 0:

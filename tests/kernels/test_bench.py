@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 
 import pytest
 import torch
@@ -122,6 +123,22 @@ def test_a_ratio_is_taken_to_the_plain_runs_on_either_side(monkeypatch):
     for kind in ("clock", "processor"):
         assert row[kind] == pytest.approx([1.5, 1.5, 1.5])
     assert bench.summary(found["plain"])["clock"] == [1, 1, 1]
+
+
+def test_peaks_are_medians_taken_with_the_allocator_left_alone(monkeypatch):
+    told, environments = iter(["7", "1", "2", "9"]), []
+
+    def run(command, *, env, **options):
+        environments.append(env)
+        return subprocess.CompletedProcess(command, 0, stdout=next(told))
+
+    for name, value in bench.KEEP_MEMORY.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(bench.subprocess, "run", run)
+    assert bench.memory("operation", "row", 64) == 2
+    assert bench.memory("operation", "chunked", 64) == 9
+    assert not any(bench.KEEP_MEMORY.keys() & env.keys() for env in environments)
+    assert all("PATH" in env for env in environments)
 
 
 def test_the_middle_half_is_shown_and_of_few_runs_all():
