@@ -42,10 +42,11 @@ if TYPE_CHECKING:
     from interp_kernels.cpu_layout import Given
     from interp_kernels.problem import Attention, AttentionShape
 
-# Keys of a tile: its scores stay in a core's second-level cache. Queries at a time: more of them
-# read keys and values less often, but where whole rows stay for column sums they need more memory.
-TILE = 1024
-ROWS, ROWS_KEPT = 256, 128
+# Queries and keys of a tile, whose scores stay in a core's second-level cache. Tall tiles read keys
+# and values less often. Wide ones suit packed keys, which pay in LONG contexts, and column sums,
+# for which whole rows of as many queries stay in memory.
+TALL, WIDE = (256, 1024), (128, 2048)
+LONG = 8192
 # Tasks per thread: the fewer, the longer the last one keeps the others waiting. But the parts of a
 # head cost more than the head, so that more tasks than LEAST are made only of SCORES or more. And
 # each costs some calls in Python, one thread after the other: heads of few scores go TOGETHER.
@@ -78,16 +79,17 @@ def workspace(shape: AttentionShape, reductions: Sequence[Reduction], block: int
     from interp_kernels.cpu_call import Sizes
 
     sizes = Sizes(shape, reductions)
-    return pass_workspace(shape, sizes, block or block_size(sizes.columns))
+    return pass_workspace(shape, sizes, block or tile_size(shape, sizes)[0])
 
 
 def pass_workspace(shape: AttentionShape, sizes: Sizes, block: int) -> int:
     """Tiles of every thread, the table of row statistics, float32 copies and sums in float64."""
-    from interp_kernels.cpu_call import work_shapes
+    from interp_kernels.cpu_call import packed_tiles, work_shapes
 
-    rows = min(block, max(1, shape.query))
+    rows, tile = min(block, max(1, shape.query)), tile_size(shape, sizes)[1]
     threads = torch.get_num_threads()
-    thread = 4 * sum(m * n for m, n in work_shapes(sizes, shape, rows, TILE))
+    thread = 4 * sum(m * n for m, n in work_shapes(sizes, shape, rows, tile))
+    thread += 4 * packed_tiles(shape, rows, tile) * tile * shape.d
     heads = shape.batch * shape.head
     # Threads share the queries of a head where there are few heads, each with its own column sums.
     columns = 8 * sizes.column * (heads + 4 * threads)
@@ -99,9 +101,9 @@ def pass_workspace(shape: AttentionShape, sizes: Sizes, block: int) -> int:
     return threads * thread + columns + table + lines + 2 * targets + 4 * copies
 
 
-def block_size(columns: bool) -> int:
-    """Queries at a time."""
-    return ROWS_KEPT if columns else ROWS
+def tile_size(shape: AttentionShape, sizes: Sizes) -> tuple[int, int]:
+    """Queries and keys at a time."""
+    return WIDE if sizes.columns or shape.key >= LONG else TALL
 
 
 def run(request: Request) -> dict[str, Value]:
@@ -175,9 +177,9 @@ def in_one_pass(request: Request, reductions: Sequence[Reduction]) -> dict[str, 
     from interp_kernels.cpu_threads import share_out
 
     sizes = Sizes(shape, reductions)
-    block = rows_within(request, sizes)
+    block, tile = rows_within(request, sizes), tile_size(shape, sizes)[1]
     call, compiled, library = Call(attention, reductions, sizes), attend(), blas()
-    numbers = call.numbers(library.address, block, TILE)
+    numbers = call.numbers(library, block, tile)
     threads, mine, lock = torch.get_num_threads(), local(), Lock()
     sums = [columns.numpy() for columns in call.columns]
     given = [call.heads(batch) for batch in range(shape.batch)]
@@ -185,7 +187,7 @@ def in_one_pass(request: Request, reductions: Sequence[Reduction]) -> dict[str, 
 
     def perform(task: Task) -> None:
         if not hasattr(mine, "work"):
-            mine.work = call.work(block, TILE)
+            mine.work = call.work(block, tile, library.packing)
         columns, results = sums[task.batch], into[task.batch]
         if task.shared:  # others add to the same head's column sums: its own until it is done
             own = np.zeros((1, columns.shape[1]))
@@ -266,7 +268,7 @@ def shares(
 def rows_within(request: Request, sizes: Sizes) -> int:
     """Queries at a time: as asked, or as many as memory allows."""
     shape = request.attention.shape
-    rows = min(request.block or block_size(sizes.columns), shape.query)
+    rows = min(request.block or tile_size(shape, sizes)[0], shape.query)
     while (need := pass_workspace(shape, sizes, rows)) > (request.memory or need):
         if rows == 1 or request.block is not None:
             raise TooLittleMemory(

@@ -22,11 +22,14 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from interp_kernels.backends import Value
+    from interp_kernels.cpu_blas import Blas, Packing
     from interp_kernels.problem import Attention, AttentionShape
 
 Held = ask.SegmentMass | ask.SegmentToSegment | ask.KeySetMass
 # Runs of keys that are summed one by one; a matrix product with ones does more of them faster.
 MANY_RUNS = 32
+# Packed tiles at a time: for each, MKL wants ten megabytes more than the data, and touches none.
+AT_MOST = 32
 
 
 class Sizes:
@@ -183,14 +186,16 @@ class Call:
         rows = (self.output[batch].numpy(), self.rows[batch].numpy(), self.keys[batch].numpy())
         return Into(*rows, columns)
 
-    def numbers(self, sgemm: int, block: int, tile: int) -> np.ndarray:
+    def numbers(self, library: Blas, block: int, tile: int) -> np.ndarray:
         """What is the same for every task."""
         attention, sizes = self.attention, self.sizes
-        numbers = np.zeros(1, at.NUMBERS)
+        numbers, packing = np.zeros(1, at.NUMBERS), library.packing
         bias = attention.bias
         wants = {type(r) for r in self.reductions}
         for name, value in {
-            **{"sgemm": sgemm, "block": block, "tile": tile, "offset": attention.offset},
+            **{"sgemm": library.address, "pack": packing.pack if packing else 0},
+            **{"compute": packing.compute if packing else 0},
+            **{"block": block, "tile": tile, "offset": attention.offset},
             **{"causal": attention.causal, "window": attention.window or 0},
             "activation": at.ACTIVATIONS[attention.activation],
             **dict(zip(("bias_head", "bias_query", "bias_key"), self.strides[1:], strict=True)),
@@ -204,7 +209,7 @@ class Call:
             numbers[name] = value
         return numbers
 
-    def work(self, block: int, tile: int) -> Work:
+    def work(self, block: int, tile: int, packing: Packing | None) -> Work:
         """Workspace of one thread."""
         sizes, shape, keys = self.sizes, self.shape, self.shape.key
         tiles = -(-keys // tile)
@@ -213,8 +218,11 @@ class Call:
         scores, spare, peaks, left, column, q, factors = parts
         sums = torch.empty(block, at.N_SUMS, dtype=torch.float64).numpy()
         assert peaks.shape[1] == 1 + tiles, "one reference per tile"
+        number = packed_tiles(shape, block, tile) if packing else 0
+        size = packing.size(tile, block, shape.d) if packing and number else 0
+        packed = torch.empty(number, -(-size // 4), dtype=torch.float32).numpy()
         kept = np.zeros(at.N_KEPT, np.int64)
-        return Work(scores, spare, sums, peaks, left, column, q, factors, kept)
+        return Work(scores, spare, sums, peaks, left, column, q, factors, packed, kept)
 
     def value(self, r: Reduction) -> Value:  # noqa: PLR0911 - a table
         """One reduction from the finished table."""
@@ -309,6 +317,11 @@ def work_shapes(
         (block, shape.d),
         (tiles if sizes.columns else 0, block),
     ]
+
+
+def packed_tiles(shape: AttentionShape, block: int, tile: int) -> int:
+    """How many tiles of keys may be packed at a time, where the library does that."""
+    return min(AT_MOST, shape.key // tile) if shape.query >= at.PAYS * block else 0
 
 
 def in_rows(x: Tensor) -> Tensor:

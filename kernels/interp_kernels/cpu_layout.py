@@ -26,7 +26,8 @@ N_SUMS = 13
 # Whole numbers and scalars of one task: heads and queries from..to, and what is wanted.
 NUMBERS = np.dtype(
     [
-        *((name, np.int64) for name in ("sgemm", "head", "head_end", "query", "query_end")),
+        *((name, np.int64) for name in ("sgemm", "pack", "compute")),  # addresses
+        *((name, np.int64) for name in ("head", "head_end", "query", "query_end")),
         *((name, np.int64) for name in ("block", "tile", "offset", "causal", "window")),  # 0: none
         ("activation", np.int64),
         # Strides of the bias, in elements.
@@ -43,9 +44,14 @@ NUMBERS = np.dtype(
 )
 
 
-# The block of queries whose weights are kept for column sums, in `Work.kept`.
-HEAD, QUERY, ROWS, LOW, HIGH, TILES = range(6)
-N_KEPT = 6
+# Blocks of queries that must be left for a tile of keys to be packed: packing, and its new memory,
+# take what a faster product saves so many times.
+PAYS = 12
+
+# What `Work.kept` tells: of the block of queries whose weights are kept for column sums; and of the
+# head of keys, how many tiles of which are packed.
+HEAD, QUERY, ROWS, LOW, HIGH, TILES, KV_HEAD, PACKED = range(8)
+N_KEPT = 8
 
 
 class Given(NamedTuple):
@@ -86,7 +92,8 @@ class Work(NamedTuple):
     column: np.ndarray  # n + 1, key of a tile
     q: np.ndarray  # row, d: scaled
     factors: np.ndarray  # key tile, row: times a weight in `scores`, the normalised one
-    kept: np.ndarray  # HEAD to TILES of the block whose weights are in `scores`; 0 tiles at first
+    packed: np.ndarray  # key tile, as the matrix product wants it; fewer tiles than there are
+    kept: np.ndarray  # HEAD to PACKED; 0 tiles at first
 
 
 def _array(dtype: types.Type, ndim: int, layout: str = "C") -> types.Array:
@@ -100,7 +107,7 @@ _GIVEN = [
     *(_array(_INT, 2), _array(_INT, 1), _array(_INT, 1)),
 ]
 _INTO = [_array(_REAL, 3), _array(_REAL, 3), _array(_INT, 3), _array(_DOUBLE, 2)]
-_WORK = [*(_array(_REAL, 2),) * 2, _array(_DOUBLE, 2), *(_array(_REAL, 2),) * 5, _array(_INT, 1)]
+_WORK = [*(_array(_REAL, 2),) * 2, _array(_DOUBLE, 2), *(_array(_REAL, 2),) * 6, _array(_INT, 1)]
 SIGNATURE = types.void(
     from_dtype(NUMBERS),
     *(_array(_REAL, 3, "A"),) * 3,  # q, k, v: head, position, d

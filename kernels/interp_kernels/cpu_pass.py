@@ -18,7 +18,15 @@ import numpy as np
 from numba import njit
 
 from interp_kernels import cpu_layout as at
-from interp_kernels.cpu_blas import PLAIN, TRANSPOSED, sgemm
+from interp_kernels.cpu_blas import (
+    FIRST,
+    PACKED,
+    PLAIN,
+    TRANSPOSED,
+    sgemm,
+    sgemm_compute,
+    sgemm_pack,
+)
 from interp_kernels.cpu_layout import RELU, SIGMOID, SIGNED
 from interp_kernels.cpu_rows import (
     HIDDEN,
@@ -59,16 +67,44 @@ def reach(plan, n_keys, query, last):
 
 
 @inner()
-def score_tile(plan, m, q, k, scores, key, width, base):
+def packed_tile(plan, m, query, k, work, key, width):
+    """The address of a tile of keys laid out for its products, once it pays; else 0.
+
+    Tiles are packed in their order, the first being those that most queries see.
+    """
+    number, kept = key // plan.tile, work.kept
+    if m < plan.block or width < plan.tile or key % plan.tile or number >= work.packed.shape[0]:
+        return 0
+    into = address(work.packed[number])
+    if number >= kept[at.PACKED]:
+        if number > kept[at.PACKED] or plan.query_end - query < at.PAYS * plan.block:
+            return 0
+        first, apart = address(k[key:]), k.strides[0] // 4
+        d = k.shape[1]
+        sgemm_pack(plan.pack, FIRST, TRANSPOSED, width, m, d, real(1), first, apart, into)
+        kept[at.PACKED] = number + 1
+    return into
+
+
+@inner()
+def score_tile(plan, m, query, k, work, key, width, base):
     """Scores of one tile, before masks; q is scaled already, as in the definition."""
-    sgemm(
-        plan.sgemm, TRANSPOSED, PLAIN, width, m, q.shape[1], real(1),
-        address(k[key:]), k.strides[0] // 4, address(q), q.shape[1],
-        real(0), address(scores[base:]), scores.shape[1],
-    )  # fmt: skip
+    packed = packed_tile(plan, m, query, k, work, key, width)
+    q, d, scores, stride = address(work.q), k.shape[1], work.scores[base:], work.scores.shape[1]
+    into = address(scores)
+    if packed:
+        sgemm_compute(
+            plan.compute, PACKED, PLAIN, width, m, d, packed, d, q, d, real(0), into, stride
+        )
+    else:
+        keys, apart = address(k[key:]), k.strides[0] // 4
+        sgemm(
+            plan.sgemm, TRANSPOSED, PLAIN, width, m, d, real(1), keys, apart, q, d,
+            real(0), into, stride,
+        )  # fmt: skip
     if plan.cap > 0:
         for row in range(m):
-            soft_cap(scores[base + row, :width], plan.cap)
+            soft_cap(scores[row, :width], plan.cap)
 
 
 @inner()
@@ -328,6 +364,8 @@ def attend_block(plan, q, k, v, given, into, work, head, query):
     tiles = -(-(high - low) // plan.tile) if m else 0
     start_rows(plan, q, output, rows, work)
     kept = work.kept
+    if kept[at.KV_HEAD] != kv_head:
+        kept[at.KV_HEAD], kept[at.PACKED] = kv_head, 0
     for number in range(max(tiles, kept[at.TILES])):
         if number < kept[at.TILES]:
             columns(plan, given.left, given.pools, into.columns, work, n_queries, n_keys, number)
@@ -335,7 +373,7 @@ def attend_block(plan, q, k, v, given, into, work, head, query):
             continue
         key = low + number * plan.tile
         width, base = min(plan.tile, high - key), number * plan.block * plan.columns
-        score_tile(plan, m, work.q, k, work.scores, key, width, base)
+        score_tile(plan, m, query, k, work, key, width, base)
         for row in range(m):
             s = work.scores[base + row, :width]
             first, end = reach(plan, n_keys, query + row, query + row + 1)
@@ -370,6 +408,7 @@ def compile_pass(version: int) -> Any:
     """The whole of one task, compiled or read from numba's cache."""
 
     def attend(plan, q, k, v, given, into, work):
+        work.kept[at.PACKED] = 0  # the task before may have been of another prompt
         blocks = -(-(plan.query_end - plan.query) // plan.block)
         steps = (plan.head_end - plan.head) * blocks
         for step in range(steps + 1):

@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from interp_kernels import (
+    AttentionShape,
     Distance,
     Entropy,
     KeySetMass,
@@ -61,7 +62,7 @@ def test_it_refuses_what_it_does_not_do_and_auto_goes_on(calls):
 @pytest.mark.parametrize("tile", [1, 7])
 def test_peaks_that_move_from_tile_to_tile(calls, conforms, monkeypatch, order, activation, tile):
     """What was summed relative to an earlier peak must follow each new one."""
-    monkeypatch.setattr(cpu, "TILE", tile)
+    monkeypatch.setattr(cpu, "tile_size", lambda *_: (128, tile))
     call = calls.make(sizes=(29, 29), activation=activation, causal=order == "mixed")
     if order != "mixed":  # the first component alone makes the score: 4 per key
         call.q.zero_()
@@ -112,7 +113,7 @@ def test_segments_by_runs_and_by_products_agree(calls, conforms, monkeypatch, ma
 @pytest.mark.parametrize("activation", ["softmax", "signed", "sigmoid", "relu"])
 def test_runs_that_hold_whole_tiles(calls, conforms, monkeypatch, activation, mask):
     """Edges on, before and after those of the tiles."""
-    monkeypatch.setattr(cpu, "TILE", 8)
+    monkeypatch.setattr(cpu, "tile_size", lambda *_: (128, 8))
     call = calls.make(sizes=(61, 61), activation=activation, **calls.masks(mask, sizes=(61, 61)))
     edges = torch.tensor([0, 7, 8, 16, 25, 48, 57])
     labels = (torch.arange(61) >= edges[:, None]).sum(0)[None] - 1
@@ -128,6 +129,39 @@ def test_predicates_evaluated_a_few_queries_at_a_time(calls, conforms, monkeypat
     same = Mass("same", lambda query, key, tokens: tokens[key] == tokens[query])
     near = Mass("near", lambda query, key, tokens: key > query - 3)
     conforms(call, [same, near, Received(), Output()], block=8)
+
+
+@pytest.mark.parametrize("heads", [(4, 4), (4, 1)])
+@pytest.mark.parametrize("mask", ["causal", "none", "window", "left padding", "bias"])
+def test_packed_keys(calls, conforms, monkeypatch, mask, heads):
+    """Packed for the blocks of queries that are left, of each head of each prompt."""
+    library = cpu_blas.blas()
+    packing = library.packing
+    if packing is None:
+        pytest.skip("this library of matrix products packs nothing")
+    asked = []
+
+    def size(*sizes: int) -> int:
+        asked.append(sizes)
+        return packing.size(*sizes)
+
+    seen = library._replace(packing=packing._replace(size=size))
+    monkeypatch.setattr(cpu_blas, "blas", lambda: seen)
+    monkeypatch.setattr(cpu, "tile_size", lambda *_: (8, 16))
+    monkeypatch.setattr(cpu_call, "AT_MOST", 5)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)  # all of a prompt is one task
+    sizes = (203, 203)
+    given = {"window": 49} if mask == "window" else calls.masks(mask, sizes=sizes)
+    call = calls.make(sizes=sizes, heads=heads, **given)  # a window of 49 starts at edges of tiles
+    conforms(call, block=8)
+    assert set(asked) == {(16, 8, call.shape.d)}
+
+
+def test_few_queries_or_keys_are_not_packed(monkeypatch):
+    def tiles(query: int, key: int) -> int:
+        return cpu_call.packed_tiles(AttentionShape(1, 1, 1, query, key, 8, 8), 8, 16)
+
+    assert [tiles(95, 160), tiles(96, 160), tiles(96, 15), tiles(96, 1 << 20)] == [0, 10, 0, 32]
 
 
 def test_either_product_will_do(calls, conforms, monkeypatch):
@@ -243,7 +277,7 @@ def test_what_other_sources_left_in_the_cache_is_not_read(tmp_path):
 
 @pytest.mark.parametrize("tile", [7, 1000])
 def test_the_first_of_equal_weights_is_the_largest(calls, monkeypatch, tile):
-    monkeypatch.setattr(cpu, "TILE", tile)
+    monkeypatch.setattr(cpu, "tile_size", lambda *_: (128, tile))
     call = calls.make(sizes=(90, 90), window=20)
     call.q.zero_()
     found = attention_statistics(call, [Largest()], backend="cpu")["largest"]
