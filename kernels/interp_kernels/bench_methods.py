@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -70,6 +71,7 @@ STREAMED: dict[str, tuple[str, Callable[[Attention], Any]]] = {
 }
 
 
+@lru_cache(maxsize=1)  # all methods read the same, as a fresh copy would come from further away
 def draw(n: int, heads: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """q, k and v as views of one projection, the way models have them."""
     made = torch.randn(1, n, 3 * heads * D_HEAD, generator=torch.Generator().manual_seed(n))

@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 
 # Numbers in flight at a time: 16 MiB of float32.
 CHUNK = 1 << 22
-# The same where each number is used a few times only: half of what a core's cache holds.
-CACHED = 1 << 18
+# The same where each number is used a few times only: what the caches of a few cores hold. Fewer
+# are as fast to compute with, but it takes more calls.
+CACHED = 1 << 20
 
 
 def weights(attention: Attention, product: Tensor, lse: Tensor | None, at: At) -> Tensor:
