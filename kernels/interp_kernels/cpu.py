@@ -43,10 +43,10 @@ if TYPE_CHECKING:
     from interp_kernels.problem import Attention, AttentionShape
 
 # Queries and keys of a tile, whose scores stay in a core's second-level cache. Tall tiles read keys
-# and values less often. Wide ones suit packed keys, which pay in LONG contexts, and column sums,
-# for which whole rows of as many queries stay in memory.
+# and values less often. Wide ones compute less above the diagonal, which counts in SHORT contexts;
+# suit packed keys, which pay in LONG ones; and column sums, for which whole rows stay in memory.
 TALL, WIDE = (256, 1024), (128, 2048)
-LONG = 8192
+SHORT, LONG = 2048, 8192
 # Tasks per thread: the fewer, the longer the last one keeps the others waiting. But the parts of a
 # head cost more than the head, so that more tasks than LEAST are made only of SCORES or more. And
 # each costs some calls in Python, one thread after the other: heads of few scores go TOGETHER.
@@ -103,7 +103,7 @@ def pass_workspace(shape: AttentionShape, sizes: Sizes, block: int) -> int:
 
 def tile_size(shape: AttentionShape, sizes: Sizes) -> tuple[int, int]:
     """Queries and keys at a time."""
-    return WIDE if sizes.columns or shape.key >= LONG else TALL
+    return TALL if SHORT <= shape.key < LONG and not sizes.columns else WIDE
 
 
 def run(request: Request) -> dict[str, Value]:
