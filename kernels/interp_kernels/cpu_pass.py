@@ -18,16 +18,8 @@ import numpy as np
 from numba import njit
 
 from interp_kernels import cpu_layout as at
-from interp_kernels.cpu_blas import (
-    FIRST,
-    PACKED,
-    PLAIN,
-    TRANSPOSED,
-    sgemm,
-    sgemm_compute,
-    sgemm_pack,
-)
 from interp_kernels.cpu_layout import RELU, SIGMOID, SIGNED
+from interp_kernels.cpu_products import products, scaled, score_tile
 from interp_kernels.cpu_rows import (
     HIDDEN,
     SEEN,
@@ -47,7 +39,6 @@ from interp_kernels.cpu_rows import (
     multiply,
     real,
     signed_weights,
-    soft_cap,
     soft_weights,
     sum_of,
     target_sum,
@@ -64,47 +55,6 @@ def reach(plan, n_keys, query, last):
     if plan.window:
         low = max(0, plan.offset + query - plan.window + 1)
     return min(low, high), high
-
-
-@inner()
-def packed_tile(plan, m, query, k, work, key, width):
-    """The address of a tile of keys laid out for its products, once it pays; else 0.
-
-    Tiles are packed in their order, the first being those that most queries see.
-    """
-    number, kept = key // plan.tile, work.kept
-    if m < plan.block or width < plan.tile or key % plan.tile or number >= work.packed.shape[0]:
-        return 0
-    into = address(work.packed[number])
-    if number >= kept[at.PACKED]:
-        if number > kept[at.PACKED] or plan.query_end - query < at.PAYS * plan.block:
-            return 0
-        first, apart = address(k[key:]), k.strides[0] // 4
-        d = k.shape[1]
-        sgemm_pack(plan.pack, FIRST, TRANSPOSED, width, m, d, real(1), first, apart, into)
-        kept[at.PACKED] = number + 1
-    return into
-
-
-@inner()
-def score_tile(plan, m, query, k, work, key, width, base):
-    """Scores of one tile, before masks; q is scaled already, as in the definition."""
-    packed = packed_tile(plan, m, query, k, work, key, width)
-    q, d, scores, stride = address(work.q), k.shape[1], work.scores[base:], work.scores.shape[1]
-    into = address(scores)
-    if packed:
-        sgemm_compute(
-            plan.compute, PACKED, PLAIN, width, m, d, packed, d, q, d, real(0), into, stride
-        )
-    else:
-        keys, apart = address(k[key:]), k.strides[0] // 4
-        sgemm(
-            plan.sgemm, TRANSPOSED, PLAIN, width, m, d, real(1), keys, apart, q, d,
-            real(0), into, stride,
-        )  # fmt: skip
-    if plan.cap > 0:
-        for row in range(m):
-            soft_cap(scores[row, :width], plan.cap)
 
 
 @inner()
@@ -184,51 +134,6 @@ def add_masses(s, size, key, query, masses, targets, runs, offsets):
         j = query - offsets[c] - key
         if 0 <= j < s.size:
             masses[masses.size - offsets.size + c] += s[j]
-
-
-@inner()
-def scaled(line, factor):
-    """Multiplies a line in place."""
-    for c in range(line.size):
-        line[c] *= factor
-
-
-@inner()
-def products(plan, v, lines, output, rows, work, key, width, base, keep):
-    """Adds one tile's weights times values, and times whatever else runs along the keys."""
-    m, stride = rows.shape[0], work.scores.shape[1]
-    first = at.N_STATISTICS + plan.n_mass + plan.k
-    if keep:
-        for row in range(m):
-            change = real(work.sums[row, at.CHANGE])
-            if change != real(1):
-                work.sums[row, at.CHANGE] = 1.0
-                scaled(rows[row, first:], change)
-                if plan.output:
-                    scaled(output[row], change)
-    weights, wide = address(work.scores[base:]), rows.shape[1]
-    if plan.output:
-        values, apart = address(v[key:]), v.strides[0] // 4
-        into, d_v = address(output), v.shape[1]
-        multiply(plan.sgemm, m, d_v, width, weights, stride, values, apart, keep, into, d_v)
-    n = lines.shape[1]
-    if n == 0:
-        return
-    sizes, apart = weights, stride
-    if plan.activation == SIGNED and plan.n_held:
-        for row in range(m):
-            for j in range(width):
-                work.spare[row, j] = abs(work.scores[base + row, j])
-        sizes, apart = address(work.spare), work.spare.shape[1]
-    along, into = address(lines[key:]), address(rows) + 4 * first
-    if sizes == weights:
-        multiply(plan.sgemm, m, n, width, weights, stride, along, n, keep, into, wide)
-        return
-    right, held = plan.n_right, plan.n_held
-    if right:
-        multiply(plan.sgemm, m, right, width, weights, stride, along, n, keep, into, wide)
-    along, into = along + 4 * right, into + 4 * right
-    multiply(plan.sgemm, m, held, width, sizes, apart, along, n, keep, into, wide)
 
 
 @inner()
@@ -433,6 +338,5 @@ def compile_pass(version: int) -> Any:
 @cache
 def attend() -> Any:
     """The compiled pass."""
-    here = Path(__file__).parent
-    names = ("cpu_pass.py", "cpu_rows.py", "cpu_blas.py", "cpu_layout.py")
-    return compile_pass(zlib.crc32(b"".join((here / name).read_bytes() for name in names)))
+    sources = sorted(Path(__file__).parent.glob("cpu_*.py"))
+    return compile_pass(zlib.crc32(b"".join(path.read_bytes() for path in sources)))
