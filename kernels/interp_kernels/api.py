@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
     from interp_kernels.backends import Value
 
+# Bytes that are taken without a look at what is free, which takes as long as a short call's checks.
+SMALL = 1 << 26
+
 
 class Statistics(dict[str, "Value"]):
     """Results by reduction name, or by the reduction object itself; says what computed them."""
@@ -54,7 +57,8 @@ def attention_statistics(
         mode: "fused" computes the output as well; "observer" stands beside the model's own kernel:
             the output given is returned untouched, and a given lse saves computing it.
         block: queries at a time; chosen by the backend unless given. Never changes a result.
-        memory: bytes the call may take beside its inputs; what is free, unless given.
+        memory: bytes the call may take beside its inputs; what is free, unless given (a call of
+            less than 64 MiB does not look).
         output, lse: the model's own [batch, head, query, d_v] and [batch, head, query].
 
     Raises:
@@ -67,7 +71,9 @@ def attention_statistics(
     check_reductions(attention, reductions)
     check_given(attention, mode, block, output, lse)
     name = choose(backend, attention, reductions)
-    limit = free_memory(attention.q.device) if memory is None else memory
+    limit = memory
+    if limit is None and bytes_of(attention.shape, reductions, name, block) > SMALL:
+        limit = free_memory(attention.q.device)
     if limit is not None:
         limit = workspace_limit(attention.shape, reductions, name, limit)
     request = Request(attention, tuple(reductions), mode, block, limit, output, lse)
@@ -85,8 +91,14 @@ def estimate_memory(
     """Bytes a call takes beside its inputs: results and workspace."""
     attention = shape if isinstance(shape, Attention) else None
     sizes = shape.shape if isinstance(shape, Attention) else shape
-    name = choose(backend, attention, reductions)
-    return result_bytes(sizes, reductions) + load(name).workspace(sizes, reductions, block)
+    return bytes_of(sizes, reductions, choose(backend, attention, reductions), block)
+
+
+def bytes_of(
+    shape: AttentionShape, reductions: Sequence[Reduction], backend: str, block: int | None
+) -> int:
+    """The same of a backend that is chosen."""
+    return result_bytes(shape, reductions) + load(backend).workspace(shape, reductions, block)
 
 
 def result_bytes(shape: AttentionShape, reductions: Sequence[Reduction]) -> int:

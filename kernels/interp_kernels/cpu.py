@@ -8,11 +8,11 @@ from the log-sum-exp, as in the chunked backend; the rest comes from one compile
 from __future__ import annotations
 
 import importlib.util
+from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
-from threading import Lock, local
-from typing import TYPE_CHECKING
+from threading import Lock
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from interp_kernels.backends import Request, Value
     from interp_kernels.cpu_call import Call, Sizes
-    from interp_kernels.cpu_layout import Given
+    from interp_kernels.cpu_layout import Given, Work
     from interp_kernels.problem import Attention, AttentionShape
 
 # Queries and keys of a tile, whose scores stay in a core's second-level cache. Tall tiles read keys
@@ -180,34 +180,34 @@ def in_one_pass(request: Request, reductions: Sequence[Reduction]) -> dict[str, 
     block, tile = rows_within(request, sizes), tile_size(shape, sizes)[1]
     call, compiled, library = Call(attention, reductions, sizes), attend(), blas()
     numbers = call.numbers(library, block, tile)
-    threads, mine, lock = torch.get_num_threads(), local(), Lock()
+    threads, lock, works = torch.get_num_threads(), Lock(), deque["Work"]()
     sums = [columns.numpy() for columns in call.columns]
     given = [call.heads(batch) for batch in range(shape.batch)]
     into = [call.into(batch, columns) for batch, columns in enumerate(sums)]
 
-    def perform(task: Task) -> None:
-        if not hasattr(mine, "work"):
-            mine.work = call.work(block, tile, library.packing)
+    def perform(number: int) -> None:
+        task, work = tasks[number], works.pop()
         columns, results = sums[task.batch], into[task.batch]
         if task.shared:  # others add to the same head's column sums: its own until it is done
             own = np.zeros((1, columns.shape[1]))
             results = results._replace(columns=own)
-        plan = numbers.copy()
-        for name, value in task.numbers().items():
-            plan[name] = value
         with library.one_thread():
-            compiled(plan[0], *given[task.batch], task.given, results, mine.work)
+            compiled(plans[number], *given[task.batch], task.given, results, work)
         if task.shared:
             with lock:
                 columns[task.heads.start] += own[0]
+        works.append(work)
 
     for tasks in waves(call, block, threads):
-        share_out(perform, tasks, threads)
+        # Before the threads meet, as they take turns in Python.
+        plans = plans_of(tasks, numbers)
+        while len(works) < min(threads, len(tasks)):
+            works.append(call.work(block, tile, library.packing))
+        share_out(perform, range(len(tasks)), threads)
     return {r.name: call.value(r) for r in reductions}
 
 
-@dataclass(eq=False)
-class Task:
+class Task(NamedTuple):
     """Some heads and queries of one prompt."""
 
     batch: int
@@ -217,15 +217,16 @@ class Task:
     first_target: int
     shared: bool
 
-    def numbers(self) -> dict[str, int]:
-        """Its part of what the compiled pass is told."""
-        heads, queries = self.heads, self.queries
-        return {
-            **{"head": heads.start, "head_end": heads.stop},
-            **{"query": queries.start, "query_end": queries.stop},
-            "target_query": self.first_target,
-            "column_head": heads.start if self.shared else 0,
-        }
+
+def plans_of(tasks: Sequence[Task], numbers: np.ndarray) -> np.ndarray:
+    """What the compiled pass is told of each, beside the numbers that are the same for all."""
+    plans = np.repeat(numbers, len(tasks))
+    for plan, task in zip(plans, tasks, strict=True):
+        plan["head"], plan["head_end"] = task.heads.start, task.heads.stop
+        plan["query"], plan["query_end"] = task.queries.start, task.queries.stop
+        plan["target_query"] = task.first_target
+        plan["column_head"] = task.heads.start if task.shared else 0
+    return plans
 
 
 def waves(call: Call, block: int, threads: int) -> Iterator[list[Task]]:

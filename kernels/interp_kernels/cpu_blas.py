@@ -56,14 +56,18 @@ def torch_blas() -> Blas | None:
     if library is None or not all(shown):
         return None
     address = address_of(library.sgemm_)
+    # Without letting another thread go first, as calls through a CDLL do.
+    set_threads = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_int)(
+        address_of(library.MKL_Set_Num_Threads_Local)
+    )
 
     @contextmanager
     def one_thread() -> Iterator[None]:
-        before = library.MKL_Set_Num_Threads_Local(1)
+        before = set_threads(1)
         try:
             yield
         finally:
-            library.MKL_Set_Num_Threads_Local(before)
+            set_threads(before)
 
     if not multiplies(address):
         return None

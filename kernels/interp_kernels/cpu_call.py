@@ -64,18 +64,31 @@ def runs_at_most(held: Held) -> int:
     if isinstance(held, ask.KeySetMass):
         keys = set(held.keys)
         return sum(key - 1 not in keys for key in keys)
-    labels = held.labels if isinstance(held, ask.SegmentMass) else held.key_labels
+    labels = _labels(held)
     changes = (labels[:, 1:] != labels[:, :-1]).sum(-1)
     return 1 + int(changes.max()) if len(labels) else 0
 
 
-def runs_of(labels: Tensor, n: int, column: int) -> np.ndarray:
+def _labels(held: ask.SegmentMass | ask.SegmentToSegment) -> np.ndarray:
+    return (held.labels if isinstance(held, ask.SegmentMass) else held.key_labels).numpy()
+
+
+def runs_in(keys: Sequence[int], start: int, end: int, column: int) -> list[list[int]]:
+    """First key, end and column of every run of the keys of a prompt that starts and ends there."""
+    found: list[list[int]] = []
+    for key in sorted({start + key for key in keys}):
+        if found and found[-1][1] == key < end:
+            found[-1][1] += 1
+        elif key < end:
+            found.append([key, key + 1, column])
+    return found
+
+
+def runs_of(at_key: np.ndarray, n: int, column: int) -> list[list[int]]:
     """First key, end and column of every run of one label; labels outside 0..n-1 have none."""
-    at_key = labels.numpy()
-    edges = np.flatnonzero(at_key[1:] != at_key[:-1]) + 1
-    first, end = np.append(0, edges), np.append(edges, len(at_key))
-    label = at_key[first].astype(np.int64)
-    return np.stack([first, end, label + column], 1)[(label >= 0) & (label < n)]
+    first = [0, *(np.flatnonzero(at_key[1:] != at_key[:-1]) + 1).tolist()]
+    runs = zip(first, [*first[1:], len(at_key)], at_key[first].tolist(), strict=True)
+    return [[low, high, column + label] for low, high, label in runs if 0 <= label < n]
 
 
 def _width(reduction: Reduction) -> int:
@@ -99,23 +112,24 @@ class Call:
         self.flat, self.strides = flat_bias(attention.bias)
         self.left = self._beside([r.vectors for r in sizes.left], axis=2)
         self.lines = self._beside([r.vectors for r in sizes.right] + self._held(), axis=3)
-        rows = (shape.batch, shape.head, shape.query)
+        batch, rows = shape.batch, (shape.head, shape.query)
         width = shape.d_v if sizes.output else 0
-        self.output = torch.empty(*rows, width, dtype=torch.float32)
-        self.rows = torch.empty(*rows, sizes.row, dtype=torch.float32)
-        self.keys = torch.empty(*rows, 1 + sizes.k, dtype=torch.int64)
-        self.columns = torch.zeros(*rows[:2], sizes.column, dtype=torch.float64)
+        self.output = torch.empty(batch, *rows, width, dtype=torch.float32)
+        self.table = torch.empty(batch, sizes.row, *rows, dtype=torch.float32)
+        self.keys = torch.empty(batch, *rows, 1 + sizes.k, dtype=torch.int64)
+        self.columns = torch.zeros(batch, shape.head, sizes.column, dtype=torch.float64)
 
     def _runs(self, batch: int) -> np.ndarray:
-        column, found = len(self.sizes.mass), [np.zeros((0, 3), np.int64)]
+        column, found = len(self.sizes.mass), []
         for r in self.sizes.runs:
             if isinstance(r, ask.KeySetMass):
-                labels = key_set(self.attention, r.keys).to(torch.int64) - 1
+                start = self.attention.start[batch]
+                found += runs_in(r.keys, start, self.shape.key, column)
             else:
-                labels = r.labels if isinstance(r, ask.SegmentMass) else r.key_labels
-            found.append(runs_of(labels[batch % len(labels)], _width(r), column))
+                labels = _labels(r)
+                found += runs_of(labels[batch % len(labels)], _width(r), column)
             column += _width(r)
-        return np.concatenate(found)
+        return np.array(found, np.int64).reshape(-1, 3)
 
     def _held(self) -> list[Tensor]:
         """Ones at the keys whose weights are summed: [batch, 1, key, n] each."""
@@ -183,8 +197,8 @@ class Call:
 
     def into(self, batch: int, columns: np.ndarray) -> Into:
         """The results of one prompt; its column sums go where the caller says."""
-        rows = (self.output[batch].numpy(), self.rows[batch].numpy(), self.keys[batch].numpy())
-        return Into(*rows, columns)
+        table, keys = self.table[batch].numpy(), self.keys[batch].numpy()
+        return Into(self.output[batch].numpy(), table, keys, columns)
 
     def numbers(self, library: Blas, block: int, tile: int) -> np.ndarray:
         """What is the same for every task."""
@@ -211,18 +225,20 @@ class Call:
 
     def work(self, block: int, tile: int, packing: Packing | None) -> Work:
         """Workspace of one thread."""
-        sizes, shape, keys = self.sizes, self.shape, self.shape.key
-        tiles = -(-keys // tile)
-        shapes = work_shapes(sizes, shape, block, tile)
-        parts = [torch.empty(shape, dtype=torch.float32).numpy() for shape in shapes]
-        scores, spare, peaks, left, column, q, factors = parts
-        sums = torch.empty(block, at.N_SUMS, dtype=torch.float64).numpy()
-        assert peaks.shape[1] == 1 + tiles, "one reference per tile"
+        shape = self.shape
         number = packed_tiles(shape, block, tile) if packing else 0
         size = packing.size(tile, block, shape.d) if packing and number else 0
-        packed = torch.empty(number, -(-size // 4), dtype=torch.float32).numpy()
-        kept = np.zeros(at.N_KEPT, np.int64)
-        return Work(scores, spare, sums, peaks, left, column, q, factors, packed, kept)
+        shapes = [*work_shapes(self.sizes, shape, block, tile), (number, -(-size // 4))]
+        # One allocation, as torch lets another thread go first with each; its lines are aligned.
+        lengths = [-(-m * n // 16) * 16 for m, n in shapes]
+        whole = torch.empty(sum(lengths), dtype=torch.float32).numpy()
+        parts, first = [], 0
+        for (m, n), length in zip(shapes, lengths, strict=True):
+            parts.append(whole[first : first + m * n].reshape(m, n))
+            first += length
+        scores, spare, sums, peaks, left, column, q, factors, rows, packed = parts
+        sums, kept = sums.view(np.float64), np.zeros(at.N_KEPT, np.int64)
+        return Work(scores, spare, sums, peaks, left, column, q, factors, rows, packed, kept)
 
     def value(self, r: Reduction) -> Value:  # noqa: PLR0911 - a table
         """One reduction from the finished table."""
@@ -259,10 +275,11 @@ class Call:
 
     def _columns(self, first: int, n: int) -> Tensor:
         """A copy of some, as a view would keep all of them in memory."""
-        return self.rows[..., first : first + n].clone(memory_format=torch.contiguous_format)
+        found = self.table[:, first : first + n].permute(0, 2, 3, 1)
+        return found.clone(memory_format=torch.contiguous_format)
 
     def _column(self, index: int) -> Tensor:
-        return self._columns(index, 1)[..., 0]
+        return self.table[:, index].clone()
 
     def _masses(self, r: Held) -> Tensor:
         sizes, first = self.sizes, at.N_STATISTICS
@@ -311,11 +328,13 @@ def work_shapes(
     return [
         (tiles * block, -(-min(keys, tile) // 16) * 16 + 16),
         (block if sizes.n_held else 0, min(keys, tile) + 16),
+        (block, 2 * at.N_SUMS),  # in float64
         (block, 1 + -(-keys // tile)),
         (max(1, sizes.n_left), block),
         (1 + sizes.n_left, min(keys, tile)),
         (block, shape.d),
         (tiles if sizes.columns else 0, block),
+        (block, sizes.row),
     ]
 
 

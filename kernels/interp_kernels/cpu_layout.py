@@ -14,7 +14,7 @@ from numba import from_dtype, types
 SOFTMAX, SIGMOID, RELU, SIGNED = range(4)
 ACTIVATIONS = {"softmax": SOFTMAX, "sigmoid": SIGMOID, "relu": RELU, "signed": SIGNED}
 
-# Where a row's statistics stand in `Into.rows`; then come masses, top weights, products.
+# Where a row's statistics stand in `Work.rows`; then come masses, top weights, products.
 LSE, ENTROPY, LARGEST, DISTANCE, MEAN, VARIANCE, HIGHEST = range(7)
 N_STATISTICS = 7
 # A row's sums in float64, and what else is known of it, in `Work.sums`.
@@ -76,7 +76,7 @@ class Into(NamedTuple):
     """Results."""
 
     output: np.ndarray  # head, query, d_v
-    rows: np.ndarray  # head, query, statistic
+    table: np.ndarray  # statistic, head, query
     keys: np.ndarray  # head, query: of the largest weight, then of the top k
     columns: np.ndarray  # head: received by each key, left products, squares of every pool
 
@@ -92,6 +92,7 @@ class Work(NamedTuple):
     column: np.ndarray  # n + 1, key of a tile
     q: np.ndarray  # row, d: scaled
     factors: np.ndarray  # key tile, row: times a weight in `scores`, the normalised one
+    rows: np.ndarray  # row, statistic
     packed: np.ndarray  # key tile, as the matrix product wants it; fewer tiles than there are
     kept: np.ndarray  # HEAD to PACKED; 0 tiles at first
 
@@ -107,7 +108,7 @@ _GIVEN = [
     *(_array(_INT, 2), _array(_INT, 1), _array(_INT, 1)),
 ]
 _INTO = [_array(_REAL, 3), _array(_REAL, 3), _array(_INT, 3), _array(_DOUBLE, 2)]
-_WORK = [*(_array(_REAL, 2),) * 2, _array(_DOUBLE, 2), *(_array(_REAL, 2),) * 6, _array(_INT, 1)]
+_WORK = [*(_array(_REAL, 2),) * 2, _array(_DOUBLE, 2), *(_array(_REAL, 2),) * 7, _array(_INT, 1)]
 SIGNATURE = types.void(
     from_dtype(NUMBERS),
     *(_array(_REAL, 3, "A"),) * 3,  # q, k, v: head, position, d

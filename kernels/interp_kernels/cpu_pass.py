@@ -262,7 +262,7 @@ def attend_block(plan, q, k, v, given, into, work, head, query):
     kv_head = head // (q.shape[0] // k.shape[0])
     q, k, v = q[head, query:last], k[kv_head], v[kv_head]
     lines, n_lines = given.lines[head % given.lines.shape[0]], given.lines.shape[2]
-    rows, keys = into.rows[head, query:last], into.keys[head, query:last]
+    rows, keys = work.rows[:m], into.keys[head, query:last]
     output = into.output[head % into.output.shape[0], query:last]
     masked = given.bias.size + given.shown.size + given.seen.size > 0
     low, high = reach(plan, n_keys, query, last)
@@ -303,6 +303,9 @@ def attend_block(plan, q, k, v, given, into, work, head, query):
     for row in range(m):
         peak = np.float64(work.peaks[row, 0])
         finish_row(plan, given.sinks, head, output[row], rows[row], keys[row], work.sums[row], peak)
+    for c in range(rows.shape[1]):
+        for row in range(m):
+            into.table[c, head, query + row] = rows[row, c]
     if plan.columns:
         kept[at.HEAD], kept[at.QUERY], kept[at.ROWS] = head, query, m
         kept[at.LOW], kept[at.HIGH], kept[at.TILES] = low, high, tiles

@@ -24,6 +24,7 @@ from interp_kernels import (
     TopK,
     attention_statistics,
 )
+from interp_kernels.checks import adjoining, longest
 
 
 def call(**changes):
@@ -95,6 +96,27 @@ def test_non_finite_values_are_placed(name, axis, value, dtype):
     ):
         with pytest.raises(InvalidAttention, match=where):
             call(**{**tensors, name: beside.transpose(1, 2)})
+
+
+@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("batch", [1, 3])
+def test_parts_of_one_projection_are_read_together(number, batch):
+    """All three in one go, as they lie in memory; the answers are those of copies."""
+    made = torch.randn(batch, 5, 3 * 24)
+    q, k, v = parts = [x.view(batch, 5, 4, 6).transpose(1, 2) for x in made.chunk(3, -1)]
+    assert adjoining(*parts) is not None
+    for others in ([k, q, v], [q, k, q], [q, k, v.clone()], [q, k[:, :2], v[:, :2]]):
+        assert adjoining(*others) is None
+    parts[number][-1, 2, 3, 1] = 50
+    lengths = made.unflatten(-1, (3, 24)).norm(dim=-1).amax((0, 1))
+    torch.testing.assert_close(torch.tensor(longest(*parts)), lengths)
+    torch.testing.assert_close(torch.tensor(longest(q, k.clone(), v)), lengths)
+    assert longest(*parts)[number] > 50
+    parts[number][-1, 2, 3, 1] = -torch.inf
+    name, axis = [("q", "head"), ("k", "kv_head"), ("v", "kv_head")][number]
+    words = f"{name} holds -inf at batch {batch - 1}, {axis} 2, position 3"
+    with pytest.raises(InvalidAttention, match=words):
+        Attention(q=q, k=k, v=v, causal=True)
 
 
 def test_scores_beyond_float16_are_placed():

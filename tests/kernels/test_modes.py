@@ -26,6 +26,7 @@ from interp_kernels import (
     Rows,
     Tile,
     TooLittleMemory,
+    api,
     attention_statistics,
     backends,
     cheap,
@@ -180,6 +181,17 @@ def test_too_little_memory_is_said_before_anything_runs(calls, backend):
     torch.testing.assert_close(found["received"], plain["received"])
     with pytest.raises(TooLittleMemory):
         attention_statistics(call, [Received()], backend=backend, memory=least - 1)
+
+
+def test_only_calls_that_take_more_look_at_what_is_free(calls, backend, monkeypatch):
+    call = calls.make(sizes=(40, 40))
+    plain = attention_statistics(call, [Received()], backend=backend)
+    monkeypatch.setattr(api, "free_memory", lambda device: 1000)
+    again = attention_statistics(call, [Received()], backend=backend)
+    assert torch.equal(again["received"], plain["received"])
+    monkeypatch.setattr(api, "SMALL", estimate_memory(call, [Received()], backend) - 1)
+    with pytest.raises(TooLittleMemory, match="1,000 are free"):
+        attention_statistics(call, [Received()], backend=backend)
 
 
 def test_estimates_grow_with_tokens_not_with_their_square(backend):
