@@ -27,9 +27,11 @@ from interp_kernels.reductions import (
     KeySetMass,
     LogSumExp,
     Mass,
+    Moments,
     Output,
     Reduction,
     ResultNorm,
+    TopK,
 )
 from interp_kernels.reference import result_norm
 from interp_kernels.targets import target_pairs
@@ -52,6 +54,8 @@ SHORT, LONG = 2048, 8192
 # each costs some calls in Python, one thread after the other: heads of few scores go TOGETHER.
 LEAST, SHARES = 4, 16
 SCORES, TOGETHER = 1 << 24, 1 << 23
+# What brings in a pass of its own, as its code would take everybody's time to compile.
+RARE = (TopK, Moments)
 # Positions at which predicates are evaluated at a time, for all heads.
 TARGETS = 1 << 22
 
@@ -104,6 +108,12 @@ def pass_workspace(shape: AttentionShape, sizes: Sizes, block: int) -> int:
 def tile_size(shape: AttentionShape, sizes: Sizes) -> tuple[int, int]:
     """Queries and keys at a time."""
     return TALL if SHORT <= shape.key < LONG and not sizes.columns else WIDE
+
+
+def is_rare(attention: Attention, reductions: Sequence[Reduction]) -> bool:
+    """Whether the pass with the code of what is rarely asked is needed."""
+    unusual = attention.activation != "softmax" or attention.softcap is not None
+    return unusual or any(isinstance(r, RARE) for r in reductions)
 
 
 def run(request: Request) -> dict[str, Value]:
@@ -178,7 +188,9 @@ def in_one_pass(request: Request, reductions: Sequence[Reduction]) -> dict[str, 
 
     sizes = Sizes(shape, reductions)
     block, tile = rows_within(request, sizes), tile_size(shape, sizes)[1]
-    call, compiled, library = Call(attention, reductions, sizes), attend(), blas()
+    call, library = Call(attention, reductions, sizes), blas()
+    rare = is_rare(attention, reductions)
+    compiled, asked = attend(rare), True if rare else None
     numbers = call.numbers(library, block, tile)
     threads, lock, works = torch.get_num_threads(), Lock(), deque["Work"]()
     sums = [columns.numpy() for columns in call.columns]
@@ -192,7 +204,7 @@ def in_one_pass(request: Request, reductions: Sequence[Reduction]) -> dict[str, 
             own = np.zeros((1, columns.shape[1]))
             results = results._replace(columns=own)
         with library.one_thread():
-            compiled(plans[number], *given[task.batch], task.given, results, work)
+            compiled(plans[number], asked, *given[task.batch], task.given, results, work)
         if task.shared:
             with lock:
                 columns[task.heads.start] += own[0]

@@ -6,7 +6,7 @@ a call does not need is empty; a head axis along which nothing differs may have 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import from_dtype, types
@@ -109,10 +109,15 @@ _GIVEN = [
 ]
 _INTO = [_array(_REAL, 3), _array(_REAL, 3), _array(_INT, 3), _array(_DOUBLE, 2)]
 _WORK = [*(_array(_REAL, 2),) * 2, _array(_DOUBLE, 2), *(_array(_REAL, 2),) * 7, _array(_INT, 1)]
-SIGNATURE = types.void(
-    from_dtype(NUMBERS),
-    *(_array(_REAL, 3, "A"),) * 3,  # q, k, v: head, position, d
-    types.NamedTuple(_GIVEN, Given),
-    types.NamedTuple(_INTO, Into),
-    types.NamedTuple(_WORK, Work),
-)
+
+
+def signature(rare: bool) -> Any:
+    """Types of what the pass takes; where its `rare` is None, the code that asks is left out."""
+    return types.void(
+        from_dtype(NUMBERS),
+        types.boolean if rare else types.none,
+        *(_array(_REAL, 3, "A"),) * 3,  # q, k, v: head, position, d
+        types.NamedTuple(_GIVEN, Given),
+        types.NamedTuple(_INTO, Into),
+        types.NamedTuple(_WORK, Work),
+    )

@@ -43,6 +43,7 @@ from interp_kernels.cpu_rows import (
     sum_of,
     target_sum,
     where_first,
+    where_largest,
 )
 
 
@@ -72,38 +73,61 @@ def mask_row(plan, bias, shown, seen, s, head, query, key, n_keys):
 
 
 @inner()
-def weigh_row(plan, s, rows, keys, sums, peaks, distance, key, number):  # noqa: PLR0912 - one each
-    """Turns one row's tile of scores into weights; the sum of their sizes, -1 if none is seen."""
+def find_best(plan, rare, s, rows, keys, sums, key):
+    """The largest score of one row's tile, remembered if no tile before had as large a one."""
+    if rare is None:
+        top = highest(s)
+        if top > SEEN and (sums[at.BEST_KEY] < 0 or top > sums[at.BEST]):
+            sums[at.BEST], sums[at.BEST_KEY] = top, key + where_first(s, top)
+        return top
     signed = plan.activation == SIGNED
     top = largest_size(s) if signed else highest(s)
     if top <= SEEN:
-        fill(s, real(0))
-        return real(-1)
+        return top
     if plan.moments:
         add_moments(s, sums)
     if plan.k:
         first = at.N_STATISTICS + plan.n_mass
         add_top(s, key, signed, rows[first : first + plan.k], keys[1:])
     if sums[at.BEST_KEY] < 0 or top > sums[at.BEST]:
-        index = where_first(s, top, signed)
+        index = where_largest(s, top) if signed else where_first(s, top)
         sums[at.BEST], sums[at.BEST_KEY] = top, key + index
         sums[at.SIGN] = np.sign(s[index]) if signed else 1.0
-    if plan.activation in (SIGMOID, RELU):
+    return top
+
+
+@inner()
+def raise_peak(plan, rows, sums, peaks, top):
+    """What was summed relative to the row's peak becomes relative to a larger one."""
+    if top > peaks[0]:
+        if peaks[0] > SEEN:
+            change = np.float64(exp(peaks[0] - top))
+            # From sum (x - old) e^(x - old) to sum (x - new) e^(x - new).
+            sums[at.PRODUCT] += sums[at.SIZE] * (np.float64(peaks[0]) - np.float64(top))
+            for c in (at.TOTAL, at.SIZE, at.PRODUCT, at.FAR):
+                sums[c] *= change
+            for c in range(at.N_STATISTICS, at.N_STATISTICS + plan.n_mass):
+                rows[c] *= real(change)
+            sums[at.CHANGE] = change
+        peaks[0] = top
+
+
+@inner()
+def weigh_row(plan, rare, s, rows, keys, sums, peaks, distance, key, number):
+    """Turns one row's tile of scores into weights; the sum of their sizes, -1 if none is seen."""
+    top = find_best(plan, rare, s, rows, keys, sums, key)
+    if top <= SEEN:
+        fill(s, real(0))
+        return real(-1)
+    if rare is None:
+        raise_peak(plan, rows, sums, peaks, top)
+        total, size, product = soft_weights(s, peaks[0])
+    elif lone(plan):
         total, size, product = lone_weights(s, plan.activation == SIGMOID)
         peaks[0] = real(0)
     else:
-        if top > peaks[0]:
-            if peaks[0] > SEEN:
-                change = np.float64(exp(peaks[0] - top))
-                # From sum (x - old) e^(x - old) to sum (x - new) e^(x - new).
-                sums[at.PRODUCT] += sums[at.SIZE] * (np.float64(peaks[0]) - np.float64(top))
-                for c in (at.TOTAL, at.SIZE, at.PRODUCT, at.FAR):
-                    sums[c] *= change
-                for c in range(at.N_STATISTICS, at.N_STATISTICS + plan.n_mass):
-                    rows[c] *= real(change)
-                sums[at.CHANGE] = change
-            peaks[0] = top
-        if signed:
+        raise_peak(plan, rows, sums, peaks, top)
+        if plan.activation == SIGNED:
             total, size, product = signed_weights(s, peaks[0])
         else:
             total, size, product = soft_weights(s, peaks[0])
@@ -114,6 +138,12 @@ def weigh_row(plan, s, rows, keys, sums, peaks, distance, key, number):  # noqa:
     if plan.distance:
         sums[at.FAR] += distance_sum(s, distance)
     return size
+
+
+@inner()
+def lone(plan):
+    """Whether each weight is its score's alone: of a sigmoid or ReLU, which stand side by side."""
+    return SIGMOID <= plan.activation <= RELU
 
 
 @inner()
@@ -147,14 +177,27 @@ def weight_of(plan, score, sign, peak, share):
 
 
 @inner()
-def finish_row(plan, sinks, head, output, rows, keys, sums, peak):
+def finish_top(plan, rows, keys, peak, share):
+    """The weights of a row's k best scores."""
+    for c in range(plan.k):
+        score, key, weight, sign = rows[c], keys[c], 0.0, 1.0
+        if key < 0:  # a negative score, see `add_top`
+            key, sign = ~key, -1.0
+        if share > 0 and score > SEEN and not (plan.activation == SIGNED and score == 0):
+            weight = weight_of(plan, np.float64(score), sign, peak, share)
+        rows[c] = weight
+        keys[c] = key if rows[c] != 0 else -1
+
+
+@inner()
+def finish_row(plan, rare, sinks, head, output, rows, keys, sums, peak):
     """Normalises one row and writes its statistics."""
     share, log_total, lse = 1.0, 0.0, -np.inf
     if sums[at.BEST_KEY] < 0:
         share = 0.0
         if sinks.size:
             lse = sinks[head]
-    elif plan.activation not in (SIGMOID, RELU):
+    elif rare is None or not lone(plan):
         log_total = np.log(sums[at.TOTAL])
         if sinks.size:  # in logarithms, as a sink may be far above every score
             sink = sinks[head] - peak
@@ -164,39 +207,33 @@ def finish_row(plan, sinks, head, output, rows, keys, sums, peak):
         sums[at.PRODUCT] = share * (sums[at.SIZE] * log_total - sums[at.PRODUCT])
     sums[at.SHARE] = share
     rows[at.LSE], rows[at.ENTROPY] = lse, sums[at.PRODUCT]
-    largest = 0.0
-    if share > 0:
-        largest = weight_of(plan, sums[at.BEST], sums[at.SIGN], peak, share)
-    rows[at.LARGEST] = largest
-    keys[0] = np.int64(sums[at.BEST_KEY]) if rows[at.LARGEST] != 0 else -1
-    rows[at.DISTANCE], rows[at.MEAN] = share * sums[at.FAR], sums[at.AVERAGE]
-    rows[at.VARIANCE] = sums[at.SPREAD] / max(1.0, sums[at.COUNT])
-    rows[at.HIGHEST] = sums[at.TOP] if sums[at.COUNT] > 0 else -np.inf
     first = at.N_STATISTICS + plan.n_mass
+    if rare is None:
+        largest = share * np.exp(sums[at.BEST] - peak)
+    else:
+        largest = weight_of(plan, sums[at.BEST], sums[at.SIGN], peak, share)
+        finish_top(plan, rows[first : first + plan.k], keys[1:], peak, share)
+        rows[at.MEAN], rows[at.HIGHEST] = sums[at.AVERAGE], -np.inf
+        if sums[at.COUNT] > 0:
+            rows[at.VARIANCE], rows[at.HIGHEST] = sums[at.SPREAD] / sums[at.COUNT], sums[at.TOP]
+    rows[at.LARGEST] = largest if share > 0 else 0.0
+    keys[0] = np.int64(sums[at.BEST_KEY]) if rows[at.LARGEST] != 0 else -1
+    rows[at.DISTANCE] = share * sums[at.FAR]
     scaled(rows[at.N_STATISTICS : first], real(share))
-    for c in range(plan.k):
-        score, key, weight, sign = rows[first + c], keys[1 + c], 0.0, 1.0
-        if key < 0:  # a negative score, see `add_top`
-            key, sign = ~key, -1.0
-        if share > 0 and score > SEEN and not (plan.activation == SIGNED and score == 0):
-            weight = weight_of(plan, np.float64(score), sign, peak, share)
-        rows[first + c] = weight
-        keys[1 + c] = key if rows[first + c] != 0 else -1
     scaled(rows[first + plan.k :], real(share))
     if plan.output:
         scaled(output, real(share))
 
 
 @inner()
-def start_rows(plan, q, output, rows, work):
+def start_rows(plan, q, output, rows, scaled_q, sums, peaks):
     """Scaled queries, and sums that hold nothing yet."""
     for row in range(rows.shape[0]):
-        scale, line = plan.scale, work.q[row]
-        for c in range(line.size):
-            line[c] = scale * q[row, c]
-        fill(work.sums[row], 0.0)
-        work.sums[row, at.CHANGE], work.sums[row, at.BEST_KEY] = 1.0, -1.0
-        fill(work.peaks[row], HIDDEN)
+        for c in range(q.shape[1]):
+            scaled_q[row, c] = plan.scale * q[row, c]
+        fill(sums[row], 0.0)
+        sums[row, at.CHANGE], sums[row, at.SIGN], sums[row, at.BEST_KEY] = 1.0, 1.0, -1.0
+        fill(peaks[row], HIDDEN)
         fill(rows[row], real(0))
         for c in range(plan.k):
             rows[row, at.N_STATISTICS + plan.n_mass + c] = HIDDEN
@@ -255,7 +292,7 @@ def columns(plan, left, pools, received, work, n_queries, n_keys, number):
 
 
 @inner(inline="always")  # into `attend`, which would take as long to compile again
-def attend_block(plan, q, k, v, given, into, work, head, query):
+def attend_block(plan, rare, q, k, v, given, into, work, head, query):
     """One head's block of queries."""
     last = min(plan.query_end, query + plan.block)
     n_queries, n_keys, m = q.shape[1], k.shape[1], last - query
@@ -267,7 +304,7 @@ def attend_block(plan, q, k, v, given, into, work, head, query):
     masked = given.bias.size + given.shown.size + given.seen.size > 0
     low, high = reach(plan, n_keys, query, last)
     tiles = -(-(high - low) // plan.tile) if m else 0
-    start_rows(plan, q, output, rows, work)
+    start_rows(plan, q, output, rows, work.q, work.sums, work.peaks)
     kept = work.kept
     if kept[at.KV_HEAD] != kv_head:
         kept[at.KV_HEAD], kept[at.PACKED] = kv_head, 0
@@ -278,7 +315,7 @@ def attend_block(plan, q, k, v, given, into, work, head, query):
             continue
         key = low + number * plan.tile
         width, base = min(plan.tile, high - key), number * plan.block * plan.columns
-        score_tile(plan, m, query, k, work, key, width, base)
+        score_tile(plan, rare, m, query, k, work, key, width, base)
         for row in range(m):
             s = work.scores[base + row, :width]
             first, end = reach(plan, n_keys, query + row, query + row + 1)
@@ -290,19 +327,20 @@ def attend_block(plan, q, k, v, given, into, work, head, query):
             if masked and s.size:
                 mask = (given.bias, given.shown, given.seen)
                 mask_row(plan, *mask, s, head, query + row, first, n_keys)
-            sums, peaks, distance = work.sums[row], work.peaks[row], plan.offset + query + row
-            apart = distance - first
-            size = weigh_row(plan, s, rows[row], keys[row], sums, peaks, apart, first, number)
+            line, sums, peaks = rows[row], work.sums[row], work.peaks[row]
+            place = plan.offset + query + row
+            apart = place - first
+            size = weigh_row(plan, rare, s, line, keys[row], sums, peaks, apart, first, number)
             if size < 0:
                 continue
             target = given.targets[:, query + row - plan.target_query, first:]
-            masses = rows[row, at.N_STATISTICS : at.N_STATISTICS + plan.n_mass]
-            add_masses(s, size, first, distance, masses, target, given.runs, given.offsets)
+            masses = line[at.N_STATISTICS : at.N_STATISTICS + plan.n_mass]
+            add_masses(s, size, first, place, masses, target, given.runs, given.offsets)
         if plan.output or n_lines:
-            products(plan, v, lines, output, rows, work, key, width, base, number > 0)
+            products(plan, rare, v, lines, output, rows, work, key, width, base, number > 0)
     for row in range(m):
-        peak = np.float64(work.peaks[row, 0])
-        finish_row(plan, given.sinks, head, output[row], rows[row], keys[row], work.sums[row], peak)
+        sums, peak = work.sums[row], np.float64(work.peaks[row, 0])
+        finish_row(plan, rare, given.sinks, head, output[row], rows[row], keys[row], sums, peak)
     for c in range(rows.shape[1]):
         for row in range(m):
             into.table[c, head, query + row] = rows[row, c]
@@ -312,10 +350,10 @@ def attend_block(plan, q, k, v, given, into, work, head, query):
         set_factors(work, m, tiles)
 
 
-def compile_pass(version: int) -> Any:
+def compile_pass(version: int, rare: bool) -> Any:
     """The whole of one task, compiled or read from numba's cache."""
 
-    def attend(plan, q, k, v, given, into, work):
+    def attend(plan, rare, q, k, v, given, into, work):
         work.kept[at.PACKED] = 0  # the task before may have been of another prompt
         blocks = -(-(plan.query_end - plan.query) // plan.block)
         steps = (plan.head_end - plan.head) * blocks
@@ -323,23 +361,23 @@ def compile_pass(version: int) -> Any:
             head, query = plan.head + step // blocks, plan.query + step % blocks * plan.block
             if step == steps:  # a block of no queries, after which no weights are kept
                 head, query = plan.head, plan.query_end
-            attend_block(plan, q, k, v, given, into, work, head, query)
+            attend_block(plan, rare, q, k, v, given, into, work, head, query)
 
     # Names the cache's files. numba looks for changes in one source file only, and cannot read an
     # index whose types are no more.
-    attend.__qualname__ = f"attend_{version:08x}"
+    attend.__qualname__ = f"attend_{version:08x}{'_rare' * rare}"
     options: Any = {"nogil": True, "error_model": "numpy", "_nrt": False}
     try:
-        return njit(at.SIGNATURE, cache=True, **options)(attend)
+        return njit(at.signature(rare), cache=True, **options)(attend)
     except RuntimeError as error:
         if "cannot cache" not in str(error):
             raise
         # Neither the package's folder nor the user's cache can be written: compile every time.
-        return njit(at.SIGNATURE, **options)(attend)
+        return njit(at.signature(rare), **options)(attend)
 
 
 @cache
-def attend() -> Any:
-    """The compiled pass."""
+def attend(rare: bool) -> Any:
+    """The compiled pass; without what is rarely asked, a quarter of the time to compile."""
     sources = sorted(Path(__file__).parent.glob("cpu_*.py"))
-    return compile_pass(zlib.crc32(b"".join(path.read_bytes() for path in sources)))
+    return compile_pass(zlib.crc32(b"".join(path.read_bytes() for path in sources)), rare)

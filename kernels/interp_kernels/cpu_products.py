@@ -37,7 +37,7 @@ def packed_tile(plan, m, query, k, work, key, width):
 
 
 @inner()
-def score_tile(plan, m, query, k, work, key, width, base):
+def score_tile(plan, rare, m, query, k, work, key, width, base):
     """Scores of one tile, before masks; q is scaled already, as in the definition."""
     packed = packed_tile(plan, m, query, k, work, key, width)
     q, d, scores, stride = address(work.q), k.shape[1], work.scores[base:], work.scores.shape[1]
@@ -52,8 +52,8 @@ def score_tile(plan, m, query, k, work, key, width, base):
             plan.sgemm, TRANSPOSED, PLAIN, width, m, d, real(1), keys, apart, q, d,
             real(0), into, stride,
         )  # fmt: skip
-    if plan.cap > 0:
-        for row in range(m):
+    if rare is not None:
+        for row in range(m * (plan.cap > 0)):
             soft_cap(scores[row, :width], plan.cap)
 
 
@@ -65,7 +65,7 @@ def scaled(line, factor):
 
 
 @inner()
-def products(plan, v, lines, output, rows, work, key, width, base, keep):
+def products(plan, rare, v, lines, output, rows, work, key, width, base, keep):
     """Adds one tile's weights times values, and times whatever else runs along the keys."""
     m, stride = rows.shape[0], work.scores.shape[1]
     first = at.N_STATISTICS + plan.n_mass + plan.k
@@ -85,18 +85,16 @@ def products(plan, v, lines, output, rows, work, key, width, base, keep):
     n = lines.shape[1]
     if n == 0:
         return
-    sizes, apart = weights, stride
-    if plan.activation == SIGNED and plan.n_held:
-        for row in range(m):
-            for j in range(width):
-                work.spare[row, j] = abs(work.scores[base + row, j])
-        sizes, apart = address(work.spare), work.spare.shape[1]
     along, into = address(lines[key:]), address(rows) + 4 * first
-    if sizes == weights:
-        multiply(plan.sgemm, m, n, width, weights, stride, along, n, keep, into, wide)
-        return
-    right, held = plan.n_right, plan.n_held
-    if right:
-        multiply(plan.sgemm, m, right, width, weights, stride, along, n, keep, into, wide)
-    along, into = along + 4 * right, into + 4 * right
-    multiply(plan.sgemm, m, held, width, sizes, apart, along, n, keep, into, wide)
+    signed = 0
+    if rare is not None:
+        signed = plan.n_held * (plan.activation == SIGNED)
+        if signed:  # the size of weights for those
+            for row in range(m):
+                for j in range(width):
+                    work.spare[row, j] = abs(work.scores[base + row, j])
+            sizes, apart, right = address(work.spare), work.spare.shape[1], 4 * (n - signed)
+            beside, beyond = along + right, into + right
+            multiply(plan.sgemm, m, signed, width, sizes, apart, beside, n, keep, beyond, wide)
+    if n > signed:
+        multiply(plan.sgemm, m, n - signed, width, weights, stride, along, n, keep, into, wide)

@@ -101,10 +101,15 @@ def fill(s, value):
         s[j] = value
 
 
-@inner()
-def address(x):
+@intrinsic
+def address(typing, x):
     """Where an array begins; a signed number, as numba makes floats of sums of both kinds."""
-    return np.int64(x.ctypes.data)
+
+    def build(context, builder, signature, given):
+        array = context.make_array(signature.args[0])(context, builder, given[0])
+        return builder.ptrtoint(array.data, ir.IntType(64))
+
+    return types.int64(x), build
 
 
 @inner()
@@ -279,12 +284,21 @@ def sum_of(s):
 
 
 @inner()
-def where_first(s, top, signed):
-    """Index of the first score (of its size) equal to the top, which is there."""
+def where_first(s, top):
+    """Index of the first score equal to the top, which is there."""
     low = 0
-    while (largest_size(s[low : low + 64]) if signed else highest(s[low : low + 64])) != top:
+    while highest(s[low : low + 64]) != top:
         low += 64
-    while (abs(s[low]) if signed and s[low] > SEEN else s[low]) != top:
+    while s[low] != top:
+        low += 1
+    return low
+
+
+@inner()
+def where_largest(s, top):
+    """Index of the first |score| equal to the top, which is there; a hidden key's is not."""
+    low = 0
+    while s[low] <= SEEN or abs(s[low]) != top:
         low += 1
     return low
 

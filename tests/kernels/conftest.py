@@ -47,6 +47,7 @@ from interp_kernels import (
     reference,
 )
 from interp_kernels.backends import why_not
+from interp_kernels.cpu import RARE
 
 
 @pytest.fixture(params=[name for name in BACKENDS if name != "reference"])
@@ -271,12 +272,17 @@ class Conformance:
         if here and (reason := why_not(self.backend, attention, reductions)) is not None:
             pytest.skip(reason)  # what each backend refuses is pinned in its own tests
         found = self.run(attention, reductions, backend=self.backend, **options)
+        common = [r for r in reductions if not isinstance(r, RARE)]
+        answers = [(reductions, found)]
+        if self.backend == "cpu" and len(common) < len(reductions):  # a pass of its own
+            again = self.run(attention, common, backend=self.backend, **options)
+            answers.append((common, again))
         exact = reference.statistics(attention, reductions, torch.float64)
         pattern = reference.pattern(attention, dtype=torch.float64)
         plain = reference.statistics(attention, reductions)
         eps = torch.finfo(attention.work_dtype).eps
-        for r in reductions:
-            value, truth, naive = tensors(found[r]), tensors(exact[r.name]), tensors(plain[r.name])
+        for r, given in [(r, values[r]) for asked, values in answers for r in asked]:
+            value, truth, naive = tensors(given), tensors(exact[r.name]), tensors(plain[r.name])
             assert len(value) == len(truth), r.name
             if isinstance(r, Largest | TopK):  # a key is right when its weight is
                 keys = value[1].view(*pattern.shape[:3], -1)

@@ -37,7 +37,7 @@ def test_it_refuses_to_time_wrong_numbers(monkeypatch, tmp_path):
 def test_a_short_run_writes_table_figures_and_plot(monkeypatch, tmp_path, part, capsys):
     monkeypatch.setattr(bench, "memory", lambda part, name, n: 2.0 if name == "plain" else 3.0)
     monkeypatch.setattr(bench_check, "failures", lambda: [])
-    monkeypatch.setattr(bench, "first_call", lambda: [6.04, 0.3])
+    monkeypatch.setattr(bench, "first_call", lambda: [6.04, 0.3, 9.06])
     monkeypatch.setitem(bench_methods.LAYERS, 32, 1)
     monkeypatch.setitem(bench_methods.LAYERS, 64, 1)
     asked = ["--lengths", "32", "64", "--methods", "row", "--repeats", "2", "--parts", part]
@@ -168,8 +168,8 @@ def test_exponents_are_those_of_a_power():
 
 @pytest.mark.slow
 def test_the_first_call_compiles_and_the_second_reads():
-    first, second = bench.first_call()
-    assert 0 < second < first
+    first, second, rare = bench.first_call()
+    assert 0 < second < min(first, rare)
 
 
 def test_models_with_statistics_give_the_same_logits(monkeypatch):
