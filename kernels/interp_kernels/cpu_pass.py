@@ -5,6 +5,9 @@ to the largest score of the row so far; what was summed before is rescaled when 
 column sums the weights of a block stay, as its last tile settles the normalisers: a second product
 would cost more than the memory does. A tile of them is added just before the next block writes over
 it, so that it comes to the core's cache once for both.
+
+There are two passes. In the common one `rare` is None, and numba leaves out, before it looks at
+them, the branches for top keys, moments, a soft-cap and activations other than softmax.
 """
 
 from __future__ import annotations
