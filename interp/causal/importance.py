@@ -134,10 +134,15 @@ class Importance(Displayed):
         """How the scores were made."""
         return next(iter(self.table.provenance.values()))
 
+    def order(self) -> list[int]:
+        """The players, those the task needs most first; equal ones (to rounding) in their order."""
+        helps = self.helps()
+        step = 1e-6 * np.nanmax(np.abs(helps), initial=1e-30)
+        return np.argsort(-np.round(helps / step), kind="stable").tolist()
+
     def top(self, k: int = 5) -> list[tuple[str, float]]:
         """The k players without whom the task goes worst, with their scores."""
-        order = np.argsort(-self.helps(), kind="stable")[:k]
-        return [(self.players.labels[i], float(self.score[i])) for i in order]
+        return [(self.players.labels[i], float(self.score[i])) for i in self.order()[:k]]
 
     def __repr__(self) -> str:
         best = ", ".join(f"{label} {score:.3g}" for label, score in self.top(3))

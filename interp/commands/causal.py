@@ -158,7 +158,6 @@ class Causal:
 
 def printed(importances: Sequence[Importance], top: int) -> str:
     """A block for one model: the first players of each importance, with error, null and notes."""
-    import numpy as np
 
     from interp.columns import estimate
 
@@ -166,8 +165,7 @@ def printed(importances: Sequence[Importance], top: int) -> str:
     for found in importances:
         name = found.metric.partition(":")[0]
         frame = found.table.to_pandas().set_index(["stack", "layer", "head"])
-        order = np.argsort(-found.helps(), kind="stable")[:top].tolist()
-        for at, player in enumerate(order):
+        for at, player in enumerate(found.order()[:top]):
             site, head = found.players.heads_of(player)[0]
             row = frame.loc[(site.stack, site.layer, head)]
             null = "" if math.isnan(row["null"]) else estimate(row["null"], row["null_sem"])

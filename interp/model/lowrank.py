@@ -46,9 +46,16 @@ class LowRank:
         return self.singular_values().square().sum(-1).sqrt()
 
     def eigenvalues(self, back: Float[Tensor, "columns rows"]) -> Float[Tensor, "head rank"]:
-        """Nonzero eigenvalues of each `back @ left @ right`: those of `right @ back @ left`."""
+        """Nonzero eigenvalues of each `back @ left @ right`: those of `right @ back @ left`.
+
+        Zero where all of a head's are as small as the rounding of that product: they would say how
+        the processor rounds.
+        """
         inner = (self.right @ back.to(self.right)) @ self.left
-        return torch.linalg.eigvals(inner.double())
+        values = torch.linalg.eigvals(inner.double())
+        sizes = [torch.linalg.matrix_norm(x.double()) for x in (self.right, back, self.left)]
+        rounding = torch.finfo(inner.dtype).eps * sizes[0] * sizes[1] * sizes[2]
+        return values.masked_fill(values.abs().amax(-1, keepdim=True) <= rounding[:, None], 0)
 
 
 def _triangle(x: Float[Tensor, "head rows rank"]) -> Float[Tensor, "head rank rank"]:

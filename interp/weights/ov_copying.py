@@ -12,7 +12,8 @@ def ov_copying(model):
     Norms are folded, and the mean over the vocabulary is taken out of W_U, since a softmax does
     not see it. Says what a head would write if it attended to a token in the first layer's
     stream, not that it attends there, nor what it does with what earlier heads wrote. A head with
-    tiny weights scores as high as one with large ones: see `ov_norm`. Norms between layers of
+    tiny weights scores as high as one with large ones: see `ov_norm`. One that writes nothing into
+    the vocabulary but rounding scores 0. Norms between layers of
     post-norm models (BART) are passed over. In an encoder-decoder the encoder's heads write no
     logits and get no score.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -36,6 +37,17 @@ def planted():
 
 def heads_of(planted, *roles):
     return {str(Head(*h)) for role in roles for h in planted.roles[role]}
+
+
+def test_players_equal_but_for_rounding_stay_in_their_order(planted):
+    _, model, task = planted("bystander")
+    found = leave_one_out(model, task)
+    scores = 3 + 1e-9 * np.arange(float(len(found.players.labels)))
+    scores[[1, 2, 4]] = 3.001, np.nan, -3
+    ranked = replace(found, per_prompt=scores[:, None], magnitude=True)
+    assert ranked.order() == [1, 0, 3, 5, 6, 7, 4, 2]
+    assert [label for label, _ in ranked.top(2)] == [found.players.labels[i] for i in (1, 0)]
+    assert replace(ranked, per_prompt=0 * scores[:, None]).order() == [0, 1, 3, 4, 5, 6, 7, 2]
 
 
 @pytest.mark.parametrize("kind", ["zero", "mean-batch", "mean-position", "uniform-attention"])

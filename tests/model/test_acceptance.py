@@ -82,6 +82,7 @@ def test_sites_are_named_as_the_zoo_says_and_the_self_check_passes(loaded, famil
     check = check_model(model, seed=5)
     assert check.passed
     assert max(s.pattern_error for s in check.sites) < 5e-6
+    assert max(s.rounding for s in check.sites) < check.tolerance, "none is allowed more"
     assert max(s.result_error or 0.0 for s in check.sites) < 5e-6
     without = {s.site.module for s in check.sites if s.result_error is None}
     # XLNet multiplies by a parameter in an einsum: no module takes the heads' outputs

@@ -41,6 +41,21 @@ def test_eigenvalues_are_those_of_the_whole_product():
         assert distance.amin(1).max() < 1e-9
 
 
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e4])
+def test_a_head_that_writes_nothing_has_no_eigenvalues(scale):
+    """What it reads and writes is at right angles; in float32 some rounding is left of that."""
+    turn = torch.linalg.qr(drawn(40, 40)).Q
+    left, right = turn[:, :4] * scale, turn[:, 4:8].mT
+    mixed = LowRank(torch.stack([left, left]).float(), torch.stack([right, left.mT]).float())
+    back = torch.eye(40)
+    assert torch.linalg.eigvals(mixed.right[0] @ mixed.left[0]).abs().max() > 0
+    none, all_ones = mixed.eigenvalues(back)
+    assert (none == 0).all()
+    torch.testing.assert_close(
+        all_ones.real, torch.full((4,), scale**2).double(), rtol=1e-5, atol=0
+    )
+
+
 @pytest.mark.parametrize(("values", "stable", "entropy"), [
     ([1.0, 1.0, 1.0, 1.0], 4.0, 4.0),
     ([3.0, 0.0, 0.0], 1.0, 1.0),
