@@ -137,7 +137,7 @@ class Importance(Displayed):
     def order(self) -> list[int]:
         """The players, those the task needs most first; equal ones (to rounding) in their order."""
         helps = self.helps()
-        step = 1e-6 * np.nanmax(np.abs(helps), initial=1e-30)
+        step = 1e-6 * np.abs(helps[np.isfinite(helps)]).max(initial=1e-30)
         return np.argsort(-np.round(helps / step), kind="stable").tolist()
 
     def top(self, k: int = 5) -> list[tuple[str, float]]:

@@ -158,7 +158,6 @@ class Causal:
 
 def printed(importances: Sequence[Importance], top: int) -> str:
     """A block for one model: the first players of each importance, with error, null and notes."""
-
     from interp.columns import estimate
 
     rows, notes = [("score", "head", "value", "null", "n", "unit")], []

@@ -24,6 +24,9 @@ from interp.model.sites import Event, Site
 # Largest error over the largest entry, for the rounding of one attention in each type.
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 
+# However large the scores are, no more than this is put down to their rounding.
+MOST_ROUNDING = 1e-2
+
 
 @dataclass(frozen=True)
 class SiteCheck:
@@ -100,13 +103,13 @@ def _relative(got: Tensor, want: Tensor) -> float:
     return float(error) if bool(torch.isfinite(error)) else float("inf")
 
 
-def _pattern_error(call: Call) -> tuple[float, list[str]]:
+def _pattern_error(call: Call, pattern: Tensor) -> tuple[float, list[str]]:
     """By how much the pattern times the values misses z, and what there is to know of it.
 
     Eager code of most families takes its softmax in float32 whatever the model's type. In float64
     the same rounding must then give the very z; the pattern that is read is not rounded.
     """
-    error = _relative(call.mix(call.pattern()), call.z)
+    error = _relative(call.mix(pattern), call.z)
     narrow = call.z.dtype == torch.float64 and error > TOLERANCE[torch.float64]
     if narrow and isinstance(call, ComputedCall):
         rounded = call.normalised(call.scores().float()).double()
@@ -116,16 +119,15 @@ def _pattern_error(call: Call) -> tuple[float, list[str]]:
     return error, []
 
 
-def _rounding(call: Call) -> float:
+def _rounding(call: Call, pattern: Tensor) -> float:
     """By how much weights may differ because their scores are rounded in other orders.
 
     A score of size s is off by up to s eps, and its weight by as large a part of itself. Of a few
     dozen nats, as trained models have, that is nothing beside the tolerance.
     """
-    scores, pattern = call.scores(), call.pattern()
     eps = torch.finfo(torch.float64 if call.z.dtype == torch.float64 else torch.float32).eps
-    size = scores.double().abs()[pattern.abs() > 1e-6]
-    return eps * float(size.max()) if size.numel() else 0.0
+    size = call.scores().double().abs()[pattern.abs() > 1e-6]
+    return min(MOST_ROUNDING, eps * float(size.max())) if size.numel() else 0.0
 
 
 def _site(model: Model, events: list[Event], site: Site) -> SiteCheck:
@@ -135,8 +137,9 @@ def _site(model: Model, events: list[Event], site: Site) -> SiteCheck:
     call = events[index].call
     assert call is not None
     model.require_finite(call, site)  # overflow is no quirk of the family: say which layer
-    pattern_error, notes = _pattern_error(call)
-    rounding = _rounding(call)
+    pattern = call.pattern()
+    pattern_error, notes = _pattern_error(call, pattern)
+    rounding = _rounding(call, pattern)
     if rounding > TOLERANCE.get(model.dtype, 5e-2):
         notes.append(f"scores so large that their rounding may make {rounding:.0e}")
     if site.projection is None:

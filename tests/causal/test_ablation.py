@@ -47,6 +47,9 @@ def test_players_equal_but_for_rounding_stay_in_their_order(planted):
     ranked = replace(found, per_prompt=scores[:, None], magnitude=True)
     assert ranked.order() == [1, 0, 3, 5, 6, 7, 4, 2]
     assert [label for label, _ in ranked.top(2)] == [found.players.labels[i] for i in (1, 0)]
+    scores[3] = np.inf
+    assert replace(ranked, per_prompt=scores[:, None]).order() == [3, 1, 0, 5, 6, 7, 4, 2]
+    scores[3] = 0
     assert replace(ranked, per_prompt=0 * scores[:, None]).order() == [0, 1, 3, 4, 5, 6, 7, 2]
 
 
