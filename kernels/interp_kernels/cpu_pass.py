@@ -21,6 +21,7 @@ import numpy as np
 from numba import njit
 
 from interp_kernels import cpu_layout as at
+from interp_kernels.cpu_compile import inner, uncollected
 from interp_kernels.cpu_layout import RELU, SIGMOID, SIGNED
 from interp_kernels.cpu_products import products, scaled, score_tile
 from interp_kernels.cpu_rows import (
@@ -36,7 +37,6 @@ from interp_kernels.cpu_rows import (
     fill,
     hide,
     highest,
-    inner,
     largest_size,
     lone_weights,
     multiply,
@@ -370,13 +370,14 @@ def compile_pass(version: int, rare: bool) -> Any:
     # index whose types are no more.
     attend.__qualname__ = f"attend_{version:08x}{'_rare' * rare}"
     options: Any = {"nogil": True, "error_model": "numpy", "_nrt": False}
-    try:
-        return njit(at.signature(rare), cache=True, **options)(attend)
-    except RuntimeError as error:
-        if "cannot cache" not in str(error):
-            raise
-        # Neither the package's folder nor the user's cache can be written: compile every time.
-        return njit(at.signature(rare), **options)(attend)
+    with uncollected():
+        try:
+            return njit(at.signature(rare), cache=True, **options)(attend)
+        except RuntimeError as error:
+            if "cannot cache" not in str(error):
+                raise
+            # Neither the package's folder nor the user's cache can be written: compile every time.
+            return njit(at.signature(rare), **options)(attend)
 
 
 @cache

@@ -12,8 +12,9 @@ from interp_kernels.cpu_blas import (
     sgemm_compute,
     sgemm_pack,
 )
+from interp_kernels.cpu_compile import inner
 from interp_kernels.cpu_layout import SIGNED
-from interp_kernels.cpu_rows import address, inner, multiply, real, soft_cap
+from interp_kernels.cpu_rows import address, multiply, real, soft_cap
 
 
 @inner()

@@ -7,14 +7,14 @@ float64.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 
 from interp_kernels.cpu_blas import PLAIN, intrinsic, sgemm
+from interp_kernels.cpu_compile import inner
 from interp_kernels.cpu_layout import AVERAGE, COUNT, SPREAD, TOP
 
 real = np.float32
@@ -26,11 +26,6 @@ RAMP = np.arange(4096, dtype=np.float32)  # converting an index to float costs m
 # Lanes may be summed in any order; single values are computed as written. No infinities come in.
 EACH: Any = {"contract", "nsz", "nnan", "arcp"}
 SUMS: Any = EACH | {"reassoc"}
-
-# Only ever called from compiled code, so no wrappers for Python are built: half the compile time.
-# Memory is all the caller's, so nothing counts references: a tenth of the running time.
-_OPTIONS: Any = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "_nrt": False}
-inner: Any = partial(njit, error_model="numpy", **_OPTIONS)
 
 
 @intrinsic

@@ -5,6 +5,7 @@ That its numbers are right is the conformance suite's to say, which runs it besi
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import subprocess
@@ -14,6 +15,7 @@ import numba
 import numpy as np
 import pytest
 import torch
+from numba.core.codegen import JITCodeLibrary
 
 from interp_kernels import (
     AttentionShape,
@@ -35,6 +37,7 @@ from interp_kernels import (
     cpu,
     cpu_blas,
     cpu_call,
+    cpu_compile,
     cpu_pass,
     cpu_rows,
 )
@@ -225,6 +228,48 @@ def test_moments_far_from_zero(calls, conforms):
     call.q[..., 0] = 3
     # 320 as a score carries 320 ulps; the definition's two passes lose no more.
     conforms(call, [Moments(), Largest()], ulps=8 + 320)
+
+
+def test_parts_are_compiled_once():
+    """In what calls them: alone they are neither optimised nor turned into machine code."""
+
+    @cpu_compile.inner()
+    def twice(x):
+        return x + x
+
+    @numba.njit
+    def whole(x):
+        return 1 + twice(x)
+
+    assert whole(3) == 7
+    addresses = []
+    for function in (twice, whole):
+        (made,) = function.overloads.values()
+        addresses.append(made.library.get_pointer_to_function(made.fndesc.llvm_func_name))
+    assert [address != 0 for address in addresses] == [False, True]
+    left_out = {name for name in vars(cpu_compile.PartLibrary) if "final_module" in name}
+    assert len(left_out) == 2
+    assert left_out <= set(dir(JITCodeLibrary)), "numba has given a step another name"
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_the_collector_is_left_as_it_was(monkeypatch, before):
+    seen = []
+
+    def njit(signature, **options):
+        seen.append(gc.isenabled())
+        raise RuntimeError("something else")
+
+    monkeypatch.setattr(cpu_pass, "njit", njit)
+    was = gc.isenabled()
+    try:
+        (gc.enable if before else gc.disable)()
+        with pytest.raises(RuntimeError, match="something else"):
+            cpu_pass.compile_pass(1, False)
+        assert gc.isenabled() == before
+    finally:
+        (gc.enable if was else gc.disable)()
+    assert seen == [False]
 
 
 def test_compiled_without_a_cache_where_none_can_be_written(monkeypatch):
