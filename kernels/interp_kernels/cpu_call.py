@@ -73,13 +73,16 @@ def _labels(held: ask.SegmentMass | ask.SegmentToSegment) -> np.ndarray:
     return (held.labels if isinstance(held, ask.SegmentMass) else held.key_labels).numpy()
 
 
-def runs_in(keys: Sequence[int], start: int, end: int, column: int) -> list[list[int]]:
-    """First key, end and column of every run of the keys of a prompt that starts and ends there."""
+def runs_in(keys: Sequence[int], start: int, column: int) -> list[list[int]]:
+    """First key, end and column of every run of the keys of a prompt that starts there.
+
+    Some may lie beyond the last key; the pass looks at those in each of its tiles only.
+    """
     found: list[list[int]] = []
     for key in sorted({start + key for key in keys}):
-        if found and found[-1][1] == key < end:
+        if found and found[-1][1] == key:
             found[-1][1] += 1
-        elif key < end:
+        else:
             found.append([key, key + 1, column])
     return found
 
@@ -124,7 +127,7 @@ class Call:
         for r in self.sizes.runs:
             if isinstance(r, ask.KeySetMass):
                 start = self.attention.start[batch]
-                found += runs_in(r.keys, start, self.shape.key, column)
+                found += runs_in(r.keys, start, column)
             else:
                 labels = _labels(r)
                 found += runs_of(labels[batch % len(labels)], _width(r), column)

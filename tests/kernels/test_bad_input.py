@@ -105,7 +105,9 @@ def test_parts_of_one_projection_are_read_together(number, batch):
     made = torch.randn(batch, 5, 3 * 24)
     q, k, v = parts = [x.view(batch, 5, 4, 6).transpose(1, 2) for x in made.chunk(3, -1)]
     assert adjoining(*parts) is not None
-    for others in ([k, q, v], [q, k, q], [q, k, v.clone()], [q, k[:, :2], v[:, :2]]):
+    elsewhere = [x.view(batch, 5, 4, 6).transpose(1, 2) for x in made.clone().chunk(3, -1)]
+    strangers = [[k, q, v], [q, k, q], [q, elsewhere[1], v], [q, k, v.clone()]]
+    for others in (*strangers, [q, k[:, :2], v[:, :2]]):
         assert adjoining(*others) is None
     parts[number][-1, 2, 3, 1] = 50
     lengths = made.unflatten(-1, (3, 24)).norm(dim=-1).amax((0, 1))
