@@ -7,9 +7,7 @@ and a file that does not parse is reported instead of hiding the others.
 from __future__ import annotations
 
 import ast
-import importlib.util
 import inspect
-import sys
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -17,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from interp.errors import OptionError, UnknownName
+from interp.own_file import run_file
 
 if TYPE_CHECKING:
     from interp.analysis import Analysis, Bound
@@ -195,13 +194,7 @@ def _from_file(path: Path) -> Analysis:
     if not path.is_file():
         raise OptionError(f"{path} does not exist; give the file that declares the metric")
     read_entry(path, "own")
-    spec = importlib.util.spec_from_file_location(f"interp_own_{path.stem}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return getattr(module, path.stem)
+    return getattr(run_file(path, "own"), path.stem)
 
 
 def parse_metric(text: str) -> Bound:

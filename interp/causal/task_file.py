@@ -18,6 +18,7 @@ from interp.causal.measures import (
 )
 from interp.causal.task import Task
 from interp.errors import OptionError, PromptError, UnknownName
+from interp.own_file import places_named, run_file
 from interp.tokens import token_id
 
 if TYPE_CHECKING:
@@ -164,17 +165,11 @@ def _ids(model: Model, answers: Sequence[Any] | None, path: Path) -> list[list[i
 
 
 def _own(model: Model, path: Path) -> Task:
-    import importlib.util
-
-    spec = importlib.util.spec_from_file_location(f"interp_task_{path.stem}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    make = getattr(module, "task", None)
+    make = getattr(run_file(path, "task"), "task", None)
     if not callable(make):
         raise OptionError(f"{path} has no function task(model)")
-    made = make(model)
+    with places_named(path):
+        made = make(model)
     if not isinstance(made, Task):
         raise OptionError(f"{path}: task(model) gave a {type(made).__name__}, not a Task")
     return made

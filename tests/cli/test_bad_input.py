@@ -288,6 +288,16 @@ def test_a_file_that_declares_no_metric(errors, llama, tmp_path, text, line) -> 
     assert line in told
 
 
+def test_a_metric_file_that_raises_says_in_which_line(errors, llama, tmp_path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from interp.analysis import detector\n\nlimits = {}['limits']\n\n\n@detector\n"
+        'def mine(query, key, tokens):\n    """Nothing."""\n    return key == query\n'
+    )
+    code, [told] = errors("score", llama, "-m", tmp_path / "mine.py")
+    assert code == 2
+    assert f"{tmp_path / 'mine.py'}, line 3: KeyError: 'limits'" in told
+
+
 def test_output_that_cannot_be_written_is_refused_before_any_work(errors, llama, tmp_path) -> None:
     (tmp_path / "file").write_text("")
     code, [told] = errors("score", llama, *QUICK, "--out", tmp_path / "file" / "results")

@@ -203,6 +203,31 @@ def test_a_damaged_task_file_is_one_line(errors, tmp_path, lines, told):
 
 
 @pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ("def task(model):\n    prompts = []\n    return prompts[0]\n", "line 3: IndexError: list"),
+        ("def task(model):\n    return torch.ones(2) @ torch.ones(3)\n", "line 2: NameError"),
+        ("import json\n\njson.loads('{')\n\n\ndef task(model): ...\n", "line 3: JSONDecodeError"),
+        ("def task(model):\n    return (\n", "line 2: SyntaxError: '(' was never closed"),
+        ("import no_such_thing\n", "line 1: ModuleNotFoundError: No module named"),
+        ("def task(model):\n    return 3\n", "task(model) gave a int, not a Task"),
+        ("tasks = 3\n", "has no function task(model)"),
+        # What interp itself says to the caller stays as it is.
+        ("import interp\n\ninterp.load('nowhere')\n", "bystander: 'nowhere' is neither"),
+    ],
+)
+def test_a_task_of_ones_own_that_raises_is_one_line(errors, tmp_path, monkeypatch, body, told):
+    path = tmp_path / "own.py"
+    path.write_text(body)
+    monkeypatch.chdir(tmp_path)
+    for given in (path, "own.py"):
+        code, [found] = errors("ablate", MODEL, "--task", given)
+        assert code == 1
+        assert told in found
+        assert str(given) in found or "nowhere" in told
+
+
+@pytest.mark.parametrize(
     ("args", "told"),
     [
         (("ablate", MODEL, "--task", "nothing.txt"), "does not exist"),
