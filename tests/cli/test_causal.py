@@ -206,6 +206,7 @@ def test_a_damaged_task_file_is_one_line(errors, tmp_path, lines, told):
     ("body", "told"),
     [
         ("def task(model):\n    prompts = []\n    return prompts[0]\n", "line 3: IndexError: list"),
+        ("def f():\n    return {}['k']\n\n\ndef task(model):\n    f()\n", "line 2: KeyError: 'k'"),
         ("def task(model):\n    return torch.ones(2) @ torch.ones(3)\n", "line 2: NameError"),
         ("import json\n\njson.loads('{')\n\n\ndef task(model): ...\n", "line 3: JSONDecodeError"),
         ("def task(model):\n    return (\n", "line 2: SyntaxError: '(' was never closed"),
