@@ -24,7 +24,7 @@ class PartLibrary(JITCodeLibrary):
     The steps left out are numba's own: a version that names them otherwise takes them, and time.
     """
 
-    # The address of a Python object would be written into machine code.
+    # Writes the address of a Python object into the machine code, of which there is none.
     codegen: Any = SimpleNamespace(set_env=lambda name, environment: None)
 
     def _optimize_final_module(self) -> None:
