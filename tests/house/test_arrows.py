@@ -15,7 +15,7 @@ ROOM = {
     "capture": ("capture", "generation", "provenance"),
     "table": ("table",),
     "analysis": (
-        "analysis", "room", "catalogue", "targets", "engine", "estimate", "scoring",
+        "analysis", "room", "catalogue", "own_file", "targets", "engine", "estimate", "scoring",
         "heads", "weights", "special", "needle", "causal", "attribution", "flow", "lens",
         "outliers", "safety", "syntax", "circuit", "discovery",
         "viewer",
