@@ -18,7 +18,7 @@ from interp.causal.measures import (
 )
 from interp.causal.task import Task
 from interp.errors import OptionError, PromptError, UnknownName
-from interp.own_file import places_named, run_file
+from interp.own_file import own_code, run_file
 from interp.tokens import token_id
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def _own(model: Model, path: Path) -> Task:
     make = getattr(run_file(path, "task"), "task", None)
     if not callable(make):
         raise OptionError(f"{path} has no function task(model)")
-    with places_named(path):
+    with own_code(path):
         made = make(model)
     if not isinstance(made, Task):
         raise OptionError(f"{path}: task(model) gave a {type(made).__name__}, not a Task")

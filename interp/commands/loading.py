@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from interp.errors import LoadError, OptionError
+from interp.own_file import own_code
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -163,21 +164,18 @@ def import_first(names: Sequence[str]) -> None:
     """Import modules by name, or files by path, so that transformers knows their classes.
 
     Raises:
-        LoadError: there is no such file or module, or another module has the file's name.
+        LoadError: there is no such file or module, it raises, or another has the file's name.
     """
     for name in names:
         path = Path(name).expanduser()
         is_file = path.suffix == ".py" or path.is_file()
         if is_file and not path.is_file():
             raise LoadError(f"--import {name}: there is no such file")
-        writes = sys.dont_write_bytecode
-        sys.dont_write_bytecode = True  # leave no __pycache__ in the caller's folder
         try:
-            module = _import_file(path.resolve()) if is_file else import_module(name)
-        except (ImportError, SyntaxError) as error:
-            raise LoadError(f"--import {name}: {type(error).__name__}: {error}") from error
-        finally:
-            sys.dont_write_bytecode = writes
+            with own_code(path):
+                module = _import_file(path.resolve()) if is_file else import_module(name)
+        except OptionError as error:
+            raise LoadError(f"--import {error}") from error
         if is_file and getattr(module, "__file__", None) != str(path.resolve()):
             raise LoadError(
                 f"--import {name}: {module.__file__} is called {path.stem} too; rename yours"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 
 import pandas as pd
 import pytest
@@ -159,7 +160,7 @@ def test_texts_by_how_much_they_need_the_heads(run, tmp_path):
     assert json.loads(by_metric.stdout.splitlines()[0])["loss"] == scored[0]["loss"]
 
 
-def test_a_task_from_a_file(run, tmp_path):
+def test_a_task_from_a_file(run, tmp_path, monkeypatch):
     rows = [{"prompt": [0, 40, 41, 42, 40], "answer": 41, "wrong": 42}] * 2
     path = tmp_path / "task.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -167,6 +168,7 @@ def test_a_task_from_a_file(run, tmp_path):
     [row, *_] = json.loads(result.stdout)["rows"]
     assert row["unit"] == "logits"
     assert "task=logit_difference" in row["metric"]
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
     own = tmp_path / "own.py"
     own.write_text(
         "from interp.causal import loss\n\n\ndef task(model):\n"
@@ -174,6 +176,8 @@ def test_a_task_from_a_file(run, tmp_path):
     )
     result = run("ablate", MODEL, "--task", own, "--null", "none", "--json")
     assert "task=mine" in json.loads(result.stdout)["rows"][0]["metric"]
+    assert not (tmp_path / "__pycache__").exists()
+    assert not sys.dont_write_bytecode
     want = leave_one_out(
         interp.load(MODEL),
         loss(interp.load(MODEL), [[0, 40, 41, 42, 40, 41]], name="mine"),

@@ -53,7 +53,8 @@ class ResearchForCausalLM(LlamaForCausalLM):
 """
 
 
-def test_a_research_class_is_imported_first(run, errors, copy, tmp_path) -> None:
+def test_a_research_class_is_imported_first(run, errors, copy, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
     folder = copy("research")
     config = folder / "config.json"
     text = re.sub('"LlamaForCausalLM"', '"ResearchForCausalLM"', config.read_text())
@@ -73,7 +74,8 @@ def test_a_research_class_is_imported_first(run, errors, copy, tmp_path) -> None
     [
         ("nowhere.py", None, "there is no such file"),
         ("broken_class.py", "import no_such_package_at_all\n", "ModuleNotFoundError"),
-        ("syntax_class.py", "def f(:\n", "SyntaxError"),
+        ("syntax_class.py", "def f(:\n", "syntax_class.py, line 1: SyntaxError"),
+        ("raising_class.py", "x = 1\nx['a']\n", "raising_class.py, line 2: TypeError: 'int'"),
         ("json.py", "x = 1\n", "is called json too"),
     ],
 )
