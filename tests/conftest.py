@@ -1,0 +1,14 @@
+"""Settings of every test process, made before torch starts its threads."""
+
+from __future__ import annotations
+
+import os
+
+# The test command starts several processes. With torch's default of one thread per core in each,
+# the threads wait for each other and the suite is several times slower. torch reads these
+# variables when it is first imported; worker processes inherit them from the first process.
+os.environ |= {
+    "OMP_NUM_THREADS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "HF_HUB_OFFLINE": "1",  # no test may reach a network
+}
