@@ -263,10 +263,9 @@ class _Reducer:
     ):
         self.model, self.found, self.engine, self.advance = model, found, engine, advance
         self.targets = FoundTargets(streamed=engine != "stored")
-        if isinstance(batch, Prompts):
-            self.size, self.tokens = len(batch), _looked_at(batch, model)
-        else:
-            self.size, self.tokens = next(iter(batch.values())).shape[0], None
+        self.batch = batch
+        self.looked_at = _looked_at(batch, model) if isinstance(batch, Prompts) else None
+        self.size = len(batch) if isinstance(batch, Prompts) else len(next(iter(batch.values())))
 
     def visit(self, site: Site, call: Call, real: Tensor) -> None:
         if self.engine != "fused":
@@ -285,7 +284,7 @@ class _Reducer:
         fused = self.engine == "fused"
         if not mine and not fused:
             return
-        attention = to_attention(call, real, self.tokens)
+        attention = to_attention(call, real, self._tokens(site, call))
         detectors = [p.bound for p in mine if p.bound.analysis.kind == "detector"]
         own = call.mask if isinstance(call, ComputedCall) and call.bias is None else None
         masses, counts = self.targets.of(attention, detectors, own)
@@ -299,6 +298,18 @@ class _Reducer:
             p.values.setdefault(site, []).append(mean)
         if output:
             call.z = values[output[0].name]
+
+    def _tokens(self, site: Site, call: Call) -> Tensor | None:
+        """The tokens that predicates see at a site; of given tensors the ids of its stack."""
+        if isinstance(self.batch, Prompts):
+            return self.looked_at
+        ids = self.batch.get("input_ids")
+        if site.stack == "decoder":
+            ids = self.batch.get("decoder_input_ids", ids)
+        elif site.stack != "encoder" and "text" not in site.stack:
+            return None  # a tower of images or sounds
+        here = ids is not None and tuple(ids.shape) == (call.z.shape[0], call.v.shape[2])
+        return ids.to(self.model.device) if ids is not None and here else None
 
 
 def _only(bound: Bound) -> Reduction:
