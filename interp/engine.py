@@ -123,13 +123,11 @@ def reduce_patterns(
         advance: called after each layer of each batch.
 
     Raises:
-        OptionError: no such engine.
+        OptionError: no such engine, or one that the model's attention code does not allow.
         NonFiniteError: NaN or infinity in an attention output, naming the layer.
     """
-    if engine not in ENGINES:
-        raise OptionError(f"engine {engine!r} is not known; known: {', '.join(ENGINES)}")
-    if engine == "fused":
-        _require_fusable(model)
+    if engine != "streamed" or all(site.recorded for site in model.sites):
+        require_engine(model, engine)  # "auto" streams the layers that can be streamed
     todo = batches(prompts, batch_size)
     done = _Done(advance, sum(map(prompts_in, todo)), len(model.sites), len(todo))
 
@@ -229,18 +227,46 @@ def _reduced_elsewhere(
     return found
 
 
-def _require_fusable(model: Model) -> None:
-    watched = [site.module for site in model.sites if site.watched]
-    if watched:
+def require_engine(model: Model, engine: str) -> None:
+    """Raise where the engine is not known or cannot run on every layer of the model.
+
+    Raises:
+        OptionError: with the reason and the engine to use.
+    """
+    if engine not in ENGINES:
+        raise OptionError(f"engine {engine!r} is not known; known: {', '.join(ENGINES)}")
+    if engine == "stored":
+        return
+    recorded = [site.module for site in model.sites if site.recorded]
+    if recorded:
         raise OptionError(
-            f"{model.name} computes its attention in code of its own ({watched[0]}), which cannot "
-            "be replaced; use engine='streamed'"
+            f"engine={engine!r}: {model.name} computes its attention in code of its own "
+            f"({recorded[0]}), which forms whole patterns; use engine='stored' or 'auto'"
         )
-    if model.active_edits:
+    watched = [site.module for site in model.sites if site.watched]
+    if engine == "fused" and watched:
+        raise OptionError(
+            f"engine='fused': {model.name} computes its attention in code of its own "
+            f"({watched[0]}), which cannot be replaced; use engine='streamed'"
+        )
+    if engine == "fused" and model.active_edits:
         raise OptionError(
             "engine='fused' cannot run under edits, which need the kernel's own output first; "
             "use engine='streamed'"
         )
+
+
+def engine_used(model: Model, engine: str) -> str:
+    """The engine that runs when this one is asked for, in the words of provenance.
+
+    Attention whose own code forms the pattern is recorded, so it is stored whatever the engine.
+    """
+    if model.elsewhere is not None:
+        return "rows in blocks, where the model runs"
+    recorded = [site.name for site in model.sites if site.recorded]
+    if len(recorded) == len(model.sites):
+        return "stored (recorded)"
+    return engine if not recorded else f"{engine}; stored (recorded) in {', '.join(recorded)}"
 
 
 def batches(

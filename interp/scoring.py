@@ -12,7 +12,7 @@ from torch import Tensor
 
 from interp.analysis import NULLS, Analysis, Bound, Null
 from interp.catalogue import parse_metric, usual
-from interp.engine import applies, batches, reduce_patterns
+from interp.engine import applies, batches, engine_used, reduce_patterns
 from interp.errors import OptionError, PromptError
 from interp.estimate import choose_engine
 from interp.model.inputs import probe_inputs
@@ -310,7 +310,7 @@ class _Run:
                 "prompts": f"given {', '.join(sorted(self.prompts))}",
                 "prompts_hash": _tensor_hash(self.prompts),
             }
-        return what | {"seed": self.seed, "engine": self.engine}
+        return what | {"seed": self.seed, "engine": engine_used(self.model, self.engine)}
 
 
 def _tensor_hash(inputs: Mapping[str, Tensor]) -> str:
