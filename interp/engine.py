@@ -128,7 +128,7 @@ def reduce_patterns(
     """
     if engine != "streamed" or all(site.recorded for site in model.sites):
         require_engine(model, engine)  # "auto" streams the layers that can be streamed
-    todo = batches(prompts, batch_size)
+    todo = batches(model, prompts, batch_size)
     done = _Done(advance, sum(map(prompts_in, todo)), len(model.sites), len(todo))
 
     def run(batch: Prompts | Mapping[str, Tensor]) -> list[PerPrompt]:
@@ -270,10 +270,13 @@ def engine_used(model: Model, engine: str) -> str:
 
 
 def batches(
-    prompts: Prompts | Mapping[str, Tensor], size: int
+    model: Model, prompts: Prompts | Mapping[str, Tensor], size: int
 ) -> list[Prompts | Mapping[str, Tensor]]:
     """Prompts in batches; given input tensors are one."""
-    return [prompts] if isinstance(prompts, Mapping) else list(prompts.batches(size))
+    if isinstance(prompts, Mapping):
+        return [prompts]
+    prompts.check(model)
+    return list(model.batches(prompts, size))
 
 
 class _Reducer:

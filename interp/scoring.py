@@ -254,7 +254,7 @@ class _Run:
     def of(
         self, model: Model, prompts: Any, bounds: Sequence[Bound], what: str
     ) -> dict[str, dict[Site, _Scores]]:
-        total = len(self.model.sites) * len(batches(prompts, self.batch_size))
+        total = len(self.model.sites) * len(batches(model, prompts, self.batch_size))
         done = 0
         self.tell(what, 0, total)
 
