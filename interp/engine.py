@@ -123,14 +123,12 @@ def reduce_patterns(
         advance: called after each layer of each batch.
 
     Raises:
-        OptionError: no such engine.
+        OptionError: no such engine, or one that the model's attention code does not allow.
         NonFiniteError: NaN or infinity in an attention output, naming the layer.
     """
-    if engine not in ENGINES:
-        raise OptionError(f"engine {engine!r} is not known; known: {', '.join(ENGINES)}")
-    if engine == "fused":
-        _require_fusable(model)
-    todo = batches(prompts, batch_size)
+    if engine != "streamed" or all(site.recorded for site in model.sites):
+        require_engine(model, engine)  # "auto" streams the layers that can be streamed
+    todo = batches(model, prompts, batch_size)
     done = _Done(advance, sum(map(prompts_in, todo)), len(model.sites), len(todo))
 
     def run(batch: Prompts | Mapping[str, Tensor]) -> list[PerPrompt]:
@@ -229,25 +227,56 @@ def _reduced_elsewhere(
     return found
 
 
-def _require_fusable(model: Model) -> None:
-    watched = [site.module for site in model.sites if site.watched]
-    if watched:
+def require_engine(model: Model, engine: str) -> None:
+    """Raise where the engine is not known or cannot run on every layer of the model.
+
+    Raises:
+        OptionError: with the reason and the engine to use.
+    """
+    if engine not in ENGINES:
+        raise OptionError(f"engine {engine!r} is not known; known: {', '.join(ENGINES)}")
+    if engine == "stored":
+        return
+    recorded = [site.module for site in model.sites if site.recorded]
+    if recorded:
         raise OptionError(
-            f"{model.name} computes its attention in code of its own ({watched[0]}), which cannot "
-            "be replaced; use engine='streamed'"
+            f"engine={engine!r}: {model.name} computes its attention in code of its own "
+            f"({recorded[0]}), which forms whole patterns; use engine='stored' or 'auto'"
         )
-    if model.active_edits:
+    watched = [site.module for site in model.sites if site.watched]
+    if engine == "fused" and watched:
+        raise OptionError(
+            f"engine='fused': {model.name} computes its attention in code of its own "
+            f"({watched[0]}), which cannot be replaced; use engine='streamed'"
+        )
+    if engine == "fused" and model.active_edits:
         raise OptionError(
             "engine='fused' cannot run under edits, which need the kernel's own output first; "
             "use engine='streamed'"
         )
 
 
+def engine_used(model: Model, engine: str) -> str:
+    """The engine that runs when this one is asked for, in the words of provenance.
+
+    Attention whose own code forms the pattern is recorded, so it is stored whatever the engine.
+    """
+    if model.elsewhere is not None:
+        return "rows in blocks, where the model runs"
+    recorded = [site.name for site in model.sites if site.recorded]
+    if len(recorded) == len(model.sites):
+        return "stored (recorded)"
+    return engine if not recorded else f"{engine}; stored (recorded) in {', '.join(recorded)}"
+
+
 def batches(
-    prompts: Prompts | Mapping[str, Tensor], size: int
+    model: Model, prompts: Prompts | Mapping[str, Tensor], size: int
 ) -> list[Prompts | Mapping[str, Tensor]]:
     """Prompts in batches; given input tensors are one."""
-    return [prompts] if isinstance(prompts, Mapping) else list(prompts.batches(size))
+    if isinstance(prompts, Mapping):
+        return [prompts]
+    prompts.check(model)
+    return list(model.batches(prompts, size))
 
 
 class _Reducer:
@@ -263,10 +292,9 @@ class _Reducer:
     ):
         self.model, self.found, self.engine, self.advance = model, found, engine, advance
         self.targets = FoundTargets(streamed=engine != "stored")
-        if isinstance(batch, Prompts):
-            self.size, self.tokens = len(batch), _looked_at(batch, model)
-        else:
-            self.size, self.tokens = next(iter(batch.values())).shape[0], None
+        self.batch = batch
+        self.looked_at = _looked_at(batch, model) if isinstance(batch, Prompts) else None
+        self.size = len(batch) if isinstance(batch, Prompts) else len(next(iter(batch.values())))
 
     def visit(self, site: Site, call: Call, real: Tensor) -> None:
         if self.engine != "fused":
@@ -285,7 +313,7 @@ class _Reducer:
         fused = self.engine == "fused"
         if not mine and not fused:
             return
-        attention = to_attention(call, real, self.tokens)
+        attention = to_attention(call, real, self._tokens(site, call))
         detectors = [p.bound for p in mine if p.bound.analysis.kind == "detector"]
         own = call.mask if isinstance(call, ComputedCall) and call.bias is None else None
         masses, counts = self.targets.of(attention, detectors, own)
@@ -299,6 +327,18 @@ class _Reducer:
             p.values.setdefault(site, []).append(mean)
         if output:
             call.z = values[output[0].name]
+
+    def _tokens(self, site: Site, call: Call) -> Tensor | None:
+        """The tokens that predicates see at a site; of given tensors the ids of its stack."""
+        if isinstance(self.batch, Prompts):
+            return self.looked_at
+        ids = self.batch.get("input_ids")
+        if site.stack == "decoder":
+            ids = self.batch.get("decoder_input_ids", ids)
+        elif site.stack != "encoder" and "text" not in site.stack:
+            return None  # a tower of images or sounds
+        here = ids is not None and tuple(ids.shape) == (call.z.shape[0], call.v.shape[2])
+        return ids.to(self.model.device) if ids is not None and here else None
 
 
 def _only(bound: Bound) -> Reduction:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor, nn
 
 from interp.analysis import Bound
-from interp.engine import ENGINES
+from interp.engine import ENGINES, engine_used, require_engine
 from interp.errors import OptionError
 from interp.prompts import Prompts
 from interp_kernels import estimate_memory
@@ -60,9 +60,11 @@ def choose_engine(
 ) -> str:
     """The engine asked for; for "auto", streamed once a layer's patterns would pass 16 MiB.
 
+    "auto" stores patterns that the model's own code forms anyway.
+
     Raises:
-        OptionError: an engine that a model elsewhere does not have: there, rows are formed in
-            blocks and reduced.
+        OptionError: an engine that the model does not have. Where it runs elsewhere, rows are
+            formed in blocks and reduced; code of its own forms whole patterns.
     """
     if model.elsewhere is not None:
         if engine in ("auto", "stored"):
@@ -72,8 +74,9 @@ def choose_engine(
             "in blocks of rows; use engine='auto'"
         )
     if engine != "auto":
+        require_engine(model, engine)
         return engine
-    if not isinstance(prompts, Prompts):
+    if not isinstance(prompts, Prompts) or all(site.recorded for site in model.sites):
         return "stored"
     batch, length = _largest(prompts, batch_size)
     return "streamed" if 4 * batch * model.n_heads * length**2 > STORED_BYTES else "stored"
@@ -98,7 +101,7 @@ def estimate(
     widest = max((w for w in widths if w != model.d_vocab), default=4 * model.d_model)
     # the stream, its norm, q, k, v, z and the branch's output; the MLP's gate and its product
     forward = batch * length * itemsize * (7 * model.d_model + 3 * widest)
-    return Estimate(chosen, batch, length, forward, statistics)
+    return Estimate(engine_used(model, chosen), batch, length, forward, statistics)
 
 
 def _largest(prompts: Prompts, batch_size: int) -> tuple[int, int]:

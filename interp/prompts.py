@@ -10,6 +10,7 @@ import hashlib
 import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -106,12 +107,21 @@ class Prompts:
             real[row, at] = True
         return ids, real
 
-    def batches(self, size: int) -> Iterator[Prompts]:
-        """The prompts in their order, `size` at a time."""
+    def batches(self, size: int, *, padded: bool = True) -> Iterator[Prompts]:
+        """The prompts in their order, at most `size` at a time.
+
+        Args:
+            padded: prompts of different lengths may share a batch.
+        """
         if size < 1:
             raise OptionError(f"batch size {size}; it is at least 1")
-        for start in range(0, len(self.ids), size):
-            part = slice(start, start + size)
+        end = 0
+        while end < len(self.ids):
+            start, end = end, min(end + size, len(self.ids))
+            if not padded:
+                same = (len(p) == len(self.ids[start]) for p in self.ids[start:end])
+                end = start + sum(1 for _ in takewhile(bool, same))
+            part = slice(start, end)
             targets = None if self.targets is None else self.targets[part]
             yield replace(self, ids=self.ids[part], targets=targets)
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from interp.analysis import NULLS, Analysis, Bound, Null
 from interp.catalogue import parse_metric, usual
-from interp.engine import applies, batches, reduce_patterns
+from interp.engine import applies, batches, engine_used, reduce_patterns
 from interp.errors import OptionError, PromptError
 from interp.estimate import choose_engine
 from interp.model.inputs import probe_inputs
@@ -254,7 +254,7 @@ class _Run:
     def of(
         self, model: Model, prompts: Any, bounds: Sequence[Bound], what: str
     ) -> dict[str, dict[Site, _Scores]]:
-        total = len(self.model.sites) * len(batches(prompts, self.batch_size))
+        total = len(self.model.sites) * len(batches(model, prompts, self.batch_size))
         done = 0
         self.tell(what, 0, total)
 
@@ -310,7 +310,7 @@ class _Run:
                 "prompts": f"given {', '.join(sorted(self.prompts))}",
                 "prompts_hash": _tensor_hash(self.prompts),
             }
-        return what | {"seed": self.seed, "engine": self.engine}
+        return what | {"seed": self.seed, "engine": engine_used(self.model, self.engine)}
 
 
 def _tensor_hash(inputs: Mapping[str, Tensor]) -> str:

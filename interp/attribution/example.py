@@ -124,7 +124,7 @@ class Example:
         found = []
         given = {k: v for k, v in self.inputs.items() if k.startswith("decoder_")}
         with torch.no_grad():
-            for batch in Prompts(tuple(tuple(i) for i in ids)).batches(batch_size):
+            for batch in self.model.batches(Prompts(tuple(tuple(i) for i in ids)), batch_size):
                 inputs = self.model.inputs(batch)
                 if given:
                     inputs = {k: v for k, v in inputs.items() if not k.startswith("decoder_")}

@@ -70,7 +70,7 @@ def make_batches(
         )
     plain = [
         _batch(model, task, which, sum(lengths[i] for i in which), per_input)
-        for which in _split(lengths, max_tokens)
+        for which in _split(lengths, max_tokens, padded=_padded(model, task))
     ]
     if kind == "uniform-attention":
         return [replace(b, replacement=Replacement(live=True)) for b in plain]
@@ -85,11 +85,19 @@ def make_batches(
     return plain
 
 
-def _split(lengths: Sequence[int], max_tokens: int) -> list[tuple[int, ...]]:
+def _padded(model: Model, task: Task) -> bool:
+    """Whether prompts of different lengths may share a batch."""
+    return not isinstance(task.prompts, Prompts) or model.padding.changes(task.prompts) is None
+
+
+def _split(
+    lengths: Sequence[int], max_tokens: int, *, padded: bool = True
+) -> list[tuple[int, ...]]:
     groups: list[list[int]] = []
     widest = 0
     for i, n in enumerate(lengths):
-        if groups and max(widest, n) * (len(groups[-1]) + 1) <= max_tokens:
+        room = bool(groups) and max(widest, n) * (len(groups[-1]) + 1) <= max_tokens
+        if room and (padded or n == widest):
             groups[-1].append(i)
             widest = max(widest, n)
         else:

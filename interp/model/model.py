@@ -28,7 +28,7 @@ from interp.model.inputs import (
     text_config,
     vocabulary,
 )
-from interp.model.padding import LeftPadding, left_padding, pad_id, position_ids
+from interp.model.padding import Padding
 from interp.model.ranks import Ranks
 from interp.model.sites import Site
 from interp.model.visits import Visit, visiting
@@ -206,24 +206,16 @@ class Model:
             )
         prompts = Prompts.of(prompts, self)
         prompts.check(self)
-        ids, real = prompts.padded(pad_id(self.config))
-        inputs = {"input_ids": ids.to(self.device)}
-        if not bool(real.all()):
-            inputs["attention_mask"] = real.long().to(self.device)
-            if prompts.padding == "left":
-                if self.left_padding is None:
-                    raise PromptError(
-                        f"{self.name} numbers its positions from the first column, so padding "
-                        "on the left "
-                        "changes its numbers; use padding='right'"
-                    )
-                if self.left_padding == "position_ids":
-                    inputs["position_ids"] = position_ids(real).to(self.device)
+        inputs = self.padding.inputs(prompts, self.device)
         if is_encoder_decoder(self.module):
             inputs["decoder_input_ids"] = inputs["input_ids"]
             if "attention_mask" in inputs:
                 inputs["decoder_attention_mask"] = inputs["attention_mask"]
         return inputs
+
+    def batches(self, prompts: Prompts, size: int) -> Iterator[Prompts]:
+        """Batches of at most `size` prompts in their order, unpadded where padding changes them."""
+        return prompts.batches(size, padded=self.padding.changes(prompts) is None)
 
     def run(
         self, prompts: Prompts | Inputs | str | Sequence, edits: Sequence[Edit] = ()
@@ -335,7 +327,7 @@ class Model:
             count[key] = count.get(key, 0.0) + float(real.sum())
 
         with torch.no_grad(), self.visited(visit):
-            for batch in Prompts.of(prompts, self).batches(batch_size):
+            for batch in self.batches(Prompts.of(prompts, self), batch_size):
                 self._forward(self.inputs(batch))
         return {key: (total[key] / count[key]).to(torch.float32) for key in total}
 
@@ -382,9 +374,9 @@ class Model:
         return position_limit(self.module)
 
     @cached_property
-    def left_padding(self) -> LeftPadding | None:
-        """What left padding needs beside the mask; None where it changes the numbers regardless."""
-        return left_padding(self.module)
+    def padding(self) -> Padding:
+        """Whether, and with what, prompts of different lengths can share a batch."""
+        return Padding(self.module, self.config, self.name)
 
     def untrained(self) -> nn.Module:
         """The same architecture with fresh random weights, from torch's global generator."""

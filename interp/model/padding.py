@@ -1,18 +1,76 @@
-"""Left padding moves the tokens: find out, by trying, what keeps a model's numbers the same."""
+"""Padding must not change a prompt's numbers: find out, by trying, where it does."""
 
 from __future__ import annotations
 
-from typing import Literal
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
 
+from interp.errors import PromptError
 from interp.model.inference import inference
-from interp.model.inputs import is_encoder_decoder, takes, vocabulary
+from interp.model.inputs import is_encoder_decoder, takes, text_config, vocabulary
+
+if TYPE_CHECKING:
+    from interp.prompts import Prompts
 
 LeftPadding = Literal["mask", "position_ids"]
 
 _SAME = 1e-3  # of the largest entry; positions that are off by two change far more
+
+
+class Padding:
+    """Pads prompts for one model, and knows where that would change their numbers."""
+
+    def __init__(self, module: nn.Module, config: Any, name: str):
+        self.module, self.config, self.name = module, config, name
+
+    @cached_property
+    def left(self) -> LeftPadding | None:
+        """What left padding needs beside the mask; None where it changes the numbers regardless."""
+        return left_padding(self.module)
+
+    @cached_property
+    def right(self) -> bool:
+        """Whether padding on the right leaves a prompt's numbers as they are."""
+        return right_padding(self.module)
+
+    def changes(self, prompts: Prompts) -> str | None:
+        """Why padding these prompts would change the model's numbers; None where it does not."""
+        longest = max(map(len, prompts.ids))
+        if min(map(len, prompts.ids)) == longest:
+            return None
+        if prompts.padding == "left" and self.left is None:
+            return (
+                f"{self.name} numbers its positions from the first column, so padding on the left "
+                "changes its numbers; use padding='right'"
+            )
+        most = longest_padded(self.config, prompts.padding)
+        short = most is None or longest <= most
+        if short and (prompts.padding == "left" or self.right):
+            return None
+        return (
+            f"{self.name} changes a prompt's numbers when it is padded on the {prompts.padding}; "
+            "run prompts of one length together"
+        )
+
+    def inputs(self, prompts: Prompts, device: torch.device) -> dict[str, Tensor]:
+        """Ids, and for prompts of different lengths the mask and what else keeps their numbers.
+
+        Raises:
+            PromptError: padding would change the numbers.
+        """
+        ids, real = prompts.padded(pad_id(self.config))
+        inputs = {"input_ids": ids.to(device)}
+        if not bool(real.all()):
+            reason = self.changes(prompts)
+            if reason is not None:
+                raise PromptError(reason)
+            inputs["attention_mask"] = real.long().to(device)
+            if prompts.padding == "left" and self.left == "position_ids":
+                inputs["position_ids"] = position_ids(real).to(device)
+        return inputs
 
 
 def pad_id(config: object) -> int:
@@ -28,27 +86,61 @@ def position_ids(real: Tensor) -> Tensor:
 
 def left_padding(module: nn.Module) -> LeftPadding | None:
     """What must go with the ids so that left padding changes nothing; None if nothing helps."""
-    device = next(module.parameters()).device
-    vocab = vocabulary(module.config)
-    ids = torch.arange(4) % max(vocab - 5, 1) + min(5, vocab - 1)
-    padded = torch.cat([torch.full((2,), pad_id(module.config)), ids])[None].to(device)
-    mask = torch.tensor([[0, 0, 1, 1, 1, 1]], device=device)
-    alone = _last(module, {"input_ids": ids[None].to(device)})
+    ids, padding = _tried(module)
+    padded = torch.cat([padding, ids], 1)
+    mask = torch.tensor([[0, 0, 1, 1, 1, 1]], device=ids.device)
+    alone = _row(module, {"input_ids": ids}, -1)
     tries: dict[LeftPadding, dict[str, Tensor]] = {"mask": {}}
     if "position_ids" in takes(module):
         tries["position_ids"] = {"position_ids": position_ids(mask)}
     for name, more in tries.items():
-        got = _last(module, {"input_ids": padded, "attention_mask": mask} | more)
-        if float((got - alone).abs().max()) <= _SAME * float(alone.abs().max()):
+        got = _row(module, {"input_ids": padded, "attention_mask": mask} | more, -1)
+        if _same(got, alone):
             return name
     return None
 
 
-def _last(module: nn.Module, inputs: dict[str, Tensor]) -> Tensor:
+def right_padding(module: nn.Module) -> bool:
+    """Whether the mask alone keeps the numbers of a prompt that is padded on the right."""
+    ids, padding = _tried(module)
+    padded = torch.cat([ids, padding], 1)
+    mask = torch.tensor([[1, 1, 1, 1, 0, 0]], device=ids.device)
+    alone = _row(module, {"input_ids": ids}, -1)
+    last = ids.shape[1] - 1
+    return _same(_row(module, {"input_ids": padded, "attention_mask": mask}, last), alone)
+
+
+def longest_padded(config: Any, side: Literal["left", "right"]) -> int | None:
+    """Tokens up to which padding is known to change nothing; None where length does not matter.
+
+    Where an indexer keeps the top k keys of each query (DeepSeek V3.2), masked keys take part in
+    its ranking. Where queries are scaled by their position (Llama 4), the position is the column,
+    and the scale first changes at `floor_scale`. Shorter prompts meet neither.
+    """
+    config = text_config(config)
+    most = [getattr(config, "index_topk", None)]
+    if side == "left" and getattr(config, "attn_temperature_tuning", False):
+        most.append(getattr(config, "floor_scale", 1) - 1)
+    return min((x for x in most if isinstance(x, int)), default=None)
+
+
+def _tried(module: nn.Module) -> tuple[Tensor, Tensor]:
+    """Four tokens and two of padding, one row each."""
+    device, vocab = next(module.parameters()).device, vocabulary(module.config)
+    ids = torch.arange(4) % max(vocab - 5, 1) + min(5, vocab - 1)
+    return ids[None].to(device), torch.full((1, 2), pad_id(module.config), device=device)
+
+
+def _same(got: Tensor, alone: Tensor) -> bool:
+    return float((got - alone).abs().max()) <= _SAME * float(alone.abs().max())
+
+
+def _row(module: nn.Module, inputs: dict[str, Tensor], position: int) -> Tensor:
     if is_encoder_decoder(module):
         inputs = inputs | {"decoder_input_ids": inputs["input_ids"]}
         if "attention_mask" in inputs:
             inputs["decoder_attention_mask"] = inputs["attention_mask"]
     with torch.no_grad(), inference(module):
         out = module(**inputs)
-    return out[0][:, -1].double()
+    found = out[0].double()
+    return found[:, position] if found.dim() == 3 else found

@@ -18,7 +18,7 @@ from torch import Tensor
 from interp.edits import Edit
 from interp.errors import NonFiniteError, OptionError, PromptError
 from interp.model.model import Inputs, Model
-from interp.model.padding import LeftPadding
+from interp.model.padding import LeftPadding, Padding
 from interp.model.sites import Site
 from interp.model.visits import Visit
 from interp_kernels.problem import Attention
@@ -52,6 +52,26 @@ class Runs(Protocol):
         ...
 
 
+class RemotePadding(Padding):
+    """Padding of a model that runs elsewhere, where nothing is tried."""
+
+    @property
+    def left(self) -> LeftPadding | None:  # type: ignore[override]
+        """Refused: what left padding does to the numbers cannot be tried.
+
+        Raises:
+            PromptError: always.
+        """
+        raise PromptError(
+            f"{self.name} runs elsewhere, where left padding is not tried out; use padding='right'"
+        )
+
+    @property
+    def right(self) -> bool:  # type: ignore[override]
+        """Padding on the right is taken to change nothing."""
+        return True
+
+
 @dataclass(eq=False)
 class RemoteModel(Model):
     """A model that runs elsewhere; made by `interp.load(nnsight_model, remote=...)`."""
@@ -77,16 +97,9 @@ class RemoteModel(Model):
         return f"not known: the weights are at {self.elsewhere}"
 
     @property
-    def left_padding(self) -> LeftPadding | None:  # type: ignore[override]
-        """It cannot be tried what left padding does to the numbers.
-
-        Raises:
-            PromptError: always.
-        """
-        raise PromptError(
-            f"{self.name} runs at {self.elsewhere}, where left padding is not tried out; "
-            "use padding='right'"
-        )
+    def padding(self) -> Padding:  # type: ignore[override]
+        """Padding on the right only: nothing is tried where the model runs."""
+        return RemotePadding(self.module, self.config, self.name)
 
     def _refuse(self, what: str) -> NoReturn:
         raise OptionError(

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from interp.model.calls import Call
+from interp.model.calls import Call, RecordedCall
 from interp.model.tap import tapped
 
 
@@ -48,6 +48,7 @@ class Site:
     causal: bool
     projection: str | None = None
     gated: bool = False  # the projection's input is not z itself
+    recorded: bool = False  # its own code forms the whole pattern, which is kept as it ran
     streams: Mapping[str, Where] = field(default_factory=dict, compare=False)
 
     @property
@@ -151,6 +152,7 @@ def find_sites(model: nn.Module, events: list[Event], target_length: int | None)
                 causal=_is_causal(call),
                 projection=projection,
                 gated=gated,
+                recorded=isinstance(call, RecordedCall),
             )
         )
     return sites

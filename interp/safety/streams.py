@@ -77,7 +77,7 @@ def at_the_end(
 def last_logits(model: Model, prompts: Prompts) -> Float[Tensor, "prompt d_vocab"]:
     """Logits after the last token of every prompt, in float64 on the CPU."""
     found = []
-    for batch in prompts.batches(BATCH):
+    for batch in model.batches(prompts, BATCH):
         logits = model.run(Prompts(batch.ids, batch.design))
         end = torch.tensor([len(p) - 1 for p in batch.ids], device=logits.device)
         found.append(precise(logits[torch.arange(len(batch)), end]).double().cpu())

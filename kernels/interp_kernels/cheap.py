@@ -13,7 +13,7 @@ import torch
 from interp_kernels import reductions as ask
 from interp_kernels.errors import InvalidAttention
 from interp_kernels.masks import ALL, At, Part, bias_at, key_range, visible, visible_at
-from interp_kernels.targets import key_set, listed_pairs, query_blocks, target_tile
+from interp_kernels.targets import entries_of_pairs, key_set, query_blocks, target_tile
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -64,7 +64,7 @@ def from_lse(reduction: Reduction, attention: Attention, lse: PerQuery | None) -
         case ask.KeySetMass():
             return key_set_mass(attention, reduction.keys, lse)
         case ask.PairMass():
-            return pair_mass(attention, listed_pairs(attention, reduction.pairs), lse)
+            return entry_mass(attention, entries_of_pairs(attention, reduction.pairs), lse)
         case ask.Targets():
             return targets(attention, reduction)
     raise AssertionError(f"{type(reduction).__name__} needs more than the log-sum-exp")
@@ -188,12 +188,14 @@ def _products(
     return (product.reshape(-1, len(scales)) @ scales).view(q.shape[:-1])
 
 
-def pair_mass(attention: Attention, pairs: Int[Tensor, "pair 3"], lse: PerQuery | None) -> PerQuery:
-    """sum |P| over listed (batch, query, key) indices, into their rows."""
+def entry_mass(
+    attention: Attention, entries: Int[Tensor, "entry 3"], lse: PerQuery | None
+) -> PerQuery:
+    """sum |P| over listed (batch row, query index, key index), into their rows."""
     size, dtype = attention.shape, attention.work_dtype
     found = torch.zeros(size.batch, size.query, size.head, dtype=dtype, device=attention.q.device)
     heads = torch.arange(size.head, device=attention.q.device)
-    for some in pairs.split(max(1, CACHED // (size.head * size.d))):
+    for some in entries.split(max(1, CACHED // (size.head * size.d))):
         batch, query, key = some.unbind(-1)
         q, k = attention.q[batch, :, query].to(dtype), attention.k[batch, :, key].to(dtype)
         product = _products(attention, q, k)

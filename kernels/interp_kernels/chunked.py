@@ -14,7 +14,7 @@ import torch
 
 from interp_kernels import stock
 from interp_kernels.blockwise import Block, Shared, add, finish, moments, start
-from interp_kernels.cheap import from_lse, pair_mass
+from interp_kernels.cheap import entry_mass, from_lse
 from interp_kernels.errors import TooLittleMemory
 from interp_kernels.masks import Part, key_range, mask_scores_
 from interp_kernels.reductions import (
@@ -27,7 +27,7 @@ from interp_kernels.reductions import (
     ResultNorm,
 )
 from interp_kernels.reference import result_norm
-from interp_kernels.targets import target_pairs
+from interp_kernels.targets import target_entries
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -86,13 +86,13 @@ def run(request: Request) -> dict[str, Value]:
     # a norm taken of an output rounded to 16 bits would be worse than our own.
     rounded = attention.q.element_size() < 4 and any(isinstance(r, ResultNorm) for r in light)
     ships = stock.serves(attention) and not rounded
-    pairs: dict[str, Tensor] | None = None
+    listed: dict[str, Tensor] | None = None
     if lse is not None or ships or not attention.normalised:
-        pairs = sparse_targets(attention, heavy)
-    if pairs is not None:
+        listed = sparse_targets(attention, heavy)
+    if listed is not None:
         heavy = []
         wants_output = output is None and any(not isinstance(r, LogSumExp) for r in light)
-        wants_lse = lse is None and bool(pairs or looked_up or light)
+        wants_lse = lse is None and bool(listed or looked_up or light)
         if ships and (wants_output or wants_lse):
             stock_output, stock_lse = stock.output_and_lse(attention)
             output = stock_output if output is None else output
@@ -117,8 +117,8 @@ def run(request: Request) -> dict[str, Value]:
         assert isinstance(lse, torch.Tensor), "one number per row"
     for reduction in looked_up:
         found[reduction.name] = from_lse(reduction, attention, lse)
-    for name, where in (pairs or {}).items():
-        found[name] = pair_mass(attention, where, lse)
+    for name, where in (listed or {}).items():
+        found[name] = entry_mass(attention, where, lse)
     return found
 
 
@@ -137,8 +137,8 @@ def sort_by_cost(
 
 def sparse_targets(
     attention: Attention, reductions: Sequence[Reduction]
-) -> dict[str, Int[Tensor, "pair 3"]] | None:
-    """The pairs of every predicate, if masses on few pairs are all that is asked; else None."""
+) -> dict[str, Int[Tensor, "entry 3"]] | None:
+    """The entries of every predicate, if masses on few pairs are all that is asked; else None."""
     found = {}
     most = SPARSE_PAIRS * attention.shape.batch * attention.shape.query
     for reduction in reductions:
@@ -146,10 +146,10 @@ def sparse_targets(
             return None
     for reduction in reductions:
         assert isinstance(reduction, Mass), "checked above"
-        pairs = target_pairs(attention, reduction, most=most)
-        if pairs is None:
+        entries = target_entries(attention, reduction, most=most)
+        if entries is None:
             return None
-        found[reduction.name] = pairs
+        found[reduction.name] = entries
     return found
 
 

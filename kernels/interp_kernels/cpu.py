@@ -19,7 +19,7 @@ import torch
 
 from interp_kernels import stock
 from interp_kernels.blockwise import finish, start
-from interp_kernels.cheap import from_lse, pair_mass
+from interp_kernels.cheap import entry_mass, from_lse
 from interp_kernels.chunked import SPARSE_PAIRS, sort_by_cost
 from interp_kernels.errors import TooLittleMemory
 from interp_kernels.reductions import (
@@ -34,7 +34,7 @@ from interp_kernels.reductions import (
     TopK,
 )
 from interp_kernels.reference import result_norm
-from interp_kernels.targets import target_pairs
+from interp_kernels.targets import target_entries
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -121,12 +121,12 @@ def run(request: Request) -> dict[str, Value]:
     attention = request.attention
     light, looked_up, heavy = sort_by_cost(request.reductions)
     output, lse = request.output, request.lse
-    pairs = sparse_masses(attention, heavy)
-    heavy = [r for r in heavy if r.name not in pairs]
+    listed = sparse_masses(attention, heavy)
+    heavy = [r for r in heavy if r.name not in listed]
     if heavy:  # these cost nothing beside rows that are at hand
         heavy += [r for r in looked_up if isinstance(r, KeySetMass | Diagonal)]
         looked_up = [r for r in looked_up if r not in heavy]
-    needs_lse = attention.normalised and bool(looked_up or pairs)
+    needs_lse = attention.normalised and bool(looked_up or listed)
     # A norm taken of an output rounded to 16 bits would be worse than our own.
     rounded = attention.q.element_size() < 4 and any(isinstance(r, ResultNorm) for r in light)
     if not heavy and stock.serves(attention) and not rounded:
@@ -156,20 +156,20 @@ def run(request: Request) -> dict[str, Value]:
         assert isinstance(lse, torch.Tensor), "one number per row"
     for reduction in looked_up:
         found[reduction.name] = from_lse(reduction, attention, lse)
-    for name, where in pairs.items():
-        found[name] = pair_mass(attention, where, lse)
+    for name, where in listed.items():
+        found[name] = entry_mass(attention, where, lse)
     return found
 
 
 def sparse_masses(attention: Attention, reductions: Sequence[Reduction]) -> dict[str, Tensor]:
-    """The pairs of each predicate that holds at few."""
+    """The entries of each predicate that holds at few."""
     most = SPARSE_PAIRS * attention.shape.batch * attention.shape.query
     found = {}
     for reduction in reductions:
         if isinstance(reduction, Mass):
-            pairs = target_pairs(attention, reduction, most=most)
-            if pairs is not None:
-                found[reduction.name] = pairs
+            entries = target_entries(attention, reduction, most=most)
+            if entries is not None:
+                found[reduction.name] = entries
     return found
 
 

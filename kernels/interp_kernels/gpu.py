@@ -24,12 +24,12 @@ import torch
 from interp_kernels import chunked
 from interp_kernels import reductions as ask
 from interp_kernels.blockwise import finish, start
-from interp_kernels.cheap import from_lse, pair_mass
+from interp_kernels.cheap import entry_mass, from_lse
 from interp_kernels.errors import TooLittleMemory
 from interp_kernels.masks import ALL, Part, key_range
 from interp_kernels.reductions import Chosen, Reduction, ScoreMoments
 from interp_kernels.reference import one_hot, result_norm
-from interp_kernels.targets import target_pairs, target_tile
+from interp_kernels.targets import target_entries, target_tile
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -179,11 +179,11 @@ class Pass:
     def values(self) -> dict[str, Value]:
         """Every reduction by name."""
         attention, asked = self.attention, self.request.reductions
-        pairs, dense = self.sparse_and_dense()
-        found = self.rows([r for r in asked if not isinstance(r, ask.Mass)], bool(pairs or dense))
+        listed, dense = self.sparse_and_dense()
+        found = self.rows([r for r in asked if not isinstance(r, ask.Mass)], bool(listed or dense))
         lse = self.lse
-        for name, where in pairs.items():
-            found[name] = pair_mass(attention, where, lse)
+        for name, where in listed.items():
+            found[name] = entry_mass(attention, where, lse)
         for first in range(0, len(dense), 8):
             found |= self.masses(dense[first : first + 8])
         for r in asked:
@@ -305,18 +305,18 @@ class Pass:
     def sparse_and_dense(self) -> tuple[dict[str, Tensor], list[ask.Mass]]:
         """Where rare predicates hold, and the predicates that hold too often to list."""
         shape = self.attention.shape
-        pairs: dict[str, Tensor] = {}
+        listed: dict[str, Tensor] = {}
         dense = []
         for r in self.request.reductions:
             if isinstance(r, ask.Mass):
                 most = chunked.SPARSE_PAIRS * shape.batch * shape.query
                 tile = self.rows_at_once * shape.key
-                where = target_pairs(self.attention, r, most=most, tile=tile)
+                where = target_entries(self.attention, r, most=most, tile=tile)
                 if where is None:
                     dense.append(r)
                 else:
-                    pairs[r.name] = where
-        return pairs, dense
+                    listed[r.name] = where
+        return listed, dense
 
     def masses(self, asked: Sequence[ask.Mass]) -> dict[str, Value]:
         """Up to 8 predicates, evaluated in stripes of queries, one bit each."""

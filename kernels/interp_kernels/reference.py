@@ -14,7 +14,7 @@ import torch
 from interp_kernels import reductions as ask
 from interp_kernels.masks import bias_tile, key_positions, query_positions, visible
 from interp_kernels.reductions import Chosen, Reduction, ScoreMoments
-from interp_kernels.targets import key_set, listed_pairs, target_tile
+from interp_kernels.targets import entries_of_pairs, key_set, target_tile
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
@@ -193,9 +193,9 @@ def diagonal(pattern: Pattern, offsets: Sequence[int], first_query: int) -> Tens
     return pattern.gather(-1, index) * inside
 
 
-def pair_mass(pattern: Pattern, pairs: Int[Tensor, "pair 3"]) -> PerQuery:
+def entry_mass(pattern: Pattern, entries: Int[Tensor, "entry 3"]) -> PerQuery:
     """sum |P| over listed (batch, query, key) indices, into their rows."""
-    batch, query, key = pairs.unbind(-1)
+    batch, query, key = entries.unbind(-1)
     total = pattern.new_zeros(pattern.shape[0], pattern.shape[2], pattern.shape[1])
     total = total.index_put((batch, query), pattern.abs()[batch, :, query, key], accumulate=True)
     return total.mT
@@ -231,7 +231,7 @@ def evaluate(  # noqa: PLR0911, PLR0912 - one line per reduction
             target = target_tile(attention, reduction)
             return (target[:, None] & visible(attention)).sum(-1).expand(pattern.shape[:-1])
         case ask.PairMass():
-            return pair_mass(pattern, listed_pairs(attention, reduction.pairs))
+            return entry_mass(pattern, entries_of_pairs(attention, reduction.pairs))
         case ask.KeySetMass():
             return mass(pattern, key_set(attention, reduction.keys)[:, None, None])
         case ask.SegmentMass():

@@ -1,4 +1,15 @@
-"""Predicates over positions, evaluated on a tile or listed as the pairs they hold for."""
+"""Predicates over positions, evaluated on a tile or listed where they hold.
+
+Two kinds of numbers name a query and a key, and each name here means one of them:
+
+positions  count the tokens of a prompt from its first one (`Attention.start`), whatever padding
+           stands before it. Predicates see them, and `pairs` [pair, 3] hold (batch row, query
+           position, key position), as `PairMass` takes them.
+indices    count along the tensors' own axes, padding included. `entries` [entry, 3] hold (batch
+           row, query index, key index).
+
+Query position = query index + offset - start; key position = key index - start.
+"""
 
 from __future__ import annotations
 
@@ -88,10 +99,10 @@ def _prompt_tile(
     return held
 
 
-def target_pairs(
+def target_entries(
     attention: Attention, asked: Mass | Targets, *, most: int, tile: int = 1 << 22
-) -> Int[Tensor, "pair 3"] | None:
-    """Every (batch, query, key) the predicate holds for, in reach of causality and window.
+) -> Int[Tensor, "entry 3"] | None:
+    """Every (batch, query, key) index the predicate holds for, in reach of causality and window.
 
     None when there are more than `most`: then listing them is no saving. Costs one evaluation of
     the predicate per prompt, shared by all heads, `tile` positions at a time.
@@ -102,16 +113,30 @@ def target_pairs(
         for queries in query_blocks(attention, tile):
             keys = key_range(attention, queries)
             held = _prompt_tile(attention, asked, row, queries, keys)
-            pairs = held.nonzero()
-            if not len(pairs):
+            entries = held.nonzero()
+            if not len(entries):
                 continue
-            count += len(pairs)
+            count += len(entries)
             if count > most:
                 return None
-            pairs = pairs + pairs.new_tensor([queries.start, keys.start])
-            found.append(torch.cat([torch.full_like(pairs[:, :1], row), pairs], 1))
+            entries = entries + entries.new_tensor([queries.start, keys.start])
+            found.append(torch.cat([torch.full_like(entries[:, :1], row), entries], 1))
     empty = torch.zeros(0, 3, dtype=torch.int64, device=attention.q.device)
     return torch.cat([empty, *found])
+
+
+def target_pairs(
+    attention: Attention, asked: Mass | Targets, *, most: int, tile: int = 1 << 22
+) -> Int[Tensor, "pair 3"] | None:
+    """The same as `target_entries` in positions of the prompts: what `PairMass` takes."""
+    entries = target_entries(attention, asked, most=most, tile=tile)
+    return None if entries is None else entries + _to_positions(attention, entries[:, 0])
+
+
+def _to_positions(attention: Attention, rows: Int[Tensor, " n"]) -> Int[Tensor, "n 3"]:
+    """What turns (batch row, query index, key index) into positions, to be added, by row."""
+    start = torch.tensor(attention.start, dtype=torch.int64, device=rows.device)[rows]
+    return torch.stack([torch.zeros_like(start), attention.offset - start, -start], 1)
 
 
 def query_blocks(attention: Attention, tile: int) -> Iterator[slice]:
@@ -131,13 +156,12 @@ def key_set(attention: Attention, keys: tuple[int, ...]) -> Bool[Tensor, "batch 
     return torch.isin(position[None, :] - start[:, None], wanted)
 
 
-def listed_pairs(attention: Attention, pairs: Int[Tensor, "pair 3"]) -> Int[Tensor, "pair 3"]:
-    """Prompt positions as indices of the tensors, each pair once, those outside them left out."""
+def entries_of_pairs(attention: Attention, pairs: Int[Tensor, "pair 3"]) -> Int[Tensor, "entry 3"]:
+    """Positions of the prompts as indices, each pair once, those outside the tensors left out."""
     batch, query, key = len(attention.q), attention.q.shape[2], attention.k.shape[2]
     pairs = pairs.to(attention.q.device, torch.int64)
     at = pairs[:, 0]
     pairs = pairs[(at >= 0) & (at < batch) & (pairs[:, 1:] >= 0).all(-1)]
-    start = torch.tensor(attention.start, dtype=torch.int64, device=pairs.device)[pairs[:, 0]]
-    queries, keys = pairs[:, 1] + start - attention.offset, pairs[:, 2] + start
-    inside = (queries >= 0) & (queries < query) & (keys < key)
-    return torch.stack([pairs[:, 0], queries, keys], 1)[inside].unique(dim=0)
+    entries = pairs - _to_positions(attention, pairs[:, 0])
+    inside = (entries[:, 1] >= 0) & (entries[:, 1] < query) & (entries[:, 2] < key)
+    return entries[inside].unique(dim=0)

@@ -15,7 +15,7 @@ from interp_kernels import (
     Targets,
     attention_statistics,
 )
-from interp_kernels.targets import target_pairs
+from interp_kernels.targets import target_entries, target_pairs
 
 
 def induction(query, key, tokens):
@@ -128,6 +128,23 @@ def test_pairs_are_those_the_predicate_holds_for(calls):
     pairs = target_pairs(near, Mass("induction", induction), most=10_000, tile=64)
     within = [pair for pair in looped if pair[2] > pair[1] - 6]
     assert [pair for pair in pairs.tolist() if pair[2] > pair[1] - 6] == within
+
+
+@pytest.mark.parametrize("offset", [0, 5])
+def test_listed_pairs_are_positions_of_the_prompts(calls, backend, offset):
+    """Found by a predicate and given back as `PairMass`, they are the mass of that predicate."""
+    call = calls.make(start=(0, 6), sizes=(20, 20 + offset))
+    mass = Mass("induction", induction)
+    pairs, entries = (
+        listing(call, mass, most=10_000) for listing in (target_pairs, target_entries)
+    )
+    assert pairs is not None
+    assert entries is not None
+    shift = torch.tensor([[0, offset, 0], [0, offset - 6, -6]])[entries[:, 0]]
+    assert torch.equal(pairs, entries + shift)
+    found = attention_statistics(call, [mass, PairMass("pairs", pairs)], backend=backend)
+    assert found["induction"][1].sum() > 0.5
+    torch.testing.assert_close(found["pairs"], found["induction"])
 
 
 def test_a_predicate_is_never_asked_before_the_start(calls, backend):

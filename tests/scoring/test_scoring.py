@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,8 @@ import torch
 import zoo
 
 import interp
+from interp import engine
+from interp import estimate as estimate_module
 from interp.errors import (
     NonFiniteError,
     OptionError,
@@ -93,7 +96,7 @@ def test_a_detector_of_tokens_says_why_it_leaves_images_out() -> None:
     assert "induction" not in interp.score(model).metrics
 
 
-@pytest.mark.parametrize("family", ["gpt2", "mpt", "bloom", "deberta", "gemma2", "gpt_oss", "t5"])
+@pytest.mark.parametrize("family", ["gpt2", "llama", "gemma2", "gpt_oss", "t5", "bert"])
 def test_stored_and_streamed_agree_on_masks_of_every_kind(family) -> None:
     model = interp.load(zoo.FAMILIES[family].model("eager"), name=family)
     prompts = repeats(model, n=3, longest=9)
@@ -139,10 +142,49 @@ def test_fused_gives_the_model_its_output_and_the_same_scores(family) -> None:
     torch.testing.assert_close(stored[real], fused[real], rtol=1e-4, atol=1e-3)
 
 
+@pytest.mark.parametrize(
+    ("family", "stored"), [("bloom", "stored (recorded)"), ("llama", "stored")]
+)
+def test_provenance_names_the_engine_that_ran(family, stored, monkeypatch) -> None:
+    model = interp.load(zoo.FAMILIES[family].model("eager"), name=family)
+    streamed = stored if "recorded" in stored else "streamed"
+    calls = []
+    run = engine.attention_statistics
+
+    def seen(*args, **options):
+        calls.append(options["backend"])
+        return run(*args, **options)
+
+    monkeypatch.setattr(engine, "attention_statistics", seen)
+    for room, expected in ((estimate_module.STORED_BYTES, stored), (0, streamed)):
+        monkeypatch.setattr(estimate_module, "STORED_BYTES", room)
+        calls.clear()
+        table = interp.score(model, "entropy", null="none")
+        (about,) = table.provenance.values()
+        assert about["engine"] == expected
+        used = {"stored (recorded)": set(), "stored": {"reference"}, "streamed": {"auto"}}
+        assert set(calls) == used[expected]
+        prompts = repeats(model)
+        assert estimate(model, prompts, [interp.scoring.bound("entropy")], 16).engine == expected
+
+
+def test_a_model_of_which_some_layers_are_recorded_names_both_engines(monkeypatch) -> None:
+    model = interp.load(zoo.FAMILIES["llama"].model("eager"), name="llama")
+    first, *rest = model.sites
+    mixed = interp.Model(model.module, "mixed", (replace(first, recorded=True), *rest))
+    assert engine.engine_used(mixed, "streamed") == "streamed; stored (recorded) in decoder.0"
+    with pytest.raises(OptionError, match="engine='streamed': mixed computes"):
+        interp.score(mixed, "entropy", null="none", engine="streamed")
+    monkeypatch.setattr(estimate_module, "STORED_BYTES", 0)
+    (about,) = interp.score(mixed, "entropy", null="none").provenance.values()
+    assert about["engine"] == "streamed; stored (recorded) in decoder.0"
+
+
 def test_fused_refuses_what_it_cannot_replace() -> None:
     model = interp.load(zoo.FAMILIES["bloom"].model("eager"), name="bloom")
-    with pytest.raises(OptionError, match="bloom computes its attention in code of its own"):
-        interp.score(model, "entropy", null="none", engine="fused")
+    for name in ("streamed", "fused"):
+        with pytest.raises(OptionError, match=rf"^engine='{name}': bloom computes .* use engine="):
+            interp.score(model, "entropy", null="none", engine=name)
     model = interp.load(zoo.FAMILIES["llama"].model("sdpa"), name="llama")
     with model.edited(interp.zero("L0H1")), pytest.raises(OptionError, match="under edits"):
         interp.score(model, "entropy", null="none", engine="fused")
