@@ -37,6 +37,8 @@ from interp.causal import repeats_task
 
 HERE = Path(__file__).parent
 METRICS = ("previous_token", "induction", "retrieval", "sink")
+# One task at every step: by default a model is asked what it answers best, and at first nothing.
+ASKED = {"retrieval": "retrieval:task=ids"}
 # Okabe and Ito's colours, and dashes, so that a grey print can be read.
 LOOKS = {
     "previous_token": ("#0072B2", ""),
@@ -74,7 +76,7 @@ def look(step: int, module: Any, tokenizer: Any) -> dict[str, Any]:
     """All scores of one moment, `[layer][head]`, with their errors, and the loss on copies."""
     # with its tokenizer, which says what tokens are special and so never drawn
     model = interp.load(module, name=f"step {step}", tokenizer=tokenizer)
-    table = interp.score(model, METRICS, null="none")
+    table = interp.score(model, [ASKED.get(m, m) for m in METRICS], null="none")
     task = repeats_task(model)
     assert isinstance(task.prompts, interp.Prompts)
     loss = 0.0
@@ -85,7 +87,7 @@ def look(step: int, module: Any, tokenizer: Any) -> dict[str, Any]:
     found: dict[str, Any] = {"step": step, "second_copy_loss": round(loss / len(task), 4)}
     for metric in METRICS:
         for column in ("score", "sem"):
-            values = np.round(table.matrix(metric, column=column), 4)
+            values = np.round(table.matrix(ASKED.get(metric, metric), column=column), 4)
             found.setdefault(metric, {})[column] = values.tolist()
     return found
 

@@ -106,7 +106,8 @@ NO_METHODS = {
         "read_prompts", "templated",
     },
     "interp.needle": {
-        "haystack_ids", "ids_instances", "read_task", "select", "text_instances",
+        "haystack_ids", "ids_instances", "read_task", "select", "sentence_instances",
+        "text_instances",
     },
     "interp.outliers": {"kurtosis", "random_tokens", "replace_channel"},
     "interp.lens": set(),

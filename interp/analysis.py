@@ -59,12 +59,18 @@ class Trials:
         null: the same where there is nothing to find, if the experiment has its own such trials;
             otherwise it is run again on random weights. `null_kind` says what they are.
         notes: what to know besides, such as how many trials the model failed.
+        settled: options that the experiment chose by itself on this model; a null on random
+            weights is run with the same.
+        headline: one line that the scores must not be read without, such as the task chosen or
+            the reason why there are no scores.
     """
 
     values: Mapping[Site, Tensor]
     null: Mapping[Site, Tensor] | None = None
     null_kind: str = ""
     notes: Mapping[str, Any] = field(default_factory=dict)
+    settled: Mapping[str, Any] = field(default_factory=dict)
+    headline: str = ""
 
 
 @dataclass(frozen=True)
@@ -209,6 +215,10 @@ class Bound:
     def experiment(self, model: Model, seed: int, tell: Tell) -> Trials:
         """Run an experiment: every head's score in every trial."""
         return self.analysis.function(model, Lab(seed, tell), **self.options)
+
+    def settled(self, options: Mapping[str, Any]) -> Bound:
+        """The same with options that an experiment chose in place of "auto"."""
+        return self.analysis.bind(**(dict(self.options) | dict(options)))
 
     def from_weights(self, model: Model) -> dict[Site, Tensor]:
         """Scores of every head, `[head]` per attention."""

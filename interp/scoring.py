@@ -222,10 +222,11 @@ def _from_experiment(
     elif null != "none":
         kind = "random-init"
         by_name = {site.name: site for site in model.sites}
-        drawn = metric.experiment(random.get(), seed, tell).values
+        drawn = metric.settled(found.settled).experiment(random.get(), seed, tell).values
         beside = {by_name[site.name]: x for site, x in drawn.items()}
     about = {"prompts": "its own", "seed": seed, "engine": "experiment"}
     about |= {"notes": [f"{k}: {v}" for k, v in found.notes.items()]}
+    about |= {"headline": found.headline} if found.headline else {}
     scores = {site: _summary(x.double().cpu()) for site, x in found.values.items()}
     nulls = None if beside is None else {s: _summary(x.double().cpu()) for s, x in beside.items()}
     return _table(model, metric, scores, nulls, kind, about)

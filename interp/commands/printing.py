@@ -28,7 +28,7 @@ def top_heads(table: HeadTable, k: int, ranges: Mapping[str, Range]) -> str:
 
 
 def _block(model: str, table: HeadTable, k: int, ranges: Mapping[str, Range], made: Mapping) -> str:
-    rows = []
+    rows, said = [], []
     for metric in table.metrics:
         of = table.where(metric=metric)
         signed = Scale.fit(of.to_pandas()["score"], declared_range(ranges, metric)).signed
@@ -49,11 +49,14 @@ def _block(model: str, table: HeadTable, k: int, ranges: Mapping[str, Range], ma
                 )
             )
         if k and not best:
-            rows.append((metric, "-", "no prompt had a row with a target", "", "", ""))
+            why = made[metric].get("headline", "no prompt had a row with a target")
+            rows.append((metric, "-", "", "", "", why))
+        elif best and "headline" in made[metric]:
+            said.append(f"{metric}: {made[metric]['headline']}")
     rows.insert(0, ("metric", "head", "score", "null", "n", ""))
     width = [max(len(row[at]) for row in rows) for at in range(5)]
     lines = [
         "  ".join(f"{cell:<{w}}" for cell, w in zip(row, [*width, 0], strict=True)).rstrip()
         for row in rows
     ]
-    return "\n".join([model, *(f"  {line}" for line in lines), ""])
+    return "\n".join([model, *(f"  {line}" for line in [*lines, *said]), ""])

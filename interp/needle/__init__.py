@@ -18,19 +18,23 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from interp.needle.choice import select, stability
+    from interp.needle.choosing import Tried, try_tasks
     from interp.needle.copying import CopyPaste, copy_paste
     from interp.needle.ids import ids_instances
     from interp.needle.instance import Instance
     from interp.needle.question import QuestionMass, question_mass
+    from interp.needle.sentences import sentence_instances
     from interp.needle.task_file import read_task
     from interp.needle.text import Needle, haystack_ids, text_instances
 
 _HOMES = {
     "choice": "select stability",
+    "choosing": "Tried try_tasks",
     "copying": "CopyPaste copy_paste",
     "ids": "ids_instances",
     "instance": "Instance",
     "question": "QuestionMass question_mass",
+    "sentences": "sentence_instances",
     "task_file": "read_task",
     "text": "Needle haystack_ids text_instances",
 }
@@ -41,14 +45,17 @@ __all__ = [
     "Instance",
     "Needle",
     "QuestionMass",
+    "Tried",
     "copy_paste",
     "haystack_ids",
     "ids_instances",
     "question_mass",
     "read_task",
     "select",
+    "sentence_instances",
     "stability",
     "text_instances",
+    "try_tasks",
 ]
 
 

@@ -5,8 +5,8 @@
      "answer": "seven"}
 
 One line says where the haystack is (`haystack`: a text or token ids; `haystack_file`: a `.txt` file
-or a folder of them, beside the JSONL), every other line is a needle. All three fields of a needle
-are texts, or all are token ids.
+or a folder of them, beside the JSONL), every other line is a needle. Its fields are all texts, or
+all token ids. Without a question the needle's own beginning, up to the answer, is to be completed.
 """
 
 from __future__ import annotations
@@ -77,15 +77,16 @@ def _haystack(row: dict[str, Any], path: Path, number: int) -> Any:
 
 
 def _needle(row: dict[str, Any], where: str) -> Needle:
-    missing = [name for name in FIELDS if name not in row]
+    missing = [name for name in FIELDS if name not in row and name != "question"]
     strange = sorted(set(row) - set(FIELDS))
     if missing or strange:
         wrong = f"has no {missing[0]!r}" if missing else f"has the field {strange[0]!r}"
         raise PromptError(f"{where} {wrong}; a needle has {', '.join(FIELDS)}")
-    values = [row[name] for name in FIELDS]
+    given = [name for name in FIELDS if name in row]
+    values = [row[name] for name in given]
     if not (all(isinstance(v, str) and v.strip() for v in values) or all(map(_ids, values))):
         raise PromptError(f"{where}: {', '.join(FIELDS)} are texts, or all lists of token ids")
-    return Needle(*values)
+    return Needle(**({"question": ""} | dict(zip(given, values, strict=True))))
 
 
 def _ids(value: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from interp.analysis import Lab
 from interp.errors import OptionError, PromptError
+from interp.head import Head
 from interp.model.calls import Call
 from interp.model.inputs import takes
 from interp.model.sites import Site
@@ -20,13 +22,17 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 
+ENDS = ("both", "first", "last")
+HIGHEST = 5  # heads whose two ends are noted
+
+
 def by_slot(
-    model: Model, lab: Lab, *, items: int, size: int, orders: int, question: int
+    model: Model, lab: Lab, *, items: int, size: int, orders: int, question: int, end: str = "both"
 ) -> dict[Site, Float[Tensor, "order head place"]]:
     """The share of the question's mass on items that falls on each place, per order of the items.
 
     Raises:
-        OptionError: fewer than three items, or a number below 1.
+        OptionError: fewer than three items, a number below 1, or an unknown end.
         PromptError: more tokens than the model has positions for.
     """
     if items < 3 or min(size, orders, question) < 1:
@@ -34,6 +40,8 @@ def by_slot(
             f"items={items}, size={size}, orders={orders}, question={question}: at least 3 items, "
             "and 1 of each other"
         )
+    if end not in ENDS:
+        raise OptionError(f"end={end!r} is not known; known: {', '.join(ENDS)}")
     rng, bos, ids = np.random.default_rng(lab.seed), bos_id(model), ordinary_ids(model)
     first = () if bos is None else (bos,)
     ends = [x for x in (model.limit, model.context) if x is not None]
@@ -70,3 +78,31 @@ def by_slot(
             model.run(model.inputs(prompts) | few)
         lab.tell("item_position", done + 1, orders)
     return {site: torch.stack(x) for site, x in found.items()}
+
+
+def at_ends(
+    shares: Float[Tensor, "order head place"], end: str = "both"
+) -> Float[Tensor, "order head"]:
+    """Per order the share at one end; for "both", at the end that has less on average.
+
+    The smaller end is chosen once per head from the mean over the orders, not order by order: a
+    minimum per order would fall with the spread between orders.
+    """
+    first, last = shares[..., 0], shares[..., -1]
+    if end != "both":
+        return first if end == "first" else last
+    return torch.where(first.mean(0) <= last.mean(0), first, last)
+
+
+def ends_of_highest(
+    shares: Mapping[Site, Float[Tensor, "order head place"]],
+    values: Mapping[Site, Float[Tensor, "order head"]],
+) -> str:
+    """Both ends of the heads with the highest score, as text."""
+    scored = [
+        (float(value), f"{Head(site.layer, head)}", shares[site][:, head].mean(0))
+        for site, x in values.items()
+        for head, value in enumerate(x.mean(0))
+    ]
+    highest = sorted(scored, key=lambda row: -row[0])[:HIGHEST]
+    return ", ".join(f"{head} {x[0]:.3f} and {x[-1]:.3f}" for _, head, x in highest)

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
+
+from interp.analysis import Trials
 from interp.errors import OptionError
+from interp.needle.choosing import Tried, best, try_tasks
 from interp.needle.copying import CopyPaste
 from interp.needle.ids import ids_instances
 from interp.needle.instance import Instance, evenly, spread
+from interp.needle.sentences import sentence_instances
 from interp.needle.task_file import read_task
 from interp.needle.text import text_instances
 
 if TYPE_CHECKING:
     from interp.model.model import Model
+
+OF_SENTENCES = {"completion": False, "question": True}  # whether a question is asked
 
 
 def instances_of(
@@ -27,7 +35,7 @@ def instances_of(
     """The instances that options ask for.
 
     Raises:
-        OptionError: a task that is neither `ids` nor a JSONL file, or a number below 1.
+        OptionError: an unknown task, or a number below 1.
         PromptError: a task that does not fit the model.
     """
     if needles < 1:
@@ -35,14 +43,47 @@ def instances_of(
     about: dict[str, Any] = {"lengths": evenly(*lengths), "depths": spread(depths)}
     if task == "ids":
         return ids_instances(model, needles=needles, answer=answer, seed=seed, **about)
+    if task in OF_SENTENCES:
+        asked = OF_SENTENCES[task]
+        return sentence_instances(model, asked=asked, needles=needles, seed=seed, **about)
     if not task.endswith(".jsonl"):
-        raise OptionError(f"task={task!r}: it is 'ids' or a .jsonl file of needles")
+        raise OptionError(
+            f"task={task!r}: it is auto, ids, {', '.join(OF_SENTENCES)} or a .jsonl file of needles"
+        )
     texts, haystack = read_task(task)
     return text_instances(model, texts[:needles], haystack, **about)
 
 
+def chosen_task(
+    model: Model, seed: int, lengths: tuple[int, int, int], answer: int
+) -> tuple[str | None, list[Tried]]:
+    """The built-in task that the model answers best, and how it did on each.
+
+    Tried on needles of their own, so that the choice does not depend on the instances scored.
+    None where the model answers no instance of any.
+    """
+    tasks = ["ids", *([] if model.tokenizer is None else OF_SENTENCES)]
+    few = lengths[1], lengths[1], 1
+    tried = try_tasks(
+        model,
+        {
+            task: lambda task=task: instances_of(model, seed + 1, task, 4, few, 2, answer)
+            for task in tasks
+        },
+    )
+    found = best(tried)
+    return None if found is None else found.task, tried
+
+
+def told(tried: Sequence[Tried]) -> str:
+    """How the model did on each task that was tried."""
+    return (
+        f"answered of those tried, with the needle and not without it: {', '.join(map(str, tried))}"
+    )
+
+
 def report(model: Model, tried: CopyPaste, counted: CopyPaste) -> dict[str, Any]:
-    """What was tried and how the model did."""
+    """What was asked and how the model did."""
     right = tried.right
     whole = int((right >= 1).sum())
     lengths = sorted({x.length for x in tried.instances})
@@ -55,3 +96,23 @@ def report(model: Model, tried: CopyPaste, counted: CopyPaste) -> dict[str, Any]
         f"{float(right.mean()):.2f} of the answers' tokens",
         "counted": f"{len(counted.instances)} of {len(right)} instances",
     }
+
+
+def answered(task: str, tried: CopyPaste, chosen: bool) -> str:
+    """The task scored, and how many instances the model answered."""
+    right = int((tried.right >= 1).sum())
+    how = ", chosen as the one answered best" if chosen else ""
+    none = "; scores are attention alone, the model retrieves nothing" if right == 0 else ""
+    return f"task {task}{how}; the model answers {right} of {len(tried.right)} instances{none}"
+
+
+def unscored(model: Model, tried: Sequence[Tried]) -> Trials:
+    """No score for any head: a model that answers no task retrieves nothing to be found."""
+    values = {
+        site: torch.full((1, site.n_heads), torch.nan, dtype=torch.float64) for site in model.sites
+    }
+    why = (
+        f"no scores: the model answers no needle ({', '.join(map(str, tried))}); name a task, such "
+        "as task=ids, to score attention alone"
+    )
+    return Trials(values, values, "none", {"tasks": told(tried)}, headline=why)

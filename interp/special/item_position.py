@@ -8,30 +8,40 @@ from interp.analysis import experiment
     low=0.0,
     high=1.0,
     requires=("tokens", "causal"),
-    chance="2 / items",
+    chance="1 / items",
 )
-def item_position(model, lab, *, items: int = 6, size: int = 6, orders: int = 8, question: int = 2):
+def item_position(
+    model, lab, *, items: int = 6, size: int = 6, orders: int = 12, question: int = 2,
+    end: str = "both",
+):  # fmt: skip
     """Attends to the first and the last of several items, whatever they say (an attention basin).
 
     The same items stand in random order in every prompt, each item once at every place where
-    `orders` is a multiple of `items`, and random tokens follow as the question. Score = share of
-    the question's attention to items that falls on the first and on the last. The notes give the
-    mean share at every place, over all heads; `interp.special._items.by_slot` gives it per head.
+    `orders` is a multiple of `items`, and random tokens follow as the question. A place has the
+    share of the question's attention to items that falls there, mean over the prompts; score = the
+    smaller of the shares of the first and the last place, 1/2 for an ideal basin. A head that looks
+    at one end alone, such as a previous-token head, has next to nothing at the other. The notes
+    give both ends of the highest heads and the mean share at every place over all heads;
+    `interp.special._items.by_slot` gives every place per head.
 
     Options:
         items: how many stand in a row.
         size: tokens per item, all different where the vocabulary allows.
         orders: permutations, one prompt each.
         question: tokens after the items, whose rows count.
+        end: `both` for the smaller share of the two; `first` or `last` for one of them.
 
     Reference: Yi et al. 2025, "Attention Basin: Why Contextual Position Matters in Large Language
     Models".
     """
     from interp.analysis import Trials
-    from interp.special._items import by_slot
+    from interp.special._items import at_ends, by_slot, ends_of_highest
 
-    shares = by_slot(model, lab, items=items, size=size, orders=orders, question=question)
-    values = {site: x[..., 0] + x[..., -1] for site, x in shares.items()}
+    shares = by_slot(model, lab, items=items, size=size, orders=orders, question=question, end=end)
+    values = {site: at_ends(x, end) for site, x in shares.items()}
     curve = sum(x.mean((0, 1)) for x in shares.values()) / len(shares)
-    notes = {"mean share by place": " ".join(f"{x:.3f}" for x in curve.tolist())}  # type: ignore[union-attr]
+    notes = {
+        "first and last place": ends_of_highest(shares, values),
+        "mean share by place": " ".join(f"{x:.3f}" for x in curve.tolist()),  # type: ignore[union-attr]
+    }
     return Trials(values, notes=notes)

@@ -14,7 +14,7 @@ def qr_retrieval(
     model,
     lab,
     *,
-    task: str = "ids",
+    task: str = "auto",
     needles: int = 4,
     shortest: int = 24,
     longest: int = 48,
@@ -32,10 +32,13 @@ def qr_retrieval(
     cancels. The null is the same with a question about something that is not there.
 
     Options:
-        task: `ids`, a key and its values among random tokens; or a JSONL file of needles (see
-            `interp.needle.task_file`).
+        task: `auto`, the task that the model answers best, and `ids` where it answers none; `ids`,
+            a key and its values among random tokens; `completion`, the beginning of a sentence
+            read before, and `question`, one about such a sentence (both English, for models with a
+            tokenizer); or a JSONL file of needles (see `interp.needle.task_file`).
         needles: different needles (of a file: the first so many).
-        shortest, longest, lengths: so many lengths of prompt from shortest to longest, in tokens.
+        shortest, longest, lengths: so many lengths of prompt from shortest to longest, in tokens;
+            sentences take at least twice a needle's length and the question.
         depths: places of the needle, from first to last.
         answer: tokens of the needle after its key, in the task `ids`.
         calibrated: take off the attention of the question about nothing.
@@ -45,11 +48,13 @@ def qr_retrieval(
     """
     from interp.analysis import Trials
     from interp.needle import question_mass
-    from interp.special._needles import instances_of
+    from interp.special._needles import chosen_task, instances_of, told
 
-    instances = instances_of(
-        model, lab.seed, task, needles, (shortest, longest, lengths), depths, answer
-    )
+    sizes, trials = (shortest, longest, lengths), []
+    if task == "auto":
+        chosen, trials = chosen_task(model, lab.seed, sizes, answer)
+        task = chosen or "ids"
+    instances = instances_of(model, lab.seed, task, needles, sizes, depths, answer)
     found = question_mass(
         model,
         instances,
@@ -57,4 +62,17 @@ def qr_retrieval(
         tell=lambda done, total: lab.tell("qr_retrieval", done, total),
     )
     notes = {"instances": f"{len(instances)}: {len({x.needle for x in instances})} needles"}
-    return Trials(found.asked, found.other, "a question about what is not there", notes)
+    headline = f"task {task}"
+    if trials:
+        notes["tasks"] = told(trials)
+        headline += f", chosen as answered best ({', '.join(map(str, trials))})"
+        if not any(t.answered for t in trials):
+            headline = f"task {task}; the model answers none ({', '.join(map(str, trials))})"
+    return Trials(
+        found.asked,
+        found.other,
+        "a question about what is not there",
+        notes,
+        settled={"task": task},
+        headline=headline,
+    )

@@ -14,7 +14,7 @@ def retrieval(
     model,
     lab,
     *,
-    task: str = "ids",
+    task: str = "auto",
     needles: int = 4,
     shortest: int = 24,
     longest: int = 48,
@@ -32,11 +32,16 @@ def retrieval(
     are the rows of its decoding. Instances it cannot answer count as well, and the notes say how
     many; `success` leaves them out, as the paper does. More needles say more than more haystacks.
 
+    By default each task is tried on eight instances and the one that the model answers best is
+    taken; a model that answers none gets no scores, since attention alone is no retrieval.
+
     Options:
-        task: `ids`, a key and its values among random tokens; or a JSONL file of needles (see
-            `interp.needle.task_file`).
+        task: `auto`; `ids`, a key and its values among random tokens; `completion`, the beginning
+            of a sentence read before, and `question`, one about such a sentence (both English, for
+            models with a tokenizer); or a JSONL file of needles (see `interp.needle.task_file`).
         needles: different needles (of a file: the first so many).
-        shortest, longest, lengths: so many lengths of prompt from shortest to longest, in tokens.
+        shortest, longest, lengths: so many lengths of prompt from shortest to longest, in tokens;
+            sentences take at least twice a needle's length and the question.
         depths: places of the needle, from first to last.
         answer: tokens to copy per needle, in the task `ids`.
         success: leave out instances with less of the answer right (the authors take 0.5); the null
@@ -48,11 +53,16 @@ def retrieval(
     """
     from interp.analysis import Trials
     from interp.needle import copy_paste, stability
-    from interp.special._needles import instances_of, report
+    from interp.special._needles import answered, chosen_task, instances_of, report, told, unscored
 
-    instances = instances_of(
-        model, lab.seed, task, needles, (shortest, longest, lengths), depths, answer
-    )
+    sizes, trials = (shortest, longest, lengths), []
+    if task == "auto":
+        chosen, trials = chosen_task(model, lab.seed, sizes, answer)
+        # with one task to choose from, the instances below say how the model does on it
+        task = chosen or "ids"
+        if chosen is None and len(trials) > 1 and success <= 0:
+            return unscored(model, trials)
+    instances = instances_of(model, lab.seed, task, needles, sizes, depths, answer)
     tried = copy_paste(
         model,
         instances,
@@ -60,7 +70,9 @@ def retrieval(
         tell=lambda done, total: lab.tell("retrieval", done, total),
     )
     found = tried.solved(success)
-    notes = report(model, tried, found)
+    if trials and not bool((tried.right >= 1).any()):
+        return unscored(model, trials)
+    notes = report(model, tried, found) | ({"tasks": told(trials)} if trials else {})
     if len(found.instances) > 1:
         frame = stability(found, draws=200, seed=lab.seed).set_index("part")
         whole = frame.loc["all"]
@@ -72,7 +84,8 @@ def retrieval(
             notes["top heads shared with the other needles"] = (
                 f"{each['overlap'].mean():.2f} on average, {each['overlap'].min():.2f} at worst"
             )
+    about = {"settled": {"task": task}, "headline": answered(task, tried, bool(trials))}
     if success <= 0:
-        return Trials(found.values, notes=notes)
+        return Trials(found.values, notes=notes, **about)
     null = {s: found.chance[:, None].expand_as(x) for s, x in found.values.items()}
-    return Trials(found.values, null, "an even draw of the top key, computed", notes)
+    return Trials(found.values, null, "an even draw of the top key, computed", notes, **about)

@@ -48,8 +48,10 @@ def off_default(value: object) -> object:
             return value + 1
         case float():
             return value / 2 + 0.25
-        case "ids":  # a task: needles of ids, or a file of them
+        case "auto":  # a task: the one that the model answers best, or a file of needles
             return str(Path(__file__).parents[1] / "special" / "needles_of_ids.jsonl")
+        case "both":  # ends of a row of items
+            return "first"
         case "marker":  # prompts with and without a marker, or a file of both kinds
             return str(Path(__file__).parents[1] / "special" / "safety_of_ids.jsonl")
     raise AssertionError(f"say here how {value!r} is taken off its default")
@@ -93,6 +95,11 @@ def test_one_finite_score_per_head_and_inputs_untouched(name, model, prompts) ->
     table = analysis(name)(model, prompts, null="none")
     frame = table.to_pandas()
     assert len(frame) == sum(s.n_heads for s in model.sites)
+    if name == "retrieval":  # a random model answers nothing: no score, and the reason
+        [made] = table.provenance.values()
+        assert "the model answers no needle" in made["headline"]
+        assert (frame["n"] == 0).all()
+        frame = analysis(name)(model, prompts, null="none", task="ids").to_pandas()
     assert np.isfinite(frame["score"]).all()
     entry = catalogue()[name]
     assert entry.low is None or (frame["score"] >= entry.low - 1e-6).all()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+import transformers
 from sklearn.metrics import roc_auc_score
 
 import interp
@@ -13,7 +14,7 @@ from interp.analysis import Lab
 from interp.catalogue import analysis
 from interp.errors import OptionError, PromptError
 from interp.special._distances import _area
-from interp.special._items import by_slot
+from interp.special._items import at_ends, by_slot
 from interp.special._repeated import per_group
 
 POSITIONAL = ("previous_token", "offset", "local_window")
@@ -31,7 +32,8 @@ def model(built) -> interp.Model:
 
 @pytest.fixture(scope="module")
 def scores(model) -> dict[str, dict[tuple[int, int], float]]:
-    names = ["echo", "razor_induction", "retrieval_gates", "item_position", "recency", "streaming"]
+    names = ["echo", "razor_induction", "retrieval_gates", "recency", "streaming"]
+    names += [f"item_position{end}" for end in ("", ":end=first", ":end=last")]
     rows = interp.score(model, names, null="none").to_pandas()
     return {
         name: {(int(r.layer), int(r.head)): float(r.score) for r in part.itertuples()}
@@ -52,7 +54,6 @@ def heads(built: planted.Planted, *roles: str) -> set[tuple[int, int]]:
         ("retrieval_gates", POSITIONAL, -1),
         # the offset of three tokens falls outside the last quarter of short prompts
         ("recency", ("previous_token", "local_window", "offset"), 1),
-        ("item_position", POSITIONAL, 1),
         ("streaming", (*POSITIONAL, "sink", "backup"), 1),
     ],
 )
@@ -179,9 +180,66 @@ def test_every_item_stands_at_every_place(model) -> None:
         torch.testing.assert_close(x.sum(-1), torch.ones(8, model.n_heads).double())
 
 
-def test_an_even_spread_over_items_scores_two_places(model) -> None:
+def test_heads_that_look_at_one_end_are_no_basins(built, scores) -> None:
+    """All their attention to items is on the last one; the sum of both ends would be 1."""
+    for head in heads(built, *POSITIONAL):
+        assert scores["item_position:end=last"][head] > 0.9
+        assert scores["item_position:end=first"][head] < 0.05
+        assert scores["item_position"][head] < 0.05
+    both, first, last = (
+        np.array(list(scores[f"item_position{end}"].values()))
+        for end in ("", ":end=first", ":end=last")
+    )
+    np.testing.assert_array_equal(both, np.minimum(first, last))
+
+
+def test_a_planted_basin_comes_first() -> None:
+    """Keys read a position vector that marks the first and the last item; queries are constant."""
+    items, size, question = 4, 3, 2
+    n = items * size
+    config = transformers.GPT2Config(
+        vocab_size=60, n_positions=n + question, n_embd=16, n_layer=1, n_head=4,
+        bos_token_id=None, eos_token_id=None,
+    )  # fmt: skip
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        module = transformers.GPT2LMHeadModel(config).eval()
+    at = torch.arange(n + question)
+    marked = [(at < size) | ((at >= n - size) & (at < n)), at < size, (at >= n - size) & (at < n)]
+    with torch.no_grad():
+        attention, width = module.transformer.h[0].attn, config.n_embd
+        module.transformer.wte.weight.mul_(0.01)
+        module.transformer.wpe.weight.zero_()
+        for head, where in enumerate(marked):  # both ends, the first, the last; and a random head
+            module.transformer.wpe.weight[:, head] = 2.0 * where - 1
+            attention.c_attn.weight[:, 4 * head] = 0
+            attention.c_attn.bias[4 * head] = 4  # the query
+            attention.c_attn.weight[:, width + 4 * head] = 0
+            attention.c_attn.weight[head, width + 4 * head] = 4  # the key
+    model = interp.load(module, name="basin")
+    options = f"items={items},orders={items},question={question},size={size}"
+    found = {}
+    for end in ("both", "first", "last"):
+        table = interp.score(model, f"item_position:end={end},{options}", null="none")
+        found[end] = table.matrix(table.metrics[0])[0]
+    assert found["both"][0] == pytest.approx(0.5, abs=0.02)
+    assert found["both"][1:3].max() < 0.02
+    assert found["first"][:3] == pytest.approx([0.5, 1, 0], abs=0.02)
+    assert found["last"][:3] == pytest.approx([0.5, 0, 1], abs=0.02)
+    assert found["both"][3] == pytest.approx(1 / items, abs=0.1)
+
+
+def test_the_smaller_end_is_chosen_from_the_means() -> None:
+    """Content decides order by order, place does not: 1/2 at each end, not the 0 of each order."""
+    shares = torch.zeros(4, 1, 3)
+    shares[::2, 0, 0] = shares[1::2, 0, -1] = 1
+    assert at_ends(shares).mean(0).tolist() == [0.5]
+    assert at_ends(shares, "first")[:, 0].tolist() == [1, 0, 1, 0]
+
+
+def test_an_even_spread_over_items_scores_one_place(model) -> None:
     rows = interp.score(model, "item_position:items=5", null="random-init").to_pandas()
-    assert rows["null"].to_numpy() == pytest.approx(2 / 5, abs=1e-3)
+    assert rows["null"].to_numpy() == pytest.approx(1 / 5, abs=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -189,6 +247,7 @@ def test_an_even_spread_over_items_scores_two_places(model) -> None:
     [
         ("item_position:items=2", OptionError, "at least 3 items"),
         ("item_position:size=0", OptionError, "size=0"),
+        ("item_position:end=middle", OptionError, "known: both, first, last"),
         ("item_position:size=100", PromptError, "take 603 positions; zoo has 160"),
         ("retrieval_gates:skip=-1", OptionError, "skip=-1"),
         ("retrieval_gates:skip=159", PromptError, "leaves fewer than 2"),

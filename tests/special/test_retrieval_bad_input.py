@@ -46,7 +46,7 @@ def test_no_instance_succeeds() -> None:
         ("retrieval:answer=0", OptionError, "answer=0"),
         ("retrieval:answer=36", PromptError, "40 tokens to draw from|39 tokens to draw from"),
         ("retrieval:success=1.5", OptionError, "success=1.5: a share"),
-        ("retrieval:task=words", OptionError, "'ids' or a .jsonl file"),
+        ("retrieval:task=words", OptionError, "auto, ids, completion, question or a .jsonl"),
         ("retrieval:task=no.jsonl", PromptError, "needles cannot be read from no.jsonl"),
         ("echo:copies=1", OptionError, "copies=1"),
         ("retrieval_gates:length=1", OptionError, "length=1"),
