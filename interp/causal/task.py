@@ -88,6 +88,13 @@ class Task:
     def __len__(self) -> int:
         return size(self.prompts)
 
+    @property
+    def sign(self) -> int:
+        """1 where more of the value is better, -1 where less is: the value of a game is the product
+        of both, so that what a player adds to it is positive where the player helps.
+        """
+        return 1 if self.higher_is_better else -1
+
     def with_corrupted(self, corrupted: Any, model: Model) -> Task:
         """The same task with corrupted prompts (texts, ids or input tensors), one per prompt."""
         if not isinstance(corrupted, Mapping):
