@@ -50,6 +50,7 @@ class Task:
         vocabulary: the ids whose logits are read; `read_rows` then gets these columns and no
             others, in this order. All ids unless given.
         corrupted: prompts with the behaviour taken out, for resampling and attribution patching.
+        chance: the value of uniform guessing, where the measure has one.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Task:
     vocabulary: tuple[int, ...] | None = None
     corrupted: Prompts | Inputs | None = None
     detail: str = ""
+    chance: float | None = None
     _start: tuple[int, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
