@@ -92,11 +92,12 @@ def compare(model: Model, kind: str, runs: int, cache: Path) -> dict:
     }
     for steps in STEPS:
         gradients = integrated_gradients(model, task, kind=kind, steps=steps, null="none")
+        own = task.sign * gradients.score  # phi is of the task's own value
         found["fixed"][f"integrated gradients, {steps} steps"] = {
             "evaluations": 3 * steps,  # a backward pass costs about two forward passes
-            "error": float(((gradients.score - phi) ** 2).sum() / size),
-            "spearman": spearman(gradients.score, phi),
-            "residual": gradients.notes["completeness_residual"],
+            "error": float(((own - phi) ** 2).sum() / size),
+            "spearman": spearman(own, phi),
+            "residual": task.sign * gradients.notes["completeness_residual"],
         }
     return found
 

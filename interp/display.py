@@ -16,11 +16,18 @@ _ROWS = 20  # in a notebook
 
 
 class Displayed:
-    """Gives a result `_repr_html_` and `save_html`; it must have `to_pandas`, and may `plot`."""
+    """Gives a result `_repr_html_` and `save_html`; it must have `to_pandas`, and may `plot`.
+
+    A result whose rows have a reading order, such as the best first, says so in `shown`.
+    """
 
     def to_pandas(self) -> pd.DataFrame:
         """The result as rows."""
         raise AssertionError(f"{type(self).__name__} must say what its rows are")
+
+    def shown(self) -> pd.DataFrame:
+        """The rows in the order in which they are read: that of `to_pandas` unless it is known."""
+        return self.to_pandas()
 
     def heading(self) -> str:
         """The result in one line of plain text: the first line of its `repr`."""
@@ -29,7 +36,7 @@ class Displayed:
     def _repr_html_(self) -> str:
         from interp.page import html_table
 
-        frame = self.to_pandas()
+        frame = self.shown()
         more = len(frame) - _ROWS
         rest = f"<p>{more:,} more rows: to_pandas() has them all</p>" if more > 0 else ""
         return f"<p>{escape(self.heading())}</p>{html_table(frame.head(_ROWS))}{rest}"
@@ -45,7 +52,7 @@ class Displayed:
         plot = getattr(self, "plot", None)
         name = re.sub(r"(?<!^)(?=[A-Z])", " ", type(self).__name__).capitalize()
         file = name.lower().replace(" ", "-")
-        rows = data_table(self.to_pandas(), file)
+        rows = data_table(self.shown(), file)
         content = page(
             title or name,
             plot() if plot is not None else None,

@@ -22,6 +22,7 @@ from interp.columns import (
     spread,
 )
 from interp.errors import OptionError, StoreError, UnknownName
+from interp.sign import with_todays_sign
 
 if TYPE_CHECKING:  # pandas, numpy and plotly are imported where they are used: listing stays fast
     import numpy as np
@@ -393,7 +394,8 @@ class HeadTable:
         content = files.read_bytes(Path(path))
         try:
             columns, provenance = decode(content)
-            return cls(pd.DataFrame(columns), provenance)
+            frame = pd.DataFrame(columns)
+            return cls(*with_todays_sign(frame, provenance))
         except (ValueError, KeyError, TypeError, AttributeError, OptionError) as error:
             raise StoreError(
                 f"{path} is no table of head scores, or is damaged: {error}"

@@ -18,6 +18,7 @@ from interp.causal.game import Estimate, Game, Progress
 from interp.causal.importance import Importance, make_importance
 from interp.causal.task import Task
 from interp.errors import NonFiniteError, OptionError, UnknownName
+from interp.sign import ALONE
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -36,10 +37,11 @@ def leave_one_out(
     announce: Callable[[Estimate], None] | None = None,
     **options: Any,
 ) -> Importance:
-    """Change of the task when each player alone is taken out, for every player.
+    """What the task loses when each player alone is taken out, for every player.
 
     Exact: equal to one full forward per player and batch. The table's metric is
-    `ablation:kind=...,task=...`, its unit the task's; a loss that rises is a positive score.
+    `ablation:kind=...,task=...`, its unit the task's. Positive: the task goes worse without the
+    player, so a loss rises, or an accuracy falls.
 
     Args:
         kind: zero, mean-batch, mean-position, mean-dataset (with `reference=` prompts), resample
@@ -71,8 +73,9 @@ def all_but_one(
 ) -> Importance:
     """Change of the task when every other player of the same attention is taken out.
 
-    A score near zero means that this head alone does what its layer does for the task (Michel et
-    al. 2019, "Are Sixteen Heads Really Better than One?", section 4). The table's metric is
+    A score near zero means that this head alone does what its layer does for the task, a negative
+    one by how much the task goes worse with it alone (Michel et al. 2019, "Are Sixteen Heads
+    Really Better than One?", section 4). The table's metric is
     `all_but_one:...`; the arguments are those of `leave_one_out`. With "layers" as players there
     is nothing to keep, which is refused.
     """
@@ -134,6 +137,7 @@ def _change(
         made_by=f"interp.causal.{'leave_one_out' if method == 'ablation' else method}",
         null=None if beside is None else nulls,
         null_kind="none" if beside is None else "random-init",
+        unit=None if method == "ablation" else f"{task.unit} {ALONE}",
         notes=notes,
     )
 

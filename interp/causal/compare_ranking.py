@@ -1,7 +1,6 @@
 """Rankings of players from whatever holds one: an importance, a table with one metric, or a list.
 
-A ranking says of each player how much better the task goes with it; the sign of a score that
-measures removals or losses is turned, so that more is always better.
+A ranking says of each player how much better the task goes with it, as every importance does.
 """
 
 from __future__ import annotations
@@ -46,20 +45,18 @@ class Ranking:
     def of(cls, given: Importance | HeadTable, name: str | None = None) -> Ranking:
         """The ranking of an importance, or of a table with one metric of one model.
 
-        A table made by a causal method says which sign is good; of any other the highest score
-        ranks first.
+        The highest score ranks first.
 
         Raises:
             OptionError: something else, several metrics or models, or a head without a score.
         """
         if isinstance(given, Importance):
             (key,), (made,) = given.table.provenance, given.table.provenance.values()
-            sign = _sign(given.of, given.higher_is_better, given.magnitude)
             return cls(
                 name or given.metric,
                 given.players.labels,
                 given.helps(),
-                sign * given.per_prompt,
+                given.per_prompt,
                 given.magnitude,
                 given.players,
                 _about(key, made),
@@ -92,9 +89,8 @@ class Ranking:
             )
         kind = METHODS.get(method_of(metric))
         magnitude = "of" not in made or (kind is not None and not kind.signed)
-        sign = _sign(made.get("of", ""), bool(made.get("higher_is_better")), magnitude)
         about = _about((model, metric), made)
-        return cls(name or metric, labels, sign * score, None, magnitude, None, about)
+        return cls(name or metric, labels, score, None, magnitude, None, about)
 
 
 def given_order(ranking: Sequence[Any], labels: Sequence[str]) -> list[int]:
@@ -146,10 +142,6 @@ def _head(item: Any) -> str:
         return str(Head.parse(item))
     except OptionError:
         return str(item)
-
-
-def _sign(of: str, higher_is_better: bool, magnitude: bool) -> int:
-    return 1 if magnitude or (of == "presence") == higher_is_better else -1
 
 
 def _about(key: tuple[str, str], made: dict[str, Any]) -> dict[str, Any]:

@@ -3,8 +3,9 @@
     confirm(model, ["induction", "previous_token"], k=3)
 
 takes the top k heads of a score out together and compares what the task loses with what it loses
-without other heads: random sets with as many heads in every layer. A score that says "attends" and
-heads that do nothing give a ratio of 1 and a large p.
+without other heads: random sets with as many heads in every layer, and random sets of any layers.
+A score that says "attends" and heads that do nothing give a ratio of 1 and a large p. Every check
+says how small p can get at all, and whether the model does the task better than chance.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor
 
 from interp.causal.confirm_result import Check, Confirmation
-from interp.causal.confirm_sets import Chosen, chosen, judged, matched
+from interp.causal.confirm_sets import Chosen, anywhere, chosen, judged, matched
 from interp.causal.confirm_tasks import own_task, plain_task
 from interp.causal.game import Game, Progress
 from interp.causal.task import Task
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 N_RANDOM = 100
+HELD_OUT = 1000
+"""Added to the seed for the prompts of default tasks, which are not those of the scores."""
 
 
 def confirm(
@@ -63,13 +66,14 @@ def confirm(
             of the exact permutation test.
         kind: what stands in for a head that is out; see `interp.causal.replacement`.
         n, longest: prompts of the default tasks, and tokens of each at most.
-        seed: of default prompts, scores and random sets.
+        seed: of scores and random sets; the prompts of default tasks have a seed of their own, so
+            that heads are never chosen and tested on the same ones (see `Check.same_prompts`).
         level: of the intervals, by bootstrap over prompts and random sets.
         announce: told the time and memory of each game before it is played.
         options: of `Game`: stack, heads (who may be chosen), without, ledger, max_tokens, ...
 
-    A set is drawn from all heads of the layers, the top ones included, since only then is the
-    rank of the top set uniform where the score means nothing.
+    A set is drawn from all heads (of the layers, or of the model), the top ones included, since
+    only then is the rank of the top set uniform where the score means nothing.
 
     Raises:
         OptionError: more heads than there are, no other set of the same shape, a constant task.
@@ -83,9 +87,9 @@ def confirm(
     names = list(table) if isinstance(table, Mapping) else list(table.metrics)
     tasks: dict[str, tuple[Task, str, list[str]]] = {}
     sizes = {name: x for name, x in (("n", n), ("longest", longest)) if x is not None}
-    plain = plain or plain_task(model, seed=seed, **sizes)
+    plain = plain or plain_task(model, seed=seed + HELD_OUT, **sizes)
     for name in names:
-        own = task or own_task(model, name, seed=seed, **sizes)
+        own = task or own_task(model, name, seed=seed + HELD_OUT, **sizes)
         for each, purpose in ((own, "given" if task else "own"), (plain, "plain")):
             if each is None:
                 continue
@@ -98,13 +102,19 @@ def confirm(
         game = Game(model, each, kind=kind, seed=seed, **options)
         picked = [chosen(game, table, name, k, by) for name in mine]
         sets = [matched(game, p, n_random, seed) for p in picked]
-        values = _values(game, [g for p, s in zip(picked, sets, strict=True) for g in (p, *s.sets)],
-                         progress, announce)  # fmt: skip
+        free = [anywhere(game, p, n_random, seed) for p in picked]
+        compared = list(zip(picked, sets, free, strict=True))
+        values = _values(
+            game, [g for p, s, f in compared for g in (p, *s.sets, *f.sets)], progress, announce
+        )
         at = 0
-        for p, s in zip(picked, sets, strict=True):
-            rows = values[at : at + 1 + len(s.sets)]
+        for p, s, f in compared:
+            rows = values[at : at + 1 + len(s.sets) + len(f.sets)]
             at += len(rows)
-            checks.append(judged(game, purpose, p, s, rows, level=level, seed=seed))
+            same = _chosen_on(table, model, p.name) == each.about()["prompts_hash"]
+            checks.append(
+                judged(game, purpose, p, s, f, rows, level=level, seed=seed, same_prompts=same)
+            )
         about[each.name] = game.about()
     order = {name: at for at, name in enumerate(names)}
     checks.sort(key=lambda c: (order[c.metric], c.purpose == "plain"))
@@ -113,6 +123,14 @@ def confirm(
         "tasks": about, "made_by": "interp.causal.confirm",
     }  # fmt: skip
     return Confirmation(tuple(checks), made)
+
+
+def _chosen_on(table: Any, model: Model, name: str) -> str | None:
+    """The hash of the prompts on which the heads were scored; None where that is not known."""
+    if isinstance(table, Mapping):
+        return None
+    made = table.provenance.get((model.name, name), {})
+    return made.get("prompts_hash")
 
 
 def _table(model: Model, scores: Any, seed: int) -> Any:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from interp.causal.confirm_result import Check
+from interp.causal.importance import standard_error
 from interp.causal.players import Players
 from interp.errors import OptionError, UnknownName
 
@@ -33,7 +34,7 @@ class Chosen:
 
 @dataclass(frozen=True)
 class Matched:
-    """Other sets with as many heads in each layer; `possible` counts all there are."""
+    """Other sets of the same shape; `possible` counts all there are."""
 
     sets: tuple[Chosen, ...]
     possible: int
@@ -75,31 +76,41 @@ def chosen(game: Game, table: Any, name: str, k: int | None, by: str) -> Chosen:
 
 
 def matched(game: Game, top: Chosen, n: int, seed: int) -> Matched:
-    """Up to n different sets of the top's shape, none of them the top itself.
+    """Up to n different sets with as many heads in each layer, none of them the top itself.
 
     Raises:
-        OptionError: the top heads are all heads of their layers, so there is no other set.
+        OptionError: the top heads are all heads that play, so there is no other set at all.
     """
+    if len(top.players) == len(game):
+        raise OptionError(
+            f"{top.name}: the {len(top.players)} top heads are all heads of their layers and of "
+            "the model, so there is no other set; lower k"
+        )
     layers: list[tuple[list[int], int]] = []
     for index in game.players.member.values():
         here = sorted({int(i) for i in index if i >= 0})
         out = sum(p in top.players for p in here)
         if out:
             layers.append((here, out))
-    possible = math.prod(math.comb(len(here), out) for here, out in layers) - 1
-    if possible == 0:
-        raise OptionError(
-            f"{top.name}: the {len(top.players)} top heads are all heads of their layers, so no "
-            "other set has as many in each; lower k"
-        )
+    return _drawn(layers, top, n, seed)
+
+
+def anywhere(game: Game, top: Chosen, n: int, seed: int) -> Matched:
+    """Up to n different sets of as many heads, whatever their layers, none the top itself."""
+    return _drawn([(list(range(len(game))), len(top.players))], top, n, seed)
+
+
+def _drawn(groups: list[tuple[list[int], int]], top: Chosen, n: int, seed: int) -> Matched:
+    """Sets with so many players of each group; no set where the top is the only one."""
+    possible = math.prod(math.comb(len(here), out) for here, out in groups) - 1
     if possible <= n:
-        parts = [itertools.combinations(here, out) for here, out in layers]
+        parts = [itertools.combinations(here, out) for here, out in groups]
         every = (tuple(sorted(itertools.chain(*p))) for p in itertools.product(*parts))
         found = [players for players in every if players != top.players]
     else:
         rng, drawn = np.random.default_rng(seed), dict[tuple[int, ...], None]()
         while len(drawn) < n:
-            picks = [rng.choice(here, out, replace=False).tolist() for here, out in layers]
+            picks = [rng.choice(here, out, replace=False).tolist() for here, out in groups]
             players = tuple(sorted(itertools.chain(*picks)))
             if players != top.players:
                 drawn[players] = None
@@ -112,35 +123,61 @@ def judged(
     purpose: str,
     top: Chosen,
     others: Matched,
+    free: Matched,
     values: Tensor,
     *,
     level: float,
     seed: int,
+    same_prompts: bool,
 ) -> Check:
-    """The numbers of one score on one task; `values` are the top's, then the random sets'."""
+    """The numbers of one score on one task.
+
+    Args:
+        others, free: random sets of the same layers, and of any.
+        values: those of the top, then those of both kinds of sets, in that order.
+    """
     worse = -1.0 if game.task.higher_is_better else 1.0
-    clean, rows = game.clean.numpy(), values.numpy()
-    damage = worse * (rows.mean(1) - clean.mean())
+    clean, every = game.clean.numpy(), values.numpy()
+    rows = every[: 1 + len(others.sets)]
+    apart = every[1 + len(others.sets) :]
+    damage = worse * (every.mean(1) - clean.mean())
     quantiles = [(1 - level) / 2, (1 + level) / 2]
-    low, high = np.quantile(rows[1:].mean(1), quantiles)
-    as_bad = int((damage[1:] >= damage[0]).sum())
     labels = game.players.labels
-    point = _compared(rows.mean(1)[:1], np.median(rows[1:].mean(1), keepdims=True), clean.mean())
+    middle, low, high = _middle(rows[1:], quantiles)
+    any_middle, any_low, any_high = _middle(apart, quantiles)
+    point = _compared(rows.mean(1)[:1], np.array([middle]), clean.mean())
     drawn = _bootstrap(rows, clean, seed, sets=not others.all_of_them)
     edges = {name: _edges(x, quantiles) for name, x in drawn.items()}
+    rank = 1 + int((damage[1 : len(rows)] >= damage[0]).sum())
+    any_rank = 1 + int((damage[len(rows) :] >= damage[0]).sum())
+    chance = game.task.chance
     return Check(
         model=game.model.name, metric=top.name, task=game.task.name, purpose=purpose,
         kind=game.kind, unit=game.task.unit, higher_is_better=game.task.higher_is_better,
         heads=tuple(labels[p] for p in top.players), k=len(top.players),
-        clean=float(clean.mean()), out=float(rows[0].mean()),
-        random=float(np.median(rows[1:].mean(1))), random_low=float(low), random_high=float(high),
+        clean=float(clean.mean()), clean_sem=float(standard_error(clean[None])[0]),
+        chance=math.nan if chance is None else chance, out=float(rows[0].mean()),
+        random=middle, random_low=low, random_high=high,
+        any_random=any_middle, any_low=any_low, any_high=any_high,
         damage=float(damage[0]),
         **{name: float(x[0]) for name, x in point.items()},
         **{f"{name}_low": low for name, (low, _) in edges.items()},
         **{f"{name}_high": high for name, (_, high) in edges.items()},
-        p=(1 + as_bad) / (1 + len(others.sets)), rank=1 + as_bad,
-        n_prompts=rows.shape[1], n_random=len(others.sets), n_possible=others.possible,
+        p=rank / (1 + len(others.sets)) if others.sets else math.nan, rank=rank,
+        least_p=1 / (1 + len(others.sets)), n_random=len(others.sets), n_possible=others.possible,
+        any_p=any_rank / (1 + len(free.sets)), any_rank=any_rank,
+        any_least_p=1 / (1 + len(free.sets)), n_any=len(free.sets), n_any_possible=free.possible,
+        n_prompts=rows.shape[1], same_prompts=same_prompts,
     )  # fmt: skip
+
+
+def _middle(rows: np.ndarray, quantiles: Sequence[float]) -> tuple[float, float, float]:
+    """Median of the sets' means, and where the middle of them lies; NaN without sets."""
+    if not len(rows):
+        return math.nan, math.nan, math.nan
+    means = rows.mean(1)
+    low, high = np.quantile(means, quantiles).tolist()
+    return float(np.median(means)), low, high
 
 
 def _compared(out: np.ndarray, random: np.ndarray, clean: Any) -> dict[str, np.ndarray]:
@@ -155,7 +192,7 @@ def _bootstrap(
     rows: np.ndarray, clean: np.ndarray, seed: int, *, sets: bool
 ) -> dict[str, np.ndarray]:
     n = rows.shape[1]
-    if n < 2:
+    if n < 2 or len(rows) < 2:
         return {name: np.full(1, math.nan) for name in ("difference", "ratio", "times_clean")}
     rng = np.random.default_rng([seed, 1])
     weight = rng.multinomial(n, np.full(n, 1 / n), size=N_BOOT) / n

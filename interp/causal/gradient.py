@@ -70,8 +70,8 @@ def gradient_scores(
     `example_abs`   mean over prompts of |sum over t|: the formula in that paper.
     `batch_abs`     |mean over prompts of the sum over t|: what a gradient of a head mask that is
                     shared by the batch gives; effects of opposite sign cancel between prompts.
-    `signed`        -(mean over prompts of the sum over t): to first order the change of the task
-                    when the head is taken out, so it has the sign of `leave_one_out`.
+    `signed`        mean over prompts of the sum over t, turned for a loss: to first order what the
+                    task loses when the head is taken out, so it has the sign of `leave_one_out`.
 
     Args:
         kind: what a gate of 0 stands for; see `interp.causal.replacement`.
@@ -132,9 +132,10 @@ def gate_gradient(model: Model, task: Task, **options: Any) -> Importance:
 def attribution_patching(model: Model, task: Task, **options: Any) -> Importance:
     """First-order estimate of putting each head's corrupted z into the clean run.
 
-    Sum over tokens of (z_corrupted - z_clean)·dv/dz at the clean run: `leave_one_out` with
-    kind="resample" is what it estimates (Nanda 2023, "Attribution Patching: Activation Patching At
-    Industrial Scale").
+    Sum over tokens of (z_clean - z_corrupted)·dv/dz at the clean run, turned for a loss: an
+    estimate of `leave_one_out` with kind="resample", and with its sign (Nanda 2023, "Attribution
+    Patching: Activation Patching At Industrial Scale", has the opposite sign for a metric of which
+    more is better).
 
     Raises:
         OptionError: the task has no corrupted prompts, or they change nothing.
@@ -159,9 +160,10 @@ def integrated_gradients(
     """Contribution of every player along the straight path from all gates 0 to all gates 1.
 
     phi = mean of dv/dgate over `steps` midpoints (Sundararajan et al. 2017, "Axiomatic Attribution
-    for Deep Networks"); the Aumann-Shapley value of the heads. Contributions add up to v(all) -
-    v(none); by how much they miss it is in `notes["completeness_residual"]` (mean over prompts,
-    in the task's unit), and grows where the path is steep. Without `steps` they are doubled from 8
+    for Deep Networks"); the Aumann-Shapley value of the heads. v is the task's value, times -1 for
+    a loss. Contributions add up to v(all) - v(none); by how much they miss it is in
+    `notes["completeness_residual"]` (mean over prompts, in the task's unit), and grows where the
+    path is steep. Without `steps` they are doubled from 8
     until that is at most 2 % of the whole, or 128 are reached. Each step costs a forward and a
     backward pass for all heads.
 
@@ -191,7 +193,10 @@ def integrated_gradients(
         made_by="interp.causal.integrated_gradients",
         null=None if beside is None else _integrated(beside, taken),
         null_kind=null,
-        notes={"completeness_residual": residual, "v_all_minus_v_none": float(span.mean())},
+        notes={
+            "completeness_residual": task.sign * residual + 0.0,
+            "v_all_minus_v_none": task.sign * float(span.mean()) + 0.0,
+        },
     )
 
 

@@ -1,4 +1,9 @@
-"""How much each player matters: a table of heads, and the values per prompt behind it."""
+"""How much each player matters: a table of heads, and the values per prompt behind it.
+
+One sign for every method and measure: a positive score says that the task goes better with the
+player than without it. So a loss that rises without a head, and an accuracy that falls, are both
+positive, as is the Shapley value of a head that lowers the loss. Magnitudes have no sign.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +19,7 @@ from interp.causal.players import Players
 from interp.display import Displayed
 from interp.errors import OptionError
 from interp.provenance import model_provenance
+from interp.sign import HELPS, SIGN, sign_of
 from interp.table import HeadTable
 
 if TYPE_CHECKING:
@@ -33,9 +39,10 @@ class Importance(Displayed):
     Args:
         table: one row per head; heads of one group or layer share their player's score.
         players: labels, in the order of `per_prompt`.
-        per_prompt: the score of each player on each prompt.
-        of: "removal": the score is what taking the player out does to the task; "presence": what
-            the player contributes. They have opposite signs.
+        per_prompt: the score of each player on each prompt, positive where the task goes better
+            with the player.
+        of: "removal": the score is what the task loses when the player is taken out; "presence":
+            what the player contributes.
         higher_is_better: of the task.
         magnitude: the score has no sign: it says how much, not which way.
         notes: what to know besides, such as a completeness residual.
@@ -65,14 +72,11 @@ class Importance(Displayed):
         return self.table.metrics[0]
 
     def helps(self) -> Float[Array, " player"]:
-        """The scores turned so that positive means: the task goes better with this player.
+        """The scores to rank by: positive means that the task goes better with this player.
 
-        What to rank by, since losses and removals turn the sign of a score. A magnitude is
-        returned as it is.
+        Every score has that sign already, whatever the task and the method.
         """
-        if self.magnitude:
-            return self.score
-        return self.score * (1 if (self.of == "presence") == self.higher_is_better else -1)
+        return self.score
 
     def interval(
         self,
@@ -93,7 +97,10 @@ class Importance(Displayed):
         return bootstrap(self.per_prompt, level, method=method, n_boot=n_boot, seed=seed)
 
     def to_pandas(self) -> pd.DataFrame:
-        """One row per player: score, sem, n, helps (positive: the task needs it), 95 % interval."""
+        """One row per player, in their order: score, sem, 95 % interval, n, metric.
+
+        The column `helps` repeats the score: positive where the task goes better with the player.
+        """
         import pandas as pd
 
         n = self.per_prompt.shape[1]
@@ -117,7 +124,7 @@ class Importance(Displayed):
 
         from interp.page import COLOURS, text
 
-        rows: Any = self.to_pandas().sort_values("helps", ascending=False, kind="stable").head(k)
+        rows: Any = self.shown().head(k)
         error: dict[str, Any] = {"visible": False}
         if rows["low"].notna().all():
             error = {"type": "data", "symmetric": False, "array": rows["high"] - rows["score"]}
@@ -128,6 +135,10 @@ class Importance(Displayed):
         figure.update_layout(template="plotly_white", title=text(self.metric))
         figure.update_yaxes(title_text=text(self.table.to_pandas()["unit"].iloc[0]))
         return figure
+
+    def shown(self) -> pd.DataFrame:
+        """The rows of `to_pandas`, the players that the task needs most first."""
+        return self.to_pandas().iloc[self.order()].reset_index(drop=True)
 
     @property
     def provenance(self) -> Mapping[str, Any]:
@@ -216,11 +227,19 @@ def make_importance(
     """An `Importance` with its table, for every estimator that plays a game.
 
     Args:
+        per_prompt, null: in the task's own direction: the change of its value when the player is
+            taken out ("removal"), or what the player adds to it ("presence"). They are turned here.
         method: first part of the metric's label; task, kind and `options` follow.
         options: what else was chosen; goes into label and provenance.
-        null: the same scores where there is nothing to find, and `null_kind` what that is.
+        null_kind: the kind of game in which `null` holds the same scores with nothing to find.
         sem: where the error is not that of the mean over prompts alone (sampled estimators).
+        unit: instead of the task's with the sign's meaning.
     """
+    turn = sign_of(of, game.task.higher_is_better, magnitude)
+    per_prompt = turn * per_prompt + 0.0  # no zero with a minus
+    null = None if null is None else turn * null + 0.0
+    if unit is None:
+        unit = game.task.unit if magnitude else f"{game.task.unit} {HELPS}"
     told = {"kind": game.kind, "task": game.task.name} | dict(options)
     if game.players.kind != "heads":
         told["players"] = game.players.kind
@@ -242,7 +261,7 @@ def make_importance(
                 {
                     "model": game.model.name, "stack": site.stack, "layer": site.layer, "head": h,
                     "kv_head": site.kv_head(h), "metric": label, "n": n,
-                    "unit": game.task.unit if unit is None else unit,
+                    "unit": unit,
                 }
                 | row
             )  # fmt: skip
@@ -250,6 +269,7 @@ def make_importance(
     provenance |= {
         "options": told,
         "of": of,
+        "sign": "none" if magnitude else SIGN,
         "null": null_kind,
         "notes": [*game.notes, *(f"{k}={v}" for k, v in (notes or {}).items())],
         "edits": [],

@@ -8,7 +8,9 @@ else a position is that of the logits. Negative positions count from the end of 
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -54,7 +56,9 @@ def loss(
     def read(logits: Tensor, rows: Tensor, clean: Tensor | None) -> Tensor:
         return F.cross_entropy(precise(logits), wanted.to(rows.device)[rows], reduction="none")
 
-    return Task(name, given, at, "nats/token", False, read, detail=_told(wanted))
+    n = _outputs(model)
+    chance = None if n is None else math.log(n)
+    return Task(name, given, at, "nats/token", False, read, detail=_told(wanted), chance=chance)
 
 
 def accuracy(
@@ -74,9 +78,11 @@ def accuracy(
     def read(logits: Tensor, rows: Tensor, clean: Tensor | None) -> Tensor:
         return (logits.argmax(-1) == wanted.to(rows.device)[rows]).double()
 
+    n = _outputs(model)
     return Task(
-        name, given, at, "share of tokens", True, read, has_gradient=False, detail=_told(wanted)
-    )
+        name, given, at, "share of tokens", True, read, has_gradient=False, detail=_told(wanted),
+        chance=None if n is None else 1 / n,
+    )  # fmt: skip
 
 
 def logit_difference(
@@ -108,6 +114,7 @@ def logit_difference(
         return _over(x, rows, plus, torch.mean) - _over(x, rows, minus, torch.mean)
 
     task = _at_one(name, given, position, "logits", read, f"{right} {false}", vocabulary)
+    task = replace(task, chance=0.0)
     return task if corrupted is None else task.with_corrupted(corrupted, model)
 
 
@@ -133,6 +140,9 @@ def answer_probability(
         return _over(precise(logits).softmax(-1), rows, right, torch.sum)
 
     task = _at_one(name, given, position, "probability", read, str(right))
+    n = _outputs(model)
+    if n is not None:
+        task = replace(task, chance=sum(map(len, right)) / len(right) / n)
     return task if corrupted is None else task.with_corrupted(corrupted, model)
 
 
@@ -214,13 +224,30 @@ def repeats_task(model: Model, *, n: int = 16, longest: int = 24, seed: int = 0)
 
 def next_token_task(model: Model, texts: Any, *, longest: int | None = None) -> Task:
     """Loss on every next token of texts (or ids), each cut to `longest` tokens."""
-    prompts = _prompts(model, texts)
-    if longest is not None and isinstance(prompts, Prompts):
-        prompts = Prompts(tuple(p[:longest] for p in prompts.ids), prompts.design, prompts.padding)
-    return loss(model, prompts, name="next_token_loss")
+    return loss(model, cut(model, texts, longest), name="next_token_loss")
+
+
+def cut(model: Model, prompts: Any, longest: int | None) -> Any:
+    """Prompts of at most `longest` tokens each; as they are for None, or for input tensors.
+
+    They are cut before anything asks whether they fit the model.
+    """
+    if longest is None or isinstance(prompts, Mapping):
+        return prompts
+    given = Prompts.of(prompts, model)
+    targets = None if given.targets is None else tuple(t[:longest] for t in given.targets)
+    return replace(given, ids=tuple(p[:longest] for p in given.ids), targets=targets)
 
 
 # --- what the measures share --------------------------------------------------------------------
+
+
+def _outputs(model: Model) -> int | None:
+    """How many tokens the model chooses among; None where that is not known."""
+    get = getattr(model.module, "get_output_embeddings", None)
+    last = get() if callable(get) else None
+    weight = getattr(last, "weight", None)
+    return int(weight.shape[0]) if isinstance(weight, Tensor) and weight.shape[0] > 1 else None
 
 
 def _prompts(model: Model, prompts: Any) -> Prompts | Inputs:

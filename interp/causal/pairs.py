@@ -37,12 +37,16 @@ INDICES = ("shapley", "banzhaf")
 TOGETHER = 8
 """Players whose coalitions are all run on each sampled background."""
 DEFAULT_SAMPLES = 32
+TOGETHER_HELPS = "(+ need each other)"
+"""What follows the unit of an interaction."""
 _EXACT_OF = 12
 
 
 @dataclass(frozen=True, eq=False)
 class Interactions(Displayed):
     """Interaction of each pair of players, in the task's unit.
+
+    Positive: the two need each other; negative: they stand in for each other.
 
     Args:
         index: "shapley" or "banzhaf".
@@ -74,8 +78,10 @@ class Interactions(Displayed):
         return np.sqrt(standard_error(self.per_prompt) ** 2 + self.sampling_sem**2)
 
     def helps(self) -> Float[np.ndarray, " pair"]:
-        """Positive: the pair does more than both alone; negative: they stand in for each other."""
-        return self.score * (1 if self.higher_is_better else -1)
+        """The scores: positive, the pair does more than both alone; negative, they stand in for
+        each other. Every task gives them that sign.
+        """
+        return self.score
 
     def to_pandas(self) -> pandas.DataFrame:
         """One row per pair: first, second, score, sem, sampling_sem, n, unit, index, method."""
@@ -97,7 +103,7 @@ class Interactions(Displayed):
         )
 
     def plot(self) -> go.Figure:
-        """A heat map, player by player, blue above zero and orange below; see `helps`."""
+        """A heat map, player by player, blue above zero and orange below."""
         import plotly.graph_objects as go
 
         from interp.plot import palette
@@ -117,6 +123,11 @@ class Interactions(Displayed):
         figure.update_layout(template="plotly_white", title=f"{self.index} interactions")
         figure.update_yaxes(autorange="reversed")
         return figure
+
+    def shown(self) -> pandas.DataFrame:
+        """The rows of `to_pandas`, the strongest pairs first, of either sign."""
+        order = np.argsort(-np.abs(self.score), kind="stable")
+        return self.to_pandas().iloc[order].reset_index(drop=True)
 
     def top(self, k: int = 5) -> list[tuple[str, str, float]]:
         """The k strongest pairs, of either sign."""
@@ -147,8 +158,8 @@ def interactions(
     For a pair it is the mean over coalitions S of the others of
     v(S and both) - v(S and one) - v(S and the other) + v(S): whether a head matters more or less
     when the other is at work. With "shapley" all sizes of S count alike (Grabisch and Roubens
-    1999), with "banzhaf" all coalitions do. Two heads that stand in for each other have the sign of
-    what hurts the task, two that need each other that of what helps it; see `Interactions.helps`.
+    1999), with "banzhaf" all coalitions do. v is the task's value, times -1 for a loss: two heads
+    that stand in for each other are below zero, two that need each other above it.
 
     Args:
         among: labels of players, or an `Importance` of the same players whose `top` ones are
@@ -184,8 +195,10 @@ def interactions(
         )  # fmt: skip
     about = model_provenance(model) | game.about()
     about |= {"index": index, "method": method, "made_by": "interp.causal.interactions"}
+    about["sign"] = "positive: the two need each other; negative: they stand in for each other"
     return Interactions(
-        index, method, game.players.labels, _pairs(players), found, sem, count, task.unit,
+        index, method, game.players.labels, _pairs(players), task.sign * found + 0.0, sem, count,
+        f"{task.unit} {TOGETHER_HELPS}",
         task.higher_is_better, about,
     )  # fmt: skip
 

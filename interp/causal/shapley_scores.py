@@ -3,7 +3,8 @@
 A head's value is its marginal contribution averaged over all orders in which heads could leave.
 Leaving one out asks what breaks if only this head goes, and finds nobody where heads stand in for
 each other; Shapley values share what is done among those who can do it, so working heads and
-their backups both score, and all values add up to v(all) - v(none).
+their backups both score, and all values add up to v(all) - v(none). v is the task's value, times -1
+for a loss, so that a positive value is that of a head that helps.
 
     exact          all coalitions, up to 16 players: no sampling error
     permutations   random orders and their reverses: unbiased, any number of players
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
 Method = Literal["auto", "exact", "permutations", "surrogate"]
 METHODS = ("auto", "exact", "permutations", "surrogate")
 _AUTO_EXACT = 12  # 4,096 coalitions
+_IN_THE_TASK = {"v_all_minus_v_none", "efficiency_gap", "efficiency_gap_before"}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -266,12 +268,15 @@ def as_importance(
     """A solution with its table; the table's error is that over prompts and samples together."""
     sampling = found.sampling_sem
     largest = float(sampling.max()) if np.isfinite(sampling).all() else math.nan
-    told = {
+    told: dict[str, Any] = {
         "v_all_minus_v_none": float((found.v_all - found.v_none).mean()),
         "efficiency_gap": found.efficiency_gap,
         "evaluations": found.evaluations,
         "sampling_sem": largest,
     }
+    told |= found.notes
+    for name in _IN_THE_TASK & set(told):  # a solution knows no task: its sums are of raw values
+        told[name] = game.task.sign * told[name] + 0.0
     plain = make_importance(
         game,
         found.per_prompt,
@@ -282,7 +287,7 @@ def as_importance(
         null=null,
         null_kind="none" if null is None else "random-init",
         sem=found.sem,
-        notes=told | dict(found.notes) | notes,
+        notes=told | notes,
     )
     own = {f.name: getattr(plain, f.name) for f in fields(Importance)}
     return Sampled(**own, sampling_sem=sampling, evaluations=found.evaluations)

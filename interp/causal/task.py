@@ -50,6 +50,7 @@ class Task:
         vocabulary: the ids whose logits are read; `read_rows` then gets these columns and no
             others, in this order. All ids unless given.
         corrupted: prompts with the behaviour taken out, for resampling and attribution patching.
+        chance: the value of uniform guessing, where the measure has one.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Task:
     vocabulary: tuple[int, ...] | None = None
     corrupted: Prompts | Inputs | None = None
     detail: str = ""
+    chance: float | None = None
     _start: tuple[int, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -87,6 +89,13 @@ class Task:
 
     def __len__(self) -> int:
         return size(self.prompts)
+
+    @property
+    def sign(self) -> int:
+        """1 where more of the value is better, -1 where less is: the value of a game is the product
+        of both, so that what a player adds to it is positive where the player helps.
+        """
+        return 1 if self.higher_is_better else -1
 
     def with_corrupted(self, corrupted: Any, model: Model) -> Task:
         """The same task with corrupted prompts (texts, ids or input tensors), one per prompt."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from interp.causal.measures import (
     accuracy,
     answer_probability,
+    cut,
     kl_to_clean,
     logit_difference,
     loss,
@@ -124,6 +125,9 @@ def _task(
     if measure is None:
         measure = "loss" if answers is None else "logit-difference"
         measure = "answer-probability" if answers is not None and wrong is None else measure
+    if answers is None and longest is not None:
+        prompts = cut(model, prompts, longest)
+        corrupted = None if corrupted is None else cut(model, corrupted, longest)
     asks = {"logit-difference": ("answer", "wrong"), "answer-probability": ("answer",)}
     for name in asks.get(measure, ()):
         if column(name) is None:
@@ -146,7 +150,7 @@ def _task(
         at = [[-1]] * len(rows) if position == -1 else [[p] for p in position]
         task = make(model, prompts, at, labels=[[i] for i in first])
     elif measure == "loss":
-        task = next_token_task(model, prompts, longest=longest)
+        task = next_token_task(model, prompts)
     else:
         task = accuracy(model, prompts)
     return task if corrupted is None else task.with_corrupted(corrupted, model)

@@ -159,6 +159,7 @@ class Causal:
 def printed(importances: Sequence[Importance], top: int) -> str:
     """A block for one model: the first players of each importance, with error, null and notes."""
     from interp.columns import estimate
+    from interp.sign import SIGN
 
     rows, notes = [("score", "head", "value", "null", "n", "unit")], []
     for found in importances:
@@ -170,8 +171,8 @@ def printed(importances: Sequence[Importance], top: int) -> str:
             null = "" if math.isnan(row["null"]) else estimate(row["null"], row["null_sem"])
             label = found.players.labels[player]
             score = estimate(row["score"], row["sem"])
-            means = "either way" if found.magnitude else _MEANS[found.of]
-            about = (name, f"{row['unit']}, {means}") if at == 0 else ("", "")
+            about = (name, f"{row['unit'].partition(' (+')[0]}, {_means(found)}")
+            about = about if at == 0 else ("", "")
             rows.append((about[0], label, score, null, str(row["n"]), about[1]))
         notes += [f"{name}: {k.replace('_', ' ')} {_short(v)}" for k, v in found.notes.items()]
     width = [max(len(row[at]) for row in rows) for at in range(5)]
@@ -180,10 +181,15 @@ def printed(importances: Sequence[Importance], top: int) -> str:
         for row in rows
     ]
     model = importances[0].table.models[0]
-    return "\n".join([model, *(f"  {line}" for line in [*lines, *notes]), ""])
+    sign = [] if all(found.magnitude for found in importances) else [SIGN]
+    return "\n".join([model, *(f"  {line}" for line in [*lines, *sign, *notes]), ""])
 
 
-_MEANS = {"removal": "when it is out", "presence": "contributed"}
+def _means(found: Importance) -> str:
+    """The score of a head in words, after its unit."""
+    from interp.causal.compare_questions import METHODS, method_of
+
+    return METHODS[method_of(found.metric)].means
 
 
 def _short(x: object) -> str:

@@ -43,7 +43,8 @@ if TYPE_CHECKING:
     show_default=True,
     type=click.IntRange(1),
     metavar="N",
-    help="Random sets of as many heads in the same layers; all of them where there are fewer.",
+    help="Random sets of as many heads in the same layers, and as many of any layers; all of them "
+    "where there are fewer.",
 )
 @causal_options
 def verify(
@@ -58,7 +59,9 @@ def verify(
 
     A score says where heads attend; this says whether they do anything. Measured is the task that
     such heads are said to serve (or --task) and, beside it, the loss on plain text. A ratio of 1
-    and a large p: these heads matter no more than others of their layers.
+    and a large p: these heads matter no more than others of their layers. Random heads of any
+    layers stand beside. Where a check cannot tell, because the model does the task no better than
+    chance or because too few sets exist for a small p, it says so.
     """
     from interp.catalogue import parse_metric
 
@@ -93,7 +96,9 @@ def _text(confirmed: Confirmation) -> str:
         if check.metric != seen:
             lines.append(f"  {check.metric}: {', '.join(check.heads)}")
         seen = check.metric
-        lines.append(f"    {check.purpose:<5}  {check.told()}")
+        first, *rest = [*check.parts(), *check.doubts()]
+        lines.append(f"    {check.purpose:<5}  {first}")
+        lines += [f"           {line}" for line in rest]
     return "\n".join([*lines, ""])
 
 

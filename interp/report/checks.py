@@ -22,9 +22,9 @@ _READING = (
     "The bar is the range of the task's value without random sets of as many heads in the same "
     "layers, its tick their median; the upright line is the value with every head, the dot that "
     "without the top heads. The ratio is the dot over the tick, with its bootstrap interval over "
-    "prompts and sets. p is the share of sets, the top one included, that do as much damage; with "
-    "few other sets it cannot be small. Checks are many: a p below 0.05 in one of twenty rows is "
-    "what chance gives."
+    "prompts and sets. p is the share of sets, the top one included, that do as much damage; "
+    "beside it stands the least that so many sets allow, and the same for sets of any layers. "
+    "Checks are many: a p below 0.05 in one of twenty rows is what chance gives."
 )
 _STYLE = (
     ":root{color-scheme:light dark}body{font:15px/1.5 system-ui,sans-serif;max-width:100rem;"
@@ -36,6 +36,7 @@ _STYLE = (
     "td.text,th.text{text-align:left}.scroll{overflow-x:auto}pre{white-space:pre-wrap;"
     "font-size:12px}svg .band{fill:#8888}svg .tick{stroke:#888;stroke-width:2}"
     "svg .clean{stroke:currentColor;stroke-width:1.5}svg .out{fill:#D55E00}"
+    "td.doubt{white-space:normal;font-style:italic}"
     # what scrolls on a screen is cut off on paper
     "@media print{.scroll{overflow:visible}table{font-size:8pt}tr{break-inside:avoid}"
     "td,th{white-space:normal;padding:1px 3px}svg{width:100px;height:9px}"
@@ -44,7 +45,8 @@ _STYLE = (
 # Names are text of strangers: nothing is fetched and nothing runs, whatever they say.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 _COLUMNS = ("score", "heads", "task", "", "all heads", "without top", "without random", "ratio",
-            "95 %", "p", "sets", "prompts")  # fmt: skip
+            "95 %", "p", "least p", "sets", "any layers", "p, any", "least p, any", "sets, any",
+            "prompts")  # fmt: skip
 
 
 def page(frame: pd.DataFrame, provenance: Sequence[Mapping[str, Any]], command: str) -> str:
@@ -74,7 +76,9 @@ def _table(rows: pd.DataFrame) -> str:
         words = (row["metric"], row["heads"], f"{row['task']} ({row['purpose']}), {row['unit']}")
         numbers = (
             number(row["clean"]), number(row["out"]), number(row["random"]), _ratio(row),
-            _interval(row), f"{row['p']:.2g}", f"{row['n_random']} of {row['n_possible']}",
+            _interval(row), _p(row["p"]), _p(row["least_p"]) if row["n_random"] else "none",
+            f"{row['n_random']} of {row['n_possible']}", number(row["any_random"]),
+            _p(row["any_p"]), _p(row["any_least_p"]), f"{row['n_any']} of {row['n_any_possible']}",
             str(row["n_prompts"]),
         )  # fmt: skip
         lines.append(
@@ -84,13 +88,24 @@ def _table(rows: pd.DataFrame) -> str:
             + "".join(f"<td>{escape(n)}</td>" for n in numbers)
             + "</tr>"
         )
+        if row["doubts"]:
+            lines.append(
+                f'<tr><td class="text doubt" colspan="{len(_COLUMNS)}">'
+                f"{escape(str(row['doubts']))}</td></tr>"
+            )
     return (
         f'<div class="scroll" tabindex="0"><table><thead><tr>{head}</tr></thead>'
         f"<tbody>{''.join(lines)}</tbody></table></div>"
     )
 
 
+def _p(value: float) -> str:
+    return "none" if math.isnan(value) else f"{value:.2g}"
+
+
 def _ratio(row: Mapping[str, Any]) -> str:
+    if not row["n_random"]:
+        return "none"
     if math.isnan(row["ratio"]):
         return f"{row['difference']:+.3g} (difference)"
     return f"{row['ratio']:.3g}"
@@ -99,22 +114,27 @@ def _ratio(row: Mapping[str, Any]) -> str:
 def _interval(row: Mapping[str, Any]) -> str:
     name = "difference" if math.isnan(row["ratio"]) else "ratio"
     low, high = row[f"{name}_low"], row[f"{name}_high"]
+    if not row["n_random"]:
+        return "none"
     return "one prompt" if math.isnan(low) else f"{low:.3g} to {high:.3g}"
 
 
 def _picture(row: Mapping[str, Any]) -> str:
-    values = [row[name] for name in ("clean", "out", "random", "random_low", "random_high")]
+    which = "random" if row["n_random"] else "any"  # no other set of the same layers
+    band_low, band_high, tick = row[f"{which}_low"], row[f"{which}_high"], row["random"]
+    tick = tick if row["n_random"] else row["any_random"]
+    values = [row["clean"], row["out"], tick, band_low, band_high]
     low, high = min(values), max(values)
     spread = high - low or 1.0
 
     def x(value: float) -> float:
         return round(6 + (_WIDTH - 12) * (value - low) / spread, 1)
 
-    left, right = x(row["random_low"]), x(row["random_high"])
+    left, right = x(band_low), x(band_high)
     return (
         f'<svg width="{_WIDTH}" height="18" viewBox="0 0 {_WIDTH} 18" aria-hidden="true">'
         f'<rect class="band" x="{left:g}" y="5" width="{max(right - left, 1):g}" height="8"/>'
-        f'<path class="tick" d="M{x(row["random"]):g} 3v12"/>'
+        f'<path class="tick" d="M{x(tick):g} 3v12"/>'
         f'<path class="clean" d="M{x(row["clean"]):g} 0v18"/>'
         f'<circle class="out" cx="{x(row["out"]):g}" cy="9" r="4"/></svg>'
     )

@@ -154,6 +154,7 @@ def _of(
     return make_importance(
         game, values, method="ships", options={}, of="removal", made_by="interp.safety.ships",
         null=beside, null_kind="none" if beside is None else "random-init", notes=notes,
+        unit=game.task.unit,
     )  # fmt: skip
 
 

@@ -92,7 +92,7 @@ def test_one_head_alone_does_the_work_of_its_layer(planted):
     gates = torch.ones(1, 8)
     gates[0, 1:4] = 0
     want = (game.values(gates)[0] - game.clean).mean()
-    assert scores["L0H0"] == pytest.approx(float(want), abs=1e-6)
+    assert scores["L0H0"] == pytest.approx(-float(want), abs=1e-6)  # a loss that rises
     with pytest.raises(OptionError, match="keeps one player of a layer"):
         all_but_one(model, task, players="layers")
 
@@ -106,7 +106,7 @@ def test_the_table_says_what_was_done():
     assert set(table["stack"]) == {"encoder", "decoder", "cross"}
     assert len(table) == 36
     assert set(table["metric"]) == {"ablation:kind=mean-batch,task=logit_difference"}
-    assert set(table["unit"]) == {"logits"}
+    assert set(table["unit"]) == {"logits (+ helps)"}
     assert set(table["n"]) == {3}
     np.testing.assert_allclose(table["score"], found.per_prompt.mean(1))
     np.testing.assert_allclose(table["sem"], found.per_prompt.std(1, ddof=1) / math.sqrt(3))

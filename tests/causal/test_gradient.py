@@ -70,6 +70,7 @@ def test_the_signed_gradient_is_a_finite_difference_of_the_game(name, kind):
     game = Game(model, task, kind=kind, check=False)
     step = 1e-5 * torch.eye(len(game), dtype=torch.double)
     want = (game.values(1 - step) - game.values(1 + step)) / 2e-5
+    want = -task.sign * want  # what is lost
     np.testing.assert_allclose(found.per_prompt, want, atol=1e-6 * float(want.abs().max()))
     assert found.of == "removal"
 
@@ -81,6 +82,7 @@ def test_groups_and_heads_that_are_out_have_their_own_derivatives():
     game = Game(model, task, **options)
     step = 1e-5 * torch.eye(3, dtype=torch.double)
     want = (game.values(1 - step) - game.values(1 + step)) / 2e-5
+    want = -task.sign * want  # what is lost
     np.testing.assert_allclose(found.per_prompt, want, atol=1e-6 * float(want.abs().max()))
 
 
@@ -149,7 +151,7 @@ def test_integrated_gradients_add_up_and_say_by_how_much_not(name):
     game = Game(model, task)
     n = len(game)
     span = game.values(torch.stack([torch.ones(n), torch.zeros(n)]))
-    span = float((span[0] - span[1]).mean())
+    span = task.sign * float((span[0] - span[1]).mean())
     for found in (few, many):
         residual = found.score.sum() - span
         assert found.notes["completeness_residual"] == pytest.approx(residual, abs=1e-9)
@@ -169,7 +171,7 @@ def test_one_step_for_a_linear_game_is_exact():
     found = integrated_gradients(model, task, steps=1, null="none")
     assert abs(found.notes["completeness_residual"]) < 1e-4
     exact = leave_one_out(model, task, null="none")
-    np.testing.assert_allclose(found.score, -exact.score, atol=1e-4)
+    np.testing.assert_allclose(found.score, exact.score, atol=1e-4)
 
 
 def test_integrated_gradients_credit_the_head_whose_backup_hides_it_from_ablation():
@@ -267,12 +269,12 @@ def test_a_divergence_from_the_clean_run_has_integrated_gradients():
     model = model_of("gpt2")
     task = kl_to_clean(model, Prompts(((5, 6, 7), (8, 9, 10))))
     found = integrated_gradients(model, task, steps=32, null="none")
-    assert found.notes["v_all_minus_v_none"] < 0
+    assert found.notes["v_all_minus_v_none"] > 0
     assert abs(found.notes["completeness_residual"]) < 0.01
     with torch.no_grad():
         clean = model.run(task.prompts)[:, -1].log_softmax(-1)
         out = model.run(task.prompts, [edits.zero(model.heads())])[:, -1].log_softmax(-1)
-    want = -(clean.exp() * (clean - out)).sum(-1).mean()
+    want = (clean.exp() * (clean - out)).sum(-1).mean()
     assert found.notes["v_all_minus_v_none"] == pytest.approx(float(want), rel=1e-6)
 
 

@@ -78,7 +78,7 @@ def test_the_working_heads_come_first_and_the_bystander_has_nothing():
     assert each[found.top(2)[0][0]] == pytest.approx(each[found.top(2)[1][0]], rel=0.02)
     assert abs(found.notes["efficiency_gap"]) < 1e-9
     assert found.score.sum() == pytest.approx(found.notes["v_all_minus_v_none"], abs=1e-9)
-    assert found.notes["v_all_minus_v_none"] < -1  # a loss: heads lower it
+    assert found.notes["v_all_minus_v_none"] > 1  # of minus the loss: heads lower it
     assert found.of == "presence"
     assert "efficiency_gap=" in repr(found)
 
@@ -101,7 +101,7 @@ def test_the_backup_head_is_found_and_leaving_one_out_does_not_find_it():
     helps = dict(zip(frame.index, pairs.helps(), strict=True))
     assert helps[main, backup] < -0.2  # they stand in for each other
     assert helps[main, previous] > 0.2  # they need each other
-    assert set(frame["unit"]) == {"nats/token"}
+    assert set(frame["unit"]) == {"nats/token (+ need each other)"}
     assert pairs.top(1)[0][2] == frame["score"].loc[pairs.top(1)[0][:2]]
 
 
@@ -141,10 +141,10 @@ def test_the_layers_alone_are_games_of_their_own():
     v, clean = game.values(gates), game.clean
     for first, rows in ((0, v[:3]), (2, v[3:])):
         a, b, both = rows
-        want = ((clean - a) + (b - both)) / 2
+        want = ((a - clean) + (both - b)) / 2  # a loss
         np.testing.assert_allclose(found.per_prompt[first], want, atol=1e-5)
         pair = found.per_prompt[first] + found.per_prompt[first + 1]
-        np.testing.assert_allclose(pair, clean - both, atol=1e-5)
+        np.testing.assert_allclose(pair, both - clean, atol=1e-5)
     assert abs(found.notes["efficiency_gap"]) < 1e-9
     assert told[-1][1:] == (4, 4)
     with pytest.raises(OptionError, match="players inside layers"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from dataclasses import replace
 from functools import cache
 
@@ -24,6 +25,7 @@ from interp.causal import (
     repeats_task,
 )
 from interp.causal.measures import divergence
+from interp.causal.task_file import make_task
 from interp.errors import NonFiniteError, OptionError, PromptError, UnknownName
 from interp.model.model import Model
 from interp.model.probe import probe
@@ -269,3 +271,27 @@ def test_a_head_that_hardly_writes_has_a_small_divergence_and_no_negative_one():
         assert bool((found[factor] >= 0).all())
     ratio = found[1e-2] / found[1e-3]
     torch.testing.assert_close(ratio, torch.full_like(ratio, 100.0), rtol=0.05, atol=0)
+
+
+def test_prompts_are_cut_before_they_are_checked_whatever_is_measured(tmp_path):
+    """A text longer than the model is no error once it is cut, and no measure ignores the cut."""
+    m = interp.load("bundled:refusal")
+    path = tmp_path / "long.txt"
+    path.write_text("the red dog and the blue cat " * 12 + "\n" + "a dog ran " * 30 + "\n")
+    assert m.limit is not None
+    with pytest.raises(PromptError, match="positions for 64"):
+        make_task(m, str(path))
+    for measure in ("loss", "accuracy", "kl-to-clean"):
+        task = make_task(m, str(path), measure=measure, longest=40)
+        assert {len(ids) for ids in task.prompts.ids} == {40}
+
+
+def test_measures_know_what_guessing_gives():
+    m = interp.load("planted:bystander")
+    d = m.d_vocab
+    ids = [[0, 5, 6, 7], [0, 8, 9, 10]]
+    assert loss(m, ids).chance == pytest.approx(math.log(d))
+    assert accuracy(m, ids).chance == pytest.approx(1 / d)
+    assert logit_difference(m, ids, 3, 4).chance == 0
+    assert answer_probability(m, ids, [[3, 4], [5, 6]]).chance == pytest.approx(2 / d)
+    assert kl_to_clean(m, ids).chance is None

@@ -125,7 +125,7 @@ def test_shapley_values_add_up_and_find_the_backup(run, tmp_path):
         heads=[(0, 3), (1, 0), (1, 1), (2, 0)],
     )  # fmt: skip
     whole = game.values([[1] * 4, [0] * 4]).mean(1)
-    assert sum(value.values()) == pytest.approx(float(whole[0] - whole[1]), abs=1e-6)
+    assert sum(value.values()) == pytest.approx(float(whole[1] - whole[0]), abs=1e-6)
     assert value["L1H0"] == pytest.approx(value["L2H0"], rel=0.05)
     assert abs(value["L1H1"]) < abs(value["L2H0"]) / 100
     assert "L1H0 x L2H0" in shown.stdout or "L0H3 x L" in shown.stdout
@@ -166,7 +166,7 @@ def test_a_task_from_a_file(run, tmp_path, monkeypatch):
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     result = run("ablate", MODEL, "--task", path, "--null", "none", "--json")
     [row, *_] = json.loads(result.stdout)["rows"]
-    assert row["unit"] == "logits"
+    assert row["unit"] == "logits (+ helps)"
     assert "task=logit_difference" in row["metric"]
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     own = tmp_path / "own.py"

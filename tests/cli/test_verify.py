@@ -86,6 +86,24 @@ def test_one_line_for_bad_input(errors, folder, args, code, line) -> None:
     assert line in told[0]
 
 
+@pytest.mark.parametrize("name", ["bundled:refusal", "bundled:deceive"])
+def test_plain_text_longer_than_the_model_is_cut_before_it_is_checked(run, name) -> None:
+    result = run("verify", name, "-m", "induction", "--top", "1", "-n", "3", "-q")
+    assert result.exit_code == 0, result.stderr
+    assert "plain_loss" in result.stdout
+    assert "The model does not do this task" in result.stdout
+    assert "least possible" in result.stdout
+
+
+def test_clean_and_ablated_values_lead(run, folder) -> None:
+    result = run("verify", folder, "-m", "induction", "--top", "1", *QUICK, "-q")
+    lines = result.stdout.splitlines()
+    assert "with all heads" in lines[2]
+    assert "without these" in lines[2]
+    assert lines[3].strip().startswith("same layers:")
+    assert lines[4].strip().startswith("any layers:")
+
+
 def test_a_metric_is_needed(run, folder) -> None:
     result = run("verify", folder)
     assert result.exit_code == 2

@@ -12,11 +12,12 @@ import zoo
 
 import interp
 from interp import planted
-from interp.causal import Game, Task, custom, logit_difference, repeats_task
+from interp.causal import Game, Task, custom, logit_difference, loss, repeats_task
 from interp.causal.confirm import confirm
-from interp.causal.confirm_sets import Chosen, matched
+from interp.causal.confirm_sets import Chosen, anywhere, matched
 from interp.causal.confirm_tasks import OWN_TASK, needle_task, own_task, plain_task
 from interp.errors import OptionError, UnknownName
+from interp.prompts import repeats
 from interp.scoring import random_init
 
 SMALL = {"n": 4, "longest": 12}
@@ -124,6 +125,68 @@ def test_sets_keep_the_layers_are_never_the_top_and_are_all_where_few(model, tas
         assert top.players not in {s.players for s in matched(game, top, 22, seed).sets}
 
 
+def test_sets_of_any_layers_stand_beside_those_of_the_same(model, built, task) -> None:
+    game = Game(model, task)
+    top = Chosen("x", (1, 4))
+    every = anywhere(game, top, 1000, 0)
+    assert every.possible == len(every.sets) == math.comb(8, 2) - 1
+    assert {s.players for s in every.sets} == set(itertools.combinations(range(8), 2)) - {(1, 4)}
+    check = confirm(model, {"i": built.roles["induction"]}, task=task).of("i", "given")
+    (layer, head) = built.roles["induction"][0]
+    gates = 1 - torch.eye(8)
+    alone = game.values(gates).mean(1).numpy()
+    mine = alone[4 * layer + head]
+    assert check.any_random == pytest.approx(np.median(np.delete(alone, 4 * layer + head)))
+    assert check.any_rank == (alone >= mine).sum()
+    assert check.any_p == pytest.approx(check.any_rank / 8)
+    assert check.n_any == check.n_any_possible == 7
+    # a whole layer has no other set of its shape, but there are other sets of four heads
+    whole = confirm(model, {"layer": [(1, h) for h in range(4)]}, task=task).of("layer", "given")
+    assert whole.n_random == 0
+    assert math.isnan(whole.p)
+    assert whole.n_any == math.comb(8, 4) - 1
+    assert "same layers: there is no other set" in whole.told()
+
+
+def test_a_check_says_how_small_p_can_be(model, built, task) -> None:
+    check = confirm(model, {"i": built.roles["induction"]}, task=task).of("i", "given")
+    assert check.least_p == pytest.approx(1 / 4)
+    assert "p 0.25, least possible 0.25" in check.told()
+    doubts = " ".join(check.doubts())
+    assert "only 3 other sets of the same layers, so p cannot be below 0.25" in doubts
+    assert "With 7 other sets in the whole model, p cannot be below 0.12." in doubts
+    two = confirm(model, {"i": [(0, 3), (1, 0)]}, task=task, n_random=20).of("i", "given")
+    assert two.least_p == two.any_least_p == 1 / 16 or two.any_least_p == 1 / 21
+    assert not any("whole model" in d for d in two.doubts())
+
+
+def test_a_task_that_the_model_does_not_do_is_named(model, built, task) -> None:
+    """Random tokens once: nothing predicts them, so no head can be needed for it."""
+    other = loss(model, task.prompts, [[2]] * len(task), name="unpredictable")
+    assert other.chance == pytest.approx(math.log(24))
+    found = confirm(model, {"i": built.roles["induction"]}, task=other)
+    check = found.of("i", "given")
+    assert check.at_chance
+    assert "does not do this task" in check.doubts()[0]
+    assert f"({math.log(24):.3g})" in check.doubts()[0]
+    assert '"at_chance": true' in found.to_json()
+    assert found.to_pandas()["at_chance"].tolist() == [True, False]
+    done = confirm(model, {"i": built.roles["induction"]}, task=task).of("i", "given")
+    assert done.clean < done.chance - 1
+    assert not done.at_chance
+
+
+def test_heads_are_not_tested_on_the_prompts_they_were_chosen_on(model) -> None:
+    found = confirm(model, ["induction"], k=1)
+    scored = interp.score(model, ["induction"], null="none").provenance["bystander", "induction"]
+    assert found.provenance["tasks"]["second_copy_loss"]["prompts_hash"] != scored["prompts_hash"]
+    assert not any(c.same_prompts for c in found)
+    table = interp.score(model, ["induction"], repeats(model, n=16, longest=24), null="none")
+    same = confirm(model, table, k=1, task=repeats_task(model, n=16)).of("induction", "given")
+    assert same.same_prompts
+    assert "chosen on these very prompts" in same.doubts()[-1]
+
+
 def test_a_task_where_more_is_better_is_turned(model, built, task) -> None:
     prompts = [list(ids) for ids in task.prompts.ids]
     answers = [ids[-1] for ids in prompts]
@@ -212,7 +275,7 @@ def test_what_it_hands_back(model, built, task) -> None:
         ({"k": 9}, "entropy: top 9 of 8 heads with a score; lower k"),
         ({"k": 0}, "k is how many heads go out together, at least 1, not 0"),
         ({"k": None}, "k is how many heads go out together"),
-        ({"k": 8}, "the 8 top heads are all heads of their layers"),
+        ({"k": 8}, "the 8 top heads are all heads of their layers and of the model"),
         ({"n_random": 0}, "n_random=0"),
         ({"players": "layers"}, "players='layers'"),
         ({"heads": ["L0H1"], "k": 2}, "top 2 of 1 heads"),

@@ -1,0 +1,154 @@
+"""One sign for every method and measure: positive where the task goes better with the head."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+from interp import causal
+from interp.causal.compare_questions import METHODS
+from interp.causal.methods import importances
+from interp.causal.task import Task
+from interp.commands.causal import printed
+from interp.head import Head
+from interp.model.probe import probe
+from interp.planted import build
+from interp.prompts import Prompts
+from interp.sign import SIGN
+from interp.table import HeadTable
+
+HEADS = ["L0H0", "L0H3", "L1H1", "L1H3"]
+SIGNED = [name for name, question in METHODS.items() if question.signed]
+
+
+@cache
+def planted():
+    built = build("induction", vocab=24, context=32)
+    working = [str(Head(*built.roles[role][0])) for role in ("induction", "previous_token")]
+    return probe(built.model, "planted:induction"), working
+
+
+def flipped(task: Task, name: str) -> Task:
+    """The same task with its value times -1, and the other direction."""
+    assert task.read_rows is not None
+    read = task.read_rows
+    return Task(
+        name, task.prompts, task.positions, task.unit, not task.higher_is_better,
+        lambda logits, rows, clean: -read(logits, rows, clean), corrupted=task.corrupted,
+        detail="minus",
+    )  # fmt: skip
+
+
+@cache
+def scored(higher_is_better: bool):
+    model, _ = planted()
+    task = causal.repeats_task(model, n=3, longest=8)
+    assert isinstance(task.prompts, Prompts)
+    ids = [list(reversed(p)) for p in task.prompts.ids]
+    task = task.with_corrupted(ids, model)
+    if higher_is_better:
+        task = flipped(task, task.name)
+    names = list(METHODS)
+    return importances(model, task, names, heads=HEADS)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_score_is_the_same_for_a_loss_and_for_minus_the_loss(name: str) -> None:
+    low, high = scored(False)[name], scored(True)[name]
+    size = np.abs(low.score).max()
+    np.testing.assert_allclose(high.per_prompt, low.per_prompt, atol=1e-6 * size)
+    np.testing.assert_allclose(high.table.to_pandas()["score"], low.table.to_pandas()["score"])
+    for note in ("v_all_minus_v_none", "completeness_residual", "efficiency_gap"):
+        if note in low.notes:
+            assert high.notes[note] == pytest.approx(low.notes[note], abs=1e-6 * size)
+
+
+@pytest.mark.parametrize("name", [n for n in SIGNED if n != "all_but_one"])
+def test_the_heads_that_do_the_work_are_positive(name: str) -> None:
+    _, working = planted()
+    for found in (scored(False)[name], scored(True)[name]):
+        score = dict(zip(found.players.labels, found.score, strict=True))
+        if name in ("gate_gradient", "attribution_patching"):  # saturated: hardly any gradient
+            assert max(score[label] for label in working) > 0
+            assert found.top(1)[0][0] in working
+        else:
+            assert min(score[label] for label in working) > 0.1
+        assert {label for label, _ in found.top(2)} == set(working) or "grad" in found.metric
+        np.testing.assert_array_equal(found.helps(), found.score)
+        assert found.provenance["sign"] == SIGN
+        assert found.table.to_pandas()["unit"].str.endswith("(+ helps)").all()
+
+
+def test_a_head_alone_in_its_layer_is_at_most_as_good_as_the_layer() -> None:
+    found = scored(False)["all_but_one"]
+    assert found.score.max() < 1e-3
+    assert found.score.min() < -0.1
+
+
+def test_shares_add_up_to_what_all_heads_do_together() -> None:
+    for higher in (False, True):
+        found = scored(higher)["shapley"]
+        assert found.notes["v_all_minus_v_none"] > 1
+        assert found.score.sum() == pytest.approx(found.notes["v_all_minus_v_none"])
+
+
+def test_pairs_that_need_each_other_are_positive_for_every_measure() -> None:
+    model, working = planted()
+    task = causal.repeats_task(model, n=3, longest=8)
+    for each in (task, flipped(task, "minus")):
+        found = causal.interactions(model, each, among=working, heads=HEADS)
+        assert found.score[0] > 0.5
+        assert found.provenance["sign"].startswith("positive: the two need")
+
+
+def test_every_block_says_the_sign_once() -> None:
+    text = printed([scored(False)[n] for n in ("ablation", "shapley")], 2)
+    assert text.count(SIGN) == 1
+    assert "lost without it" in text
+    assert "contributed" in text
+    assert "-" not in text.split("shapley")[1].split("\n")[0].replace("planted:", "")
+    magnitudes = printed([scored(False)["michel_batch_abs"]], 2)
+    assert SIGN not in magnitudes
+    assert "either way" in magnitudes
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("suffix", ["csv", "json", "parquet"])
+def test_a_table_of_an_earlier_version_is_turned_when_it_is_read(
+    tmp_path, name: str, suffix: str
+) -> None:
+    """Earlier versions wrote the change of the task's own value, and named no sign."""
+    for higher in (False, True):
+        found = scored(higher)[name]
+        frame, made = found.table.to_pandas(), dict(found.table.provenance)
+        (key,) = made
+        old = {k: v for k, v in made[key].items() if k != "sign"}
+        turn = 1 if found.magnitude or (found.of == "presence") == higher else -1
+        frame["score"] *= turn
+        frame["unit"] = "nats/token"
+        path = tmp_path / f"old.{suffix}"
+        table = HeadTable(frame, {key: old})
+        getattr(table, f"to_{suffix}")(path)
+        again = HeadTable.read(path)
+        want = found.table.to_pandas()
+        np.testing.assert_allclose(again.to_pandas()["score"], want["score"])
+        assert again.to_pandas()["unit"].tolist() == want["unit"].tolist()
+        assert again.provenance[key]["sign"] == made[key]["sign"]
+        turned = "sign turned on reading" in str(again.provenance[key]["notes"])
+        assert turned == (turn == -1)
+        again_path = tmp_path / f"again.{suffix}"
+        getattr(again, f"to_{suffix}")(again_path)
+        assert HeadTable.read(again_path) == again  # turned once
+
+
+def test_a_notebook_shows_the_heads_that_matter_most_first() -> None:
+    found = scored(False)["ablation"]
+    labels = [label for label, _ in found.top(4)]
+    assert labels != list(found.players.labels)
+    html = found._repr_html_()
+    places = [html.index(f">{label}<") for label in labels]
+    assert places == sorted(places)
+    assert found.to_pandas()["player"].tolist() == list(found.players.labels)
+    assert found.shown()["player"].tolist() == labels
