@@ -28,6 +28,7 @@ from interp.catalogue import discoveries, finder
 from interp.causal.task import Task
 from interp.circuit.bootstrap import stability
 from interp.circuit.contrast import ContrastTask
+from interp.circuit.declare import Found
 from interp.circuit.evaluation import evaluate
 from interp.circuit.find import score_nodes
 from interp.circuit.residual_graph import ResidualGraph
@@ -99,18 +100,24 @@ def measured(
             row["note"] = str(error)
             continue
         at = [circuit.nodes.index(h) for h in circuit.heads]
-        size = np.abs(circuit.score[at])
+        size = np.abs(circuit.largest[at])
         low, high = result.interval()
         row |= {
             "auroc": auroc(size, marked(circuit.heads, truth)) if truth else None,
             "cmd": result.cmd, "cmd_low": low, "cmd_high": high,
             "random_cmd": float(result.random_cmd.mean()), "cpr": result.cpr,
-            "jaccard": stability(found.per_prompt[at], max(2, len(truth)))[0]
-            if found.per_prompt.shape[1] > 1 else None,
+            "jaccard": _jaccard(found, at, max(2, len(truth))),
             "forwards": found.forwards, "backwards": found.backwards,
             "seconds": took, "times_a_forward": took / plain,
         }  # fmt: skip
     return rows
+
+
+def _jaccard(found: Found, at: list[int], k: int) -> float | None:
+    if found.per_prompt.shape[1] < 2:
+        return None
+    other = None if found.conditional is None else found.conditional[at]
+    return stability(found.per_prompt[at], k, conditional=other)[0]
 
 
 def _forward(model: Model, pairs: ContrastTask) -> float:

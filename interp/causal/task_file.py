@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from interp.causal.log_odds import has_one_logit, log_odds
 from interp.causal.measures import (
     accuracy,
     answer_probability,
@@ -45,7 +46,8 @@ def make_task(
             fields `prompt`, `answer`, `wrong`, `corrupted`, `position` (the last four optional);
             `.txt` with a prompt per line; `.py` with a function `task(model) -> Task`.
         measure: one of `MEASURES`. Unless given: with wrong answers the logit difference, with
-            answers alone their probability, without answers the loss on every next token.
+            answers alone their probability, without answers the loss on every next token. For a
+            model with one logit both are the log odds of the answer, which is the label 0 or 1.
         n: prompts to take, all of a file unless given.
         longest: tokens per prompt; later ones are cut off.
 
@@ -134,6 +136,10 @@ def _task(
             raise OptionError(f"{measure} needs the field {name!r} in {path}")
     if longest is not None and answers is not None:
         raise OptionError("prompts with answers are not cut: the answer follows their end")
+    if measure in asks and has_one_logit(model, prompts):
+        return log_odds(
+            model, prompts, answers or (), wrong, position=position, corrupted=corrupted
+        )
     if measure == "logit-difference":
         right, false = _ids(model, answers, path), _ids(model, wrong, path)
         return logit_difference(
@@ -168,12 +174,22 @@ def _ids(model: Model, answers: Sequence[Any] | None, path: Path) -> list[list[i
     return each
 
 
-def _own(model: Model, path: Path) -> Task:
+def made_by(model: Model, path: Path) -> Any:
+    """The result of the function `task(model)` of a Python file.
+
+    Raises:
+        OptionError: there is no such function, or the file raises; names the line.
+    """
     make = getattr(run_file(path, "task"), "task", None)
     if not callable(make):
         raise OptionError(f"{path} has no function task(model)")
     with own_code(path):
-        made = make(model)
+        return make(model)
+
+
+def _own(model: Model, path: Path) -> Task:
+    made = made_by(model, path)
+    made = getattr(made, "task", made)  # of a contrast task, the clean side
     if not isinstance(made, Task):
         raise OptionError(f"{path}: task(model) gave a {type(made).__name__}, not a Task")
     return made

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
+from interp.circuit.nodes import largest
+
 if TYPE_CHECKING:
     from interp.circuit.contrast import ContrastTask
     from interp.circuit.declare import Found
@@ -19,22 +21,28 @@ _FEW = (25, 30, 40, 50, 75, 100, 150, 200, 300, 500, 1000)
 
 
 def overlaps(
-    scores: Float[Array, "node prompt"], *, draws: int = DRAWS, seed: int = 0
+    scores: Float[Array, "node prompt"],
+    *,
+    conditional: Float[Array, "node prompt"] | None = None,
+    draws: int = DRAWS,
+    seed: int = 0,
 ) -> Float[Array, "draw size"]:
     """Jaccard overlap of the first k = 1, 2, ... nodes of each draw with those of all prompts.
 
-    Nodes are ordered by the size of their mean score, the first of equals in the given order.
+    Nodes are ordered as `Circuit.ranking` orders them: by the size of their mean score, or of their
+    mean conditional effect where that is larger; the first of equals in the given order.
     """
     n, prompts = scores.shape
-    whole = _places(scores.mean(1))
+    other = np.full_like(scores, np.nan) if conditional is None else conditional
+    whole = _places(largest(scores.mean(1), other.mean(1)))
     rng = np.random.default_rng([seed, 7])
-    found, sizes = np.zeros((draws, n)), np.arange(1, n + 1)
+    found, counts = np.zeros((draws, n)), np.arange(1, n + 1)
     for i in range(draws):
         times = np.bincount(rng.integers(0, prompts, prompts), minlength=prompts)
-        mine = _places(scores @ times / prompts)
+        mine = _places(largest(scores @ times / prompts, other @ times / prompts))
         # a node is among the first k of both from the larger of its two places on
         both = np.bincount(np.maximum(whole, mine), minlength=n).cumsum()
-        found[i] = both / (2 * sizes - both)
+        found[i] = both / (2 * counts - both)
     return found
 
 
@@ -45,13 +53,18 @@ def _places(score: Float[Array, " node"]) -> Array:
 
 
 def stability(
-    scores: Float[Array, "node prompt"], k: int, *, draws: int = DRAWS, seed: int = 0
+    scores: Float[Array, "node prompt"],
+    k: int,
+    *,
+    conditional: Float[Array, "node prompt"] | None = None,
+    draws: int = DRAWS,
+    seed: int = 0,
 ) -> tuple[float, float, float]:
     """How much of the first k nodes stays when prompts are drawn anew: mean Jaccard, 95 % band.
 
     Each draw's first k are compared with the first k of all prompts.
     """
-    found = overlaps(scores, draws=draws, seed=seed)[:, k - 1]
+    found = overlaps(scores, conditional=conditional, draws=draws, seed=seed)[:, k - 1]
     low, high = np.quantile(found, [0.025, 0.975])
     return float(found.mean()), float(low), float(high)
 
@@ -62,6 +75,7 @@ def table(
     drawn: str,
     *,
     also: Sequence[int] = (),
+    conditional: Float[Array, "node prompt"] | None = None,
     draws: int = DRAWS,
     seed: int = 0,
 ) -> list[dict[str, Any]]:
@@ -73,15 +87,15 @@ def table(
     n, prompts = scores.shape
     if prompts < 2 or n < 2:
         return []
-    found = overlaps(scores, draws=draws, seed=seed)
-    sizes = sorted({k for k in (*range(1, 21), *_FEW, *also) if 1 <= k < n})
+    found = overlaps(scores, conditional=conditional, draws=draws, seed=seed)
+    counts = sorted({k for k in (*range(1, 21), *_FEW, *also) if 1 <= k < n})
     low, high = np.quantile(found, [0.025, 0.975], axis=0)
     return [
         {
             "what": what, "k": k, "jaccard": float(found[:, k - 1].mean()),
             "low": float(low[k - 1]), "high": float(high[k - 1]), "drawn": drawn, "n": prompts,
         }
-        for k in sizes
+        for k in counts
     ]  # fmt: skip
 
 
@@ -89,8 +103,9 @@ def of_found(found: Found, task: ContrastTask) -> list[dict[str, Any]]:
     """Rows for the heads that a method scored, and for its edges."""
     at = [i for i, name in enumerate(found.nodes) if name.startswith("L")]
     known = len({h for heads in task.truth.values() for h in heads})
-    sizes = (known, round(len(at) / 10))  # what an evaluation takes for the circuit
-    rows = table(found.per_prompt[at], "heads", found.columns, also=sizes)
+    also = (known, round(len(at) / 10))  # what an evaluation takes for the circuit
+    other = None if found.conditional is None else found.conditional[at]
+    rows = table(found.per_prompt[at], "heads", found.columns, also=also, conditional=other)
     if found.edges_per_prompt is not None:
         rows += table(found.edges_per_prompt, "edges", found.columns, draws=EDGE_DRAWS)
     return rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 Array = np.ndarray
 BATCH = 32
 LEAST_GAP = 2.0  # standard errors that the clean and the corrupted value must lie apart
+FEW = 4  # times the pairs: where so many would decide, the model is not said to fail the task
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +63,12 @@ class ContrastTask:
 
     def __post_init__(self) -> None:
         clean, corrupted = self.task.prompts, self.task.corrupted
-        if not isinstance(clean, Prompts) or not isinstance(corrupted, Prompts):
+        if not isinstance(clean, Prompts):
+            raise OptionError(
+                f"task {self.task.name}: its prompts are tensors; a contrast needs texts or ids,"
+                " whose two sides can be compared token by token"
+            )
+        if not isinstance(corrupted, Prompts):
             raise OptionError(
                 f"task {self.task.name} has no corrupted prompts (ids); a contrast needs one for "
                 "each prompt: task.with_corrupted(prompts, model)"
@@ -122,6 +129,13 @@ class ContrastTask:
         def value(logits: Tensor) -> Tensor:
             copies, rest = divmod(len(logits), len(which))
             assert not rest
+            if logits.dim() == 2:  # one output per prompt, and no positions
+                if any(tuple(task.positions[i]) != (0,) for i in which):
+                    raise OptionError(
+                        f"task {task.name}: the model gives one output per prompt; read it with"
+                        " positions=[0]"
+                    )
+                logits = logits[:, None]
             rows = [
                 logits[c * len(which) + k, p]
                 for c in range(copies)
@@ -208,27 +222,56 @@ class ContrastTask:
         return found[0], found[1]
 
     def gap(self, model: Model) -> tuple[float, float]:
-        """The mean of clean less corrupted, and its standard error.
+        """The mean of clean less corrupted in the task's unit, and its standard error.
+
+        It is positive where the clean prompts do better, whichever way the task counts.
 
         Raises:
-            OptionError: the model does not show the behaviour: the gap is within two standard
-                errors of zero, so there is nothing that a circuit could explain.
+            OptionError: the pairs do not show the behaviour, so there is nothing that a circuit
+                could explain. The text says which it is: the gap is negative or nothing, the pairs
+                are too few to tell it from zero, or the task reads the same of every prompt.
         """
         clean, corrupted = self.values(model)
         difference = clean - corrupted
         if not self.task.higher_is_better:
             difference = -difference
+        n = len(self)
         mean = float(difference.mean())
-        sem = float(difference.std(ddof=1) / np.sqrt(len(self))) if len(self) > 1 else 0.0
-        if not mean > LEAST_GAP * sem or mean <= 1e-6:
+        sem = float(difference.std(ddof=1) / np.sqrt(n)) if n > 1 else 0.0
+        if mean > LEAST_GAP * sem and mean > 1e-6:
+            return mean, sem
+        told = f"clean less corrupted {mean:.3g} ± {sem:.2g} {self.task.unit} over {n} pairs"
+        every = np.concatenate([clean, corrupted])
+        if np.ptp(every) <= 1e-6:
             raise OptionError(
-                f"{model.name} does not do {self.name}: clean less corrupted {mean:.3g} ± {sem:.2g}"
-                f" {self.task.unit} over {len(self)} pairs; there is nothing for a circuit to "
-                "explain"
+                f"{self.name} on {model.name}: the metric is {every[0]:.4g} {self.task.unit} on"
+                f" every prompt of all {n} pairs, clean and corrupted, so it cannot show the"
+                " behaviour; give another metric (a .py task reads what it wants from the logits)"
             )
-        return mean, sem
+        needed = n * (LEAST_GAP * sem / mean) ** 2 if mean > 1e-6 else np.inf
+        if needed <= FEW * n:
+            raise OptionError(
+                f"too few pairs to tell whether {model.name} does {self.name}: {told}, within"
+                f" {LEAST_GAP:g} standard errors of 0; if the mean stays, about"
+                f" {int(np.ceil(1.5 * needed))} pairs are enough"
+            )
+        turned = (
+            " (the corrupted prompts do better: are the sides or the answers the wrong way round?)"
+            if mean < -LEAST_GAP * sem
+            else ""
+        )
+        raise OptionError(
+            f"{model.name} does not do {self.name}: {told}{turned}; there is nothing for a circuit"
+            " to explain"
+        )
 
     def about(self) -> dict[str, Any]:
         """What provenance says about the task."""
         kinds = sorted(set(self.templates))
         return self.task.about() | {"templates": len(kinds) or 1, "template_names": kinds}
+
+
+def hashes(task: ContrastTask) -> list[str]:
+    """A short hash of every pair's tokens, by which pairs that come again are known."""
+    pairs = zip(task.clean.ids, task.corrupted.ids, strict=True)
+    return [hashlib.sha256(repr(pair).encode()).hexdigest()[:12] for pair in pairs]

@@ -37,6 +37,10 @@ class Found:
         notes: what the reader must know.
         tables: further results by name, such as controls; each a list of rows.
         columns: what the columns of `per_prompt` are, where they are no pairs of prompts.
+        measured: how the scores were measured: of all nodes, or one text for each.
+        unmeasured: nodes without a score, whose rows are NaN.
+        conditional: what a node does once another head, named in `conditional_on`, is out, on every
+            pair; rows of NaN where that was not measured. Never part of `per_prompt`.
     """
 
     nodes: tuple[str, ...]
@@ -50,11 +54,19 @@ class Found:
     notes: tuple[str, ...] = ()
     tables: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)
     columns: str = "pairs"
+    measured: str | tuple[str, ...] = ""
+    unmeasured: tuple[str, ...] = ()
+    conditional: Float[Array, "node prompt"] | None = None
+    conditional_on: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         assert self.per_prompt.shape[0] == len(self.nodes)
         if self.edges_per_prompt is not None:
             assert self.edges_per_prompt.shape[0] == len(self.edges)
+        if self.conditional is not None:
+            assert self.conditional.shape == self.per_prompt.shape
+            assert len(self.conditional_on) == len(self.nodes)
+        assert isinstance(self.measured, str) or len(self.measured) == len(self.nodes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,8 +114,13 @@ class Discovery:
             ("node", found.nodes, found.per_prompt),
             ("edge", found.edges, found.edges_per_prompt),
         ):
-            if scores is not None and not np.isfinite(scores).all():
-                at = int(np.flatnonzero(~np.isfinite(scores).all(1))[0])
+            if scores is None:
+                continue
+            finite = np.isfinite(scores).all(1)
+            if what == "node":
+                finite |= np.isin(names, found.unmeasured)
+            if not finite.all():
+                at = int(np.flatnonzero(~finite)[0])
                 raise NonFiniteError(f"{self.name}: the score of {what} {names[at]} is not finite")
         return found
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from interp.circuit.forms import HELPS, HURTS
-from interp.circuit.result import Circuit, layer_of, node_of
+from interp.circuit.nodes import layer_of, node_of
+from interp.circuit.result import Circuit
 from interp.page import text
 
 if TYPE_CHECKING:
@@ -81,17 +82,16 @@ def _traces(circuit: Circuit) -> list[Any]:
                       "dash": "solid" if score >= 0 else "dot"},
             )
         )  # fmt: skip
-    known = dict(zip(circuit.nodes, circuit.score, strict=True))
-    size = float(np.abs(circuit.score).max(initial=0.0)) or 1.0
+    known = dict(zip(circuit.nodes, circuit.largest, strict=True))
+    size = float(np.abs(circuit.largest).max(initial=0.0)) or 1.0
+    told = {n: circuit.said(i, text(circuit.unit)) for i, n in enumerate(circuit.nodes)}
     names = list(where)
     scores = [float(known.get(n, 0.0)) for n in names]
     out.append(
         go.Scatter(
             x=[where[n][0] for n in names], y=[where[n][1] for n in names], mode="markers+text",
             text=names, textposition="top center", hoverinfo="text",
-            hovertext=[
-                f"{n}: {s:.4g} {text(circuit.unit)}" for n, s in zip(names, scores, strict=True)
-            ],
+            hovertext=[f"{n}: {told.get(n, 'no score')}" for n in names],
             marker={
                 "size": [8 + 24 * abs(s) / size for s in scores],
                 "color": [HELPS if s >= 0 else HURTS for s in scores],

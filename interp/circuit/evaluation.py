@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float
 
 from interp.causal.game import Game, Progress
-from interp.circuit.contrast import ContrastTask
+from interp.circuit.contrast import ContrastTask, hashes
 from interp.circuit.result import Circuit
 from interp.discovery._ranking import auroc, auroc_interval, marked
 from interp.display import Displayed
@@ -49,6 +49,8 @@ class Evaluation(Displayed):
             with as many heads in each layer.
         without: the value when the circuit of `chosen` heads is out and the others work.
         one_out: what the circuit loses when one of its heads is left out, in the task's unit.
+        seen: how many of these pairs the circuit was found on; figures on those flatter it.
+        found_on: `cmd`, `cpr` and `n` on the pairs it was found on, where these were given.
     """
 
     circuit: Circuit
@@ -66,6 +68,8 @@ class Evaluation(Displayed):
     truth: tuple[str, ...] = ()
     seed: int = 0
     made: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    seen: int = 0
+    found_on: Mapping[str, float] | None = None
 
     @property
     def faithfulness(self) -> Float[Array, " size"]:
@@ -83,7 +87,7 @@ class Evaluation(Displayed):
         return area(self.sizes, self.faithfulness, 0.0)
 
     def interval(self, what: str = "cmd") -> tuple[float, float]:
-        """The middle 95 % of `cmd` or `cpr` when prompts are drawn anew."""
+        """The middle 95 % of `cmd` or `cpr` of this ranking when these pairs are drawn anew."""
         if what not in ("cmd", "cpr"):
             raise OptionError(f"{what!r} has no interval here; ask for cmd or cpr")
         rng = np.random.default_rng([self.seed, 5])
@@ -136,7 +140,7 @@ class Evaluation(Displayed):
         if not self.truth:
             raise OptionError(f"no circuit is known for {self.circuit.task}; give truth=")
         heads = self.circuit.heads
-        size = np.array([abs(self.circuit.score[self.circuit.nodes.index(h)]) for h in heads])
+        size = np.abs([self.circuit.largest[self.circuit.nodes.index(h)] for h in heads])
         mask = marked(heads, self.truth)
         low, high = auroc_interval(size, mask, seed=self.seed)
         return {"auroc": auroc(size, mask), "low": low, "high": high}
@@ -175,6 +179,11 @@ class Evaluation(Displayed):
             told = self.against_truth()
             rows.append(_figure("AUROC", told["auroc"], told["low"], told["high"], 0.5, n,
                                 f"against {' '.join(self.truth)}"))  # fmt: skip
+        if self.found_on is not None:
+            own = self.found_on
+            what = "on the pairs it was found on, which flatter it"
+            rows[1:1] = [_figure("CMD, found on", own["cmd"], math.nan, math.nan, math.nan,
+                                 int(own["n"]), what)]  # fmt: skip
         of_ranking = ("Jaccard", "AUROC")  # for which nothing is run
         return [
             row | {"ablation": "" if row["figure"] in of_ranking else self.ablation} for row in rows
@@ -224,6 +233,8 @@ class Evaluation(Displayed):
     def __repr__(self) -> str:
         low, high = self.interval()
         told = f"CMD {self.cmd:.3f} [{low:.3f}, {high:.3f}], random {self.random_cmd.mean():.3f}"
+        if self.seen:
+            told = f"{self.seen} of {self.per_prompt.shape[1]} pairs it was found on; {told}"
         told += f"; CPR {self.cpr:.3f}"
         told += f"; completeness of {self.chosen} heads {self.completeness:.2f}"
         if self.stability is not None:
@@ -244,10 +255,13 @@ def evaluate(
     n_random: int = 20,
     seed: int = 0,
     same_weights: bool = True,
+    found_on: ContrastTask | None = None,
     progress: Progress | None = None,
     **options: Any,
 ) -> Evaluation:
-    """Measure a circuit of heads on a task, which may be other pairs than it was found on.
+    """Measure a circuit of heads on a task: give it other pairs than those it was found on.
+
+    `seen` of the result counts the pairs that are the same.
 
     Args:
         ablation: `corrupted` puts in what each head writes on the prompt's own corrupted side; or
@@ -257,6 +271,7 @@ def evaluate(
         truth: heads of the known circuit; those of the task unless given.
         n_random: random orders of all heads, and random circuits of the same shape.
         same_weights: refuse a circuit that was found on other weights of the same shape.
+        found_on: the pairs it was found on, to say beside what the same ranking gives there.
         options: of `interp.causal.Game`.
 
     Raises:
@@ -301,6 +316,10 @@ def evaluate(
             f"{task.name} is {full.mean():.4g} {task.task.unit} with all heads and with none"
             f" ({ablation}), so no circuit of heads can be told from another"
         )
+    own = None
+    if found_on is not None:
+        curve = rows[: 2 + len(sizes)]
+        own = _curve(model, found_on, curve, sizes, kind=kind, seed=seed, **options)
     inside, end = values[-1], at + n_random * len(sizes)
     first = 3 + len(sizes)
     one_out = {
@@ -313,7 +332,20 @@ def evaluate(
         values[end:-1].mean(1), values[2 + len(sizes)], one_out, tuple(known), seed,
         dict(circuit.made) | game.about() | {"ablation": ablation, "n_random": n_random}
         | {"evaluated_on": task.about()},
+        len(set(hashes(task)) & set(map(str, circuit.made.get("pairs") or ()))), own,
     )  # fmt: skip
+
+
+def _curve(
+    model: Model, task: ContrastTask, rows: Sequence[Array], sizes: Sequence[int], **options: Any
+) -> dict[str, float]:
+    """CMD and CPR of a ranking on pairs, of rows of gates: all, none, and each size."""
+    game = Game(model, task.task, **options)
+    values = game.values(torch.tensor(np.stack(rows))).numpy()
+    f = faithful(values[2:].mean(1), values[0].mean(), values[1].mean())
+    return {
+        "cmd": area(sizes, np.abs(1 - f), 1.0), "cpr": area(sizes, f, 0.0), "n": float(len(task)),
+    }  # fmt: skip
 
 
 def _shaped(heads: Sequence[str], every: Sequence[str], rng: np.random.Generator) -> list[str]:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
     from interp.circuit.edge_evaluation import EdgeEvaluation
     from interp.circuit.evaluation import Evaluation
+    from interp.circuit.patched import Patched
     from interp.circuit.published import Published
     from interp.circuit.result import Circuit
 
@@ -19,17 +20,19 @@ SHOWN = 100  # edges in the page's table
 def write(
     found: Circuit,
     measured: Evaluation,
-    edges: EdgeEvaluation | str | None,
     folder: Path,
     *,
     command: str,
     held_out: str,
+    edges: EdgeEvaluation | str | None = None,
     against: Published | None = None,
+    patched: Patched | str | None = None,
 ) -> None:
     """All forms of a circuit and its evaluation, each file whole or not at all.
 
     Args:
         against: a published circuit of the model, to be shown beside.
+        patched: its first nodes patched on the held-out pairs, or why they were not.
     """
     import pandas as pd
 
@@ -44,7 +47,12 @@ def write(
     found.to_mermaid(folder / "circuit.mmd")
     drawn = found.to_svg(folder / "circuit.svg")
     curve, figures = measured.to_pandas(), measured.figures()
-    for name, frame in (("nodes", found.to_pandas()), ("evaluation", curve)):
+    frames = {"nodes": found.to_pandas(), "evaluation": curve}
+    if found.edges:
+        frames["edges"] = _largest_first(found.edges_to_pandas())
+    if patched is not None and not isinstance(patched, str):
+        frames["patched"] = patched.to_pandas()
+    for name, frame in frames.items():
         write_atomically(folder / f"{name}.csv", frame.to_csv(index=False).encode())
     write_atomically(
         folder / "evaluation.json", to_json(_told(measured, edges, held_out) | {"figures": figures})
@@ -56,7 +64,12 @@ def write(
         ("The same without a script", f'<div class="scroll">{drawn}</div>'),
         ("Evaluation", f"<p>{text(held_out)}</p>{summary}"),
         ("The first heads alone, over sizes", f"{pictured}{html_table(curve)}"),
-        ("Nodes", html_table(_largest_first(found.to_pandas()))),
+        ("Nodes", html_table(_nodes(found))),
+        *(
+            [("The first nodes patched on held-out pairs", html_table(_told_columns(frame)))]
+            if (frame := frames.get("patched")) is not None
+            else []
+        ),
         *(
             (f"Table: {name}", html_table(pd.DataFrame(rows)))
             for name, rows in found.tables.items()
@@ -82,6 +95,16 @@ def write(
     )
 
 
+def _nodes(found: Circuit) -> pd.DataFrame:
+    """All nodes in the order of the circuit, without columns that are empty for all of them."""
+    frame = found.to_pandas().set_index("node").loc[list(found.ranking)].reset_index()
+    return _told_columns(frame)
+
+
+def _told_columns(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame.loc[:, [bool((frame[c].notna() & (frame[c] != "")).any()) for c in frame]]
+
+
 def _largest_first(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.sort_values("score", key=abs, ascending=False, kind="stable")
 
@@ -101,5 +124,6 @@ def _told(
         }  # fmt: skip
     return {
         "pairs": held_out, "one_out": dict(measured.one_out), "edges": of_edges,
-        "random_cmd": measured.random_cmd, "made": dict(measured.made),
+        "random_cmd": measured.random_cmd, "found_on": measured.found_on, "seen": measured.seen,
+        "made": dict(measured.made),
     }  # fmt: skip

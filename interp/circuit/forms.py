@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from interp.circuit.result import node_of
+from interp.circuit.nodes import node_of
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -22,7 +22,9 @@ def networkx_of(circuit: Circuit) -> nx.MultiDiGraph:
 
     graph = nx.MultiDiGraph(model=circuit.model, task=circuit.task, method=circuit.method)
     for row in circuit.to_pandas().to_dict("records"):
-        graph.add_node(row["node"], score=float(row["score"]), role=row["role"])
+        told = {k: row[k] for k in ("score", "conditional") if not np.isnan(row[k])}
+        told |= {k: row[k] for k in ("conditional_on", "measured") if row[k]}
+        graph.add_node(row["node"], **told, role=row["role"])
     for (a, b), score in zip(circuit.edges, circuit.edge_score, strict=True):
         key = b.partition(".")[2] or "in"
         graph.add_edge(a, node_of(b), key=key, score=float(score), input=b)
@@ -42,12 +44,13 @@ def graphml_of(circuit: Circuit) -> str:
 def dot_of(circuit: Circuit) -> str:
     """DOT, from below."""
     lines = ["digraph circuit {", "  rankdir=BT;", "  node [shape=box];"]
-    size = float(np.abs(circuit.score).max(initial=0.0)) or 1.0
-    for name, score in zip(circuit.nodes, circuit.score, strict=True):
-        width = 0.5 + 3 * abs(float(score)) / size
+    effects = circuit.largest
+    size = float(np.abs(effects).max(initial=0.0)) or 1.0
+    for at, (name, effect) in enumerate(zip(circuit.nodes, effects, strict=True)):
+        width = 0.5 + 3 * abs(float(effect)) / size
         lines.append(
-            f'  {_quoted(name)} [color="{colour(score)}" penwidth={width:.2f}'
-            f' tooltip="{float(score):.4g}"];'
+            f'  {_quoted(name)} [color="{colour(effect)}" penwidth={width:.2f}'
+            f' tooltip="{circuit.said(at)}"];'
         )
     size = float(np.abs(circuit.edge_score).max(initial=0.0)) or 1.0
     for (a, b), score in zip(circuit.edges, circuit.edge_score, strict=True):
@@ -63,8 +66,7 @@ def dot_of(circuit: Circuit) -> str:
 def mermaid_of(circuit: Circuit) -> str:
     """Mermaid; broken arrows hurt."""
     lines = ["flowchart BT"]
-    lines += [f'  {name}["{name} {float(s):.3g}"]'
-              for name, s in zip(circuit.nodes, circuit.score, strict=True)]  # fmt: skip
+    lines += [f'  {name}["{name} {circuit.said(at)}"]' for at, name in enumerate(circuit.nodes)]
     for (a, b), score in zip(circuit.edges, circuit.edge_score, strict=True):
         arrow = "-->" if score >= 0 else "-.->"
         part = b.partition(".")[2]

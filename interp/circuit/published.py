@@ -124,7 +124,7 @@ class Published:
                 f"{self.name} has all {len(names)} heads of {circuit!r}, so nothing is outside it;"
                 " keep the first ones: circuit.top(k).to_toml(path)"
             )
-        size = np.array([abs(circuit.score[circuit.nodes.index(h)]) for h in names])
+        size = np.abs([circuit.largest[circuit.nodes.index(h)] for h in names])
         low, high = auroc_interval(size, mask)
         first = set(circuit.top(len(truth), heads_only=True).heads)
         return {

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from interp.circuit.result import Circuit, layer_of, node_of
+from interp.circuit.nodes import layer_of, node_of
+from interp.circuit.result import Circuit
 from interp.errors import UnknownName
 
 if TYPE_CHECKING:

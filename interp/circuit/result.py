@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
+from interp.circuit.nodes import largest, node_of, said
 from interp.display import Displayed
 from interp.errors import OptionError, StoreError
 
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 Array = np.ndarray
-_FORMAT = "interp circuit 1"
 DRAWN = 300  # edges or nodes in a drawing at most
 
 
@@ -37,13 +37,17 @@ class Circuit(Displayed):
 
     Args:
         nodes: names in the order of the model, such as `embed`, `L0H3`, `mlp0`.
-        score: mean over prompts (or repeats), positive where a node helps, in `unit`.
+        score: mean over prompts (or repeats) of the node by itself, positive where it helps, in
+            `unit`; NaN where it was not measured.
         sem: its standard error; NaN where there is one number.
         edges: (writer, reader) names, with `edge_score`; empty at the level of heads.
         roles: names for groups of nodes, where somebody has given them.
         notes: what the reader must know.
         tables: further results of the method.
         made: provenance.
+        conditional: what a node does once the head in `conditional_on` is out, in `unit`, and its
+            standard error; NaN where that was not measured, or no backup was seen.
+        measured: by node, how its score was measured.
     """
 
     model: str
@@ -63,6 +67,23 @@ class Circuit(Displayed):
     notes: tuple[str, ...] = ()
     tables: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)
     made: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    conditional: Float[Array, " node"] = field(default_factory=lambda: np.zeros(0))
+    conditional_sem: Float[Array, " node"] = field(default_factory=lambda: np.zeros(0))
+    conditional_on: tuple[str, ...] = ()
+    measured: tuple[str, ...] = ()
+    edge_sem: Float[Array, " edge"] = field(default_factory=lambda: np.zeros(0))
+
+    def __post_init__(self) -> None:
+        """Columns that were not given are empty ones of the right length."""
+        n = len(self.nodes)
+        for name in ("conditional", "conditional_sem"):
+            if not len(getattr(self, name)):
+                object.__setattr__(self, name, np.full(n, math.nan))
+        for name in ("conditional_on", "measured"):
+            if not getattr(self, name):
+                object.__setattr__(self, name, ("",) * n)
+        if not len(self.edge_sem):
+            object.__setattr__(self, "edge_sem", np.full(len(self.edges), math.nan))
 
     @classmethod
     def of(
@@ -76,18 +97,24 @@ class Circuit(Displayed):
     ) -> Circuit:
         """What a method found, with how it was made."""
         from interp.circuit.bootstrap import of_found
+        from interp.circuit.contrast import hashes
         from interp.provenance import model_provenance
 
         made = model_provenance(model) | task.about()
         made |= {"method": method, "level": level, "options": dict(options)}
         made |= {"forwards": found.forwards, "backwards": found.backwards, "signed": found.signed}
-        made |= {"made_by": "interp.circuit.find_circuit"}
-        edges = found.edges_per_prompt
+        made |= {"made_by": "interp.circuit.find_circuit", "pairs": hashes(task)}
+        edges, now = found.edges_per_prompt, found.conditional
+        given = found.measured
         return cls(
             model.name, model.n_layers, model.n_heads, task.name, method, level, found.nodes,
             found.per_prompt.mean(1), _sem(found.per_prompt), found.per_prompt.shape[1], found.unit,
             found.edges, np.zeros(0) if edges is None else edges.mean(1), dict(task.truth),
             found.notes, dict(found.tables) | {"stability": of_found(found, task)}, made,
+            *((np.zeros(0), np.zeros(0)) if now is None else (now.mean(1), _sem(now))),
+            found.conditional_on,
+            (given,) * len(found.nodes) if isinstance(given, str) else given,
+            np.zeros(0) if edges is None else _sem(edges),
         )  # fmt: skip
 
     def __len__(self) -> int:
@@ -99,9 +126,23 @@ class Circuit(Displayed):
         return tuple(n for n in self.nodes if n.startswith("L"))
 
     @property
+    def largest(self) -> Float[Array, " node"]:
+        """Of each node's score and conditional effect the larger in size; 0 where neither is known.
+
+        Nodes are ordered and drawn by its size.
+        """
+        return largest(self.score, self.conditional)
+
+    @property
     def ranking(self) -> tuple[str, ...]:
-        """Nodes by the size of their score, the first of equals in the model's order."""
-        return tuple(self.nodes[i] for i in np.argsort(-np.abs(self.score), kind="stable"))
+        """Nodes by the size of `largest`, first of equals as in the model; unmeasured ones last."""
+        order = np.where(np.isnan(self.score), -1.0, np.abs(self.largest))
+        return tuple(self.nodes[i] for i in np.argsort(-order, kind="stable"))
+
+    @property
+    def edge_ranking(self) -> tuple[int, ...]:
+        """Numbers of the edges by the size of their score, the first of equals as in the model."""
+        return tuple(np.argsort(-np.abs(self.edge_score), kind="stable").tolist())
 
     def stability(self, k: int, what: str = "heads") -> tuple[float, float, float] | None:
         """Mean Jaccard of the first k heads (or edges) over draws of the pairs, and its 95 % band.
@@ -124,9 +165,9 @@ class Circuit(Displayed):
         if k < 1:
             raise OptionError(f"k={k} nodes are no circuit; 1 or more")
         if self.edges and not heads_only:
-            order = np.argsort(-np.abs(self.edge_score), kind="stable")[:k]
+            order = self.edge_ranking[:k]
             keep = {n for i in order for n in (self.edges[i][0], node_of(self.edges[i][1]))}
-            kept_edges = set(order.tolist())
+            kept_edges = set(order)
         else:
             pool = [n for n in self.ranking if not heads_only or n.startswith("L")]
             keep = set(pool[:k])
@@ -140,8 +181,13 @@ class Circuit(Displayed):
             nodes=tuple(self.nodes[i] for i in at),
             score=self.score[at],
             sem=self.sem[at],
+            conditional=self.conditional[at],
+            conditional_sem=self.conditional_sem[at],
+            conditional_on=tuple(self.conditional_on[i] for i in at),
+            measured=tuple(self.measured[i] for i in at),
             edges=tuple(self.edges[i] for i in rows),
             edge_score=self.edge_score[rows],
+            edge_sem=self.edge_sem[rows],
             roles={
                 r: kept for r, names in self.roles.items()
                 if (kept := tuple(n for n in names if n in keep))
@@ -156,7 +202,9 @@ class Circuit(Displayed):
         return pd.DataFrame(
             {
                 "node": list(self.nodes), "score": self.score, "sem": self.sem, "n": self.n,
-                "role": [role.get(n, "") for n in self.nodes],
+                "unit": self.unit, "role": [role.get(n, "") for n in self.nodes],
+                "conditional": self.conditional, "conditional_sem": self.conditional_sem,
+                "conditional_on": list(self.conditional_on), "measured": list(self.measured),
             }
         )  # fmt: skip
 
@@ -169,6 +217,9 @@ class Circuit(Displayed):
                 "from": [a for a, _ in self.edges],
                 "to": [b for _, b in self.edges],
                 "score": self.edge_score,
+                "sem": self.edge_sem,
+                "n": self.n,
+                "unit": self.unit,
             }
         )
 
@@ -176,38 +227,24 @@ class Circuit(Displayed):
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain lists and numbers; NaN as None."""
-        told = {
-            name: getattr(self, name)
-            for name in ("model", "n_layers", "n_heads", "task", "method", "level", "n", "unit")
-        }
-        return {
-            "format": _FORMAT, **told, "nodes": list(self.nodes), "score": _numbers(self.score),
-            "sem": _numbers(self.sem), "edges": [list(e) for e in self.edges],
-            "edge_score": _numbers(self.edge_score),
-            "roles": {r: list(names) for r, names in self.roles.items()},
-            "notes": list(self.notes), "tables": _plain(self.tables), "made": _plain(self.made),
-        }  # fmt: skip
+        from interp.circuit.result_dict import told_of
+
+        return told_of(self)
 
     @classmethod
     def from_dict(cls, told: Mapping[str, Any]) -> Circuit:
-        """What `to_dict` gave.
+        """What `to_dict` gave, in this version or the one before.
 
         Raises:
             StoreError: it is something else, or damaged.
         """
+        from interp.circuit.result_dict import OF_EDGES, OF_NODES, fields_of
+
         try:
-            if told["format"] != _FORMAT:
-                raise ValueError(f"its format is not {_FORMAT!r}")
-            given = {k: v for k, v in told.items() if k != "format"}
-            for name in ("score", "sem", "edge_score"):
-                given[name] = np.array([math.nan if x is None else x for x in given[name]])
-            given["nodes"], given["notes"] = tuple(given["nodes"]), tuple(given["notes"])
-            given["edges"] = tuple((a, b) for a, b in given["edges"])
-            given["roles"] = {r: tuple(n) for r, n in given["roles"].items()}
-            found = cls(**given)
-            if not len(found.nodes) == len(found.score) == len(found.sem):
+            found = cls(**fields_of(told))
+            if {len(getattr(found, name)) for name in OF_NODES} != {len(found.nodes)}:
                 raise ValueError("nodes and scores are not equally many")
-            if len(found.edges) != len(found.edge_score):
+            if {len(getattr(found, name)) for name in OF_EDGES} != {len(found.edges)}:
                 raise ValueError("edges and their scores are not equally many")
             for size in ("n_layers", "n_heads", "n"):
                 if not isinstance(getattr(found, size), int):
@@ -223,13 +260,9 @@ class Circuit(Displayed):
     @classmethod
     def from_json(cls, path: str | os.PathLike) -> Circuit:
         """Read what `to_json` wrote; raises StoreError."""
-        from interp.files import read_bytes
+        from interp.circuit.result_dict import json_of
 
-        try:
-            told = json.loads(read_bytes(Path(path)))
-        except ValueError as error:
-            raise StoreError(f"{path} is no JSON: {error}") from error
-        return cls._read(path, told)
+        return cls._read(path, json_of(Path(path)))
 
     @classmethod
     def _read(cls, path: str | os.PathLike, told: Any) -> Circuit:
@@ -255,19 +288,9 @@ class Circuit(Displayed):
         Raises:
             StoreError: it cannot be read, is damaged, or is the file of a published circuit.
         """
-        from interp.circuit.toml_text import loads
-        from interp.files import read_bytes
+        from interp.circuit.result_dict import toml_of
 
-        try:
-            told = loads(read_bytes(Path(path)).decode())
-        except ValueError as error:  # of TOML, and of bytes that are no text
-            raise StoreError(f"{path} is no TOML: {error}") from error
-        if "format" not in told and "granularity" in told:
-            raise StoreError(
-                f"{path} is the file of a published circuit, which has no scores; read it with "
-                "interp.circuit.published.read"
-            )
-        return cls._read(path, told)
+        return cls._read(path, toml_of(Path(path)))
 
     def require(self, model: Model, *, same_weights: bool = True) -> None:
         """Raise unless the circuit is one of this model.
@@ -348,45 +371,21 @@ class Circuit(Displayed):
         return draw(self, min(k, DRAWN))
 
     def __repr__(self) -> str:
-        best = ", ".join(
-            f"{name} {self.score[self.nodes.index(name)]:.3g}" for name in self.ranking[:4]
-        )
+        best = ", ".join(f"{name} {self.said(self.nodes.index(name))}" for name in self.ranking[:4])
         edges = f", {len(self.edges)} edges" if self.edges else ""
         return (
             f"Circuit({self.task} in {self.model} by {self.method}: {len(self)} nodes{edges},"
             f" first {best} {self.unit})"
         )
 
-
-def node_of(reader: str) -> str:
-    """The node that an input belongs to: `L0H3` for `L0H3.q`."""
-    return reader.partition(".")[0]
-
-
-def layer_of(name: str, n_layers: int) -> float:
-    """Where a node stands: embeddings below, logits above, an MLP above the heads of its layer."""
-    if name == "embed":
-        return -1.0
-    if name == "logits":
-        return float(n_layers)
-    if name.startswith("mlp"):
-        return int(name.removeprefix("mlp")) + 0.5
-    return float(int(name[1:].partition("H")[0]))
+    def said(self, at: int, unit: str = "") -> str:
+        """The effects of a node, by its number, in words."""
+        return said(self.score[at], self.conditional[at], self.conditional_on[at], unit)
 
 
 def _sem(x: Float[Array, "node prompt"]) -> Float[Array, " node"]:
     n = x.shape[1]
     return x.std(1, ddof=1) / math.sqrt(n) if n > 1 else np.full(len(x), math.nan)
-
-
-def _numbers(x: Sequence[float] | Array) -> list[float | None]:
-    return [None if v != v else float(v) for v in x]  # noqa: PLR0124
-
-
-def _plain(x: Any) -> Any:
-    from interp.page import plain
-
-    return plain(x)
 
 
 def _written(path: str | os.PathLike | None, text: str) -> str:

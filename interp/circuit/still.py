@@ -8,7 +8,8 @@ import numpy as np
 
 from interp.circuit.drawing import places
 from interp.circuit.forms import colour
-from interp.circuit.result import Circuit, layer_of, node_of
+from interp.circuit.nodes import layer_of, node_of
+from interp.circuit.result import Circuit
 
 _WIDE, _HIGH = 58, 22  # of a node
 _COLUMN, _ROW = 72, 84  # from node to node at least, from layer to layer
@@ -112,14 +113,15 @@ def _edges(circuit: Circuit, at: dict[str, tuple[float, float]]) -> list[str]:
 
 
 def _nodes(circuit: Circuit, at: dict[str, tuple[float, float]]) -> list[str]:
-    known = dict(zip(circuit.nodes, circuit.score.tolist(), strict=True))
+    known = dict(zip(circuit.nodes, circuit.largest.tolist(), strict=True))
+    said = {n: circuit.said(i, circuit.unit) for i, n in enumerate(circuit.nodes)}
     size = max((abs(s) for s in known.values()), default=0.0) or 1.0
     role = {name: r for r, names in circuit.roles.items() for name in names}
     out = []
     for name, (x, y) in at.items():
         score = known.get(name, 0.0)
         broken = "" if score >= 0 else ' stroke-dasharray="4 2"'
-        told = f"{name}: {score:.4g} {circuit.unit}" if name in known else name
+        told = f"{name}: {said[name]}" if name in known else name
         told += f", {role[name]}" if name in role else ""
         out.append(
             f'<g><rect x="{x - _WIDE / 2:.1f}" y="{y - _HIGH / 2:.1f}" width="{_WIDE}"'

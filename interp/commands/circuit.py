@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +12,13 @@ import click
 from interp.commands.each import each_model
 from interp.commands.loading import Loading, import_first, loading_options, named
 from interp.commands.progress import Voice
-from interp.errors import OptionError, UnknownName
+from interp.errors import InterpError, OptionError, UnknownName
 
 if TYPE_CHECKING:
     from interp.circuit.contrast import ContrastTask
     from interp.circuit.edge_evaluation import EdgeEvaluation
-    from interp.circuit.evaluation import Evaluation
+    from interp.circuit.patched import Patched
+    from interp.circuit.plan import Plan
     from interp.circuit.published import Published
     from interp.circuit.result import Circuit
     from interp.model.model import Model
@@ -61,14 +61,19 @@ def _listed(context: click.Context, _: click.Parameter, wanted: bool) -> None:
 @click.option("--same-templates", is_flag=True,
               help="Evaluate on the templates it was found on; others are held out.")  # fmt: skip
 @click.option(
-    "--top", default=10, show_default=True, type=click.IntRange(1), help="Nodes to print."
+    "--top",
+    default=10,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Nodes (and edges) to print, and to patch on held-out pairs.",
 )
 @click.option("--random", "n_random", default=20, show_default=True, type=click.IntRange(2),
               metavar="N", help="Random orders of heads beside.")  # fmt: skip
 @click.option("--seed", default=0, show_default=True, help="Of prompts, methods and random orders.")
 @click.option(
     "-o", "--out", type=click.Path(path_type=Path), metavar="DIR",
-    help="Write circuit.json, .toml, .graphml, .dot, .mmd, .svg, nodes.csv, evaluation.csv, "
+    help="Write circuit.json, .toml, .graphml, .dot, .mmd, .svg, nodes.csv, edges.csv, "
+    "patched.csv, evaluation.csv, "
     ".json, .svg and a page for each model here; a broken-off run goes on where it was: what was "
     "found and measured by then is kept in DIR/ledger.",
 )  # fmt: skip
@@ -100,40 +105,35 @@ def circuit(
     Tasks: induction (random tokens), ioi, greater_than, subject_verb,
     docstring; planted:NAME on the model planted:NAME, whose circuit is known;
     FILE.jsonl: pairs of your own, lines of {"prompt": ..., "corrupted": ...,
-    "answer": ..., "wrong": ...}. Those of several templates hold some of them
-    out: a circuit is found on some and measured on others, as on other lines
-    of a file. `interp circuit --list` has them all.
+    "answer": ..., "wrong": ...}; FILE.py: a function task(model) that returns
+    a Task with corrupted prompts and a metric of its own, or a ContrastTask.
+    Those of several templates hold some of them out: a circuit is found on
+    some and measured on others, as on other pairs of a file. `interp circuit
+    --list` has them all.
     Methods: screen_verify (gradients choose, real forwards measure, then
-    backups), exact_patching, attribution_patching, integrated_patching, gim;
-    svd_trace follows who made heads attend, and changes nothing; codes sees
-    what varies with the contrast and not what matters: read its controls.
-    --list says which of them score edges.
+    backups, in a column of their own), exact_patching, attribution_patching,
+    integrated_patching, gim; svd_trace follows what made heads attend, then
+    patches what it found; codes finds heads whose output varies with the
+    contrast, not heads that are causally needed: its controls are printed
+    below the scores. --list says which of them score edges.
     """  # fmt: skip
     from interp.circuit.tasks import known_task, split_templates
 
     task = known_task(task)
     name, options = _options(method)
     split_templates(task, seed)  # a file that cannot be read is told before a model is loaded
-    against: Published | None = None
-    if truth is not None:
-        from interp.circuit.published import published
-
-        against = published(truth)
-    start = Plan(task, n, seed, same_templates)
+    against = _against(truth)
     loading.require_device()
     import_first(imports)
     context = click.get_current_context()
     voice = Voice(quiet=quiet, debug=bool(context.meta.get("interp.debug")))
-    if out is not None:
-        from interp.store import Store
-
-        Store(out).prepare()
+    ledger = _prepared(out)
 
     from interp.circuit.evaluation import evaluate
     from interp.circuit.folder import write
+    from interp.circuit.plan import Plan
+    from interp.circuit.printed import printed
     from interp.model.check import check_model
-
-    ledger = None if out is None else out / "ledger"
 
     def work(source: str, model_name: str) -> None:
         with voice.bars(model_name) as tell:
@@ -143,30 +143,29 @@ def circuit(
             if against is not None:
                 against.require(model)
             check_model(model).require()
-            found = (
-                _found(model, start, name, level, options, ledger=ledger, progress=tell)
-                if given is None
-                else _read(given, model, task)
-            )
+            start = Plan(task, n, seed, same_templates)
+            if given is None:
+                found = _found(model, start, name, level, options, ledger=ledger, progress=tell)
+            else:
+                found = _read(given, model, task)
             plan = start.after(found)
             fresh = plan.fresh(model)
             measured = evaluate(
                 model, found, fresh, ablation=ablation, n_random=n_random, seed=seed,
-                ledger=ledger, progress=tell,
+                found_on=plan.found_on(model, start), ledger=ledger, progress=tell,
             )  # fmt: skip
-            edges = None
-            if found.edges:
-                edges = _edges(model, found, fresh, ledger=ledger, progress=tell)
+            parts = {
+                "held_out": plan.told(len(fresh), measured.seen),
+                "patched": _patched(model, found, fresh, top, ledger=ledger, progress=tell),
+                "edges": _edges(model, found, fresh, ledger=ledger, progress=tell),
+                "against": against,
+            }
             doubt = _doubt(model, fresh)
-        told = None if against is None else against.compared(found)
-        click.echo(_printed(found, measured, top, truth, told, edges, plan) + doubt)
+        click.echo(printed(found, measured, top, called=truth or "", **parts) + doubt)
         if out is not None:
             folder = out / (re.sub(r"[^A-Za-z0-9._-]+", "-", model_name).strip("-.") or "model")
             line = shlex.join(["interp", *context.meta["interp.command"]])
-            write(
-                found, measured, edges, folder, command=line, held_out=plan.told(len(fresh)),
-                against=against,
-            )  # fmt: skip
+            write(found, measured, folder, command=line, **parts)
             voice.note(f"{folder}: circuit.toml, circuit.html and others")
 
     try:
@@ -175,6 +174,22 @@ def circuit(
         voice.error("interrupted; " + KEPT[out is not None])
         context.exit(130)
     context.exit(int(bool(failed)))
+
+
+def _against(truth: str | None) -> Published | None:
+    from interp.circuit.published import published
+
+    return None if truth is None else published(truth)
+
+
+def _prepared(out: Path | None) -> Path | None:
+    """The folder that keeps finished steps, in one that can be written."""
+    if out is None:
+        return None
+    from interp.store import Store
+
+    Store(out).prepare()
+    return out / "ledger"
 
 
 def _options(method: str) -> tuple[str, dict[str, str]]:
@@ -192,63 +207,6 @@ def _options(method: str) -> tuple[str, dict[str, str]]:
     if name not in discoveries():
         raise UnknownName("method to find a circuit", name, discoveries())
     return name, given
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Which pairs a circuit is found on, and which it is measured on."""
-
-    task: str
-    n: int
-    seed: int
-    same_templates: bool
-    used: tuple[int, ...] | None = None  # templates of a circuit that was found before
-
-    @property
-    def templates(self) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
-        """Numbers of the templates of both; None where all are used, or there are none."""
-        from interp.circuit.tasks import is_file, split_templates
-
-        mine, held = split_templates(self.task, self.seed)
-        if held and self.used is not None:
-            every = sorted({*mine, *held})
-            mine, held = self.used, tuple(i for i in every if i not in self.used)
-        if is_file(self.task):  # there are no other pairs, whatever the templates are
-            return mine, held
-        return (None, None) if self.same_templates or not held else (mine, held)
-
-    def after(self, found: Circuit) -> Plan:
-        """The plan with the templates that a circuit says it was found on."""
-        names = [str(name) for name in found.made.get("template_names") or ()]
-        used = {int(at[0]) for name in names if (at := re.findall(r"\d+$", name))}
-        return replace(self, used=tuple(sorted(used)) or None)
-
-    def pairs(self, model: Model) -> ContrastTask:
-        """Pairs to find it on."""
-        from interp.circuit.tasks import make_contrast
-
-        mine = self.templates[0]
-        return make_contrast(model, self.task, n=self.n, seed=self.seed, templates=mine)
-
-    def fresh(self, model: Model) -> ContrastTask:
-        """Pairs to measure it on."""
-        from interp.circuit.tasks import make_contrast
-
-        held = self.templates[1]
-        return make_contrast(model, self.task, n=self.n, seed=self.seed + 1, templates=held)
-
-    def told(self, n: int) -> str:
-        """The pairs that it is measured on, in words."""
-        from interp.circuit.listing import one_line
-        from interp.circuit.tasks import TASKS, is_file
-
-        mine, held = self.templates
-        if mine is None or held is None or is_file(self.task):
-            return f"on {n} other pairs"
-        texts = "; ".join(one_line(TASKS[self.task].templates[i]) for i in held)
-        return (
-            f"on {n} pairs of {len(held)} held-out of {len(mine) + len(held)} templates ({texts})"
-        )
 
 
 def _found(
@@ -291,68 +249,27 @@ def _doubt(model: Model, fresh: ContrastTask) -> str:
     return ""
 
 
-def _edges(model: Model, found: Circuit, fresh: ContrastTask, **kept: Any) -> EdgeEvaluation | str:
-    """The first edges alone, by real forwards; or why that cannot be."""
+def _patched(
+    model: Model, found: Circuit, fresh: ContrastTask, top: int, **kept: Any
+) -> Patched | str:
+    """The listed nodes, patched on other pairs; or why that cannot be."""
+    from interp.circuit.patched import patch_first
+
+    try:
+        return patch_first(model, found, fresh, top, **kept)
+    except InterpError as error:  # a model whose writers do not add up to its stream
+        return str(error)
+
+
+def _edges(
+    model: Model, found: Circuit, fresh: ContrastTask, **kept: Any
+) -> EdgeEvaluation | str | None:
+    """The first edges alone, by real forwards; why that cannot be; None where there are none."""
     from interp.circuit.edge_evaluation import evaluate_edges
 
+    if not found.edges:
+        return None
     try:
         return evaluate_edges(model, found, fresh, **kept)
     except OptionError as error:  # codes scores pairs of heads, which are no edges of the graph
         return f"not evaluated: {error}"
-
-
-def _two(x: float) -> str:
-    """Two places, and no sign on nothing."""
-    return f"{round(float(x), 2) + 0.0:.2f}"
-
-
-def _printed(
-    found: Circuit,
-    measured: Evaluation,
-    top: int,
-    truth: str | None,
-    told: dict[str, float] | None,
-    edges: EdgeEvaluation | str | None,
-    plan: Plan,
-) -> str:
-    lines = [found.model, f"  {found.task}, {found.method}, {found.level}s: score ({found.unit})"]
-    for name in found.ranking[:top]:
-        at = found.nodes.index(name)
-        sem = "" if found.sem[at] != found.sem[at] else f" ± {found.sem[at]:.2g}"
-        lines.append(f"    {name:<7} {found.score[at]:.4g}{sem}")
-    low, high = measured.interval()
-    below, above = measured.interval("cpr")
-    drawn, size, shaped = measured.random_cmd, measured.chosen, measured.shaped_faithfulness
-    alone, beside = _two(measured.chosen_faithfulness), _two(shaped.mean())
-    lines += [
-        f"  {plan.told(measured.per_prompt.shape[1])}, others {measured.ablation}: CMD"
-        f" {measured.cmd:.3f} [{low:.3f}, {high:.3f}] (0 is best), random orders"
-        f" {drawn.mean():.3f} [{drawn.min():.3f}, {drawn.max():.3f}]; CPR {measured.cpr:.3f}"
-        f" [{below:.3f}, {above:.3f}]",
-        f"  the first {size} heads: faithfulness {alone}, random circuits with as many in each"
-        f" layer {beside} [{_two(shaped.min())}, {_two(shaped.max())}]; completeness"
-        f" {measured.completeness:.2f}, not needed {' '.join(measured.unneeded) or 'none'}",
-    ]
-    if measured.stability is not None:
-        mean, least, most = measured.stability
-        drawn_anew = next(row["drawn"] for row in found.tables["stability"])
-        lines.append(
-            f"  the first {size} heads when {drawn_anew} are drawn anew: Jaccard {mean:.2f}"
-            f" [{least:.2f}, {most:.2f}]"
-        )
-    if measured.truth:
-        known = measured.against_truth()
-        lines.append(
-            f"  built in {' '.join(measured.truth)}: AUROC {known['auroc']:.3f}"
-            f" [{known['low']:.3f}, {known['high']:.3f}]"
-        )
-    if told is not None:
-        lines.append(
-            f"  {truth}: AUROC {told['auroc']:.3f} [{told['low']:.3f}, {told['high']:.3f}];"
-            f" {told['found']:.0f} of its {told['of']:.0f} heads among the first as many"
-        )
-    lines += [f"  note: {note}" for note in found.notes]
-    if edges is not None:
-        told_of_edges = edges if isinstance(edges, str) else edges.told()
-        lines.append(f"  edges: {told_of_edges.replace('; built in', chr(10) + '    built in')}")
-    return "\n".join(lines) + "\n"

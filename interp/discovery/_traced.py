@@ -52,7 +52,8 @@ def trace(
     """Follow the credit of the seeds of one prompt from head to head, down to the embeddings.
 
     A head that fires passes its credit on to those who wrote what its signal reads, half of it to
-    the query's side and half to the key's. Of each side the smallest set of writers is kept that
+    the query's side and half to the key's; where it fires on several keys, in proportion to their
+    weights. Of each side the smallest set of writers is kept that
     holds `reach` of what they give, each with its part.
     """
     found, model = Trace(), tracer.scores.model
@@ -68,9 +69,10 @@ def trace(
                 mine = credit[name, query]
                 found.nodes[name] += mine
                 signals = _signals(tracer, site, row, head, query, fired, known)
+                whole = sum(signal.weight for signal in signals)
                 for signal in signals:
                     found.signals.append(signal)
-                    _pass_on(found, credit, signal, mine / len(signals), reach)
+                    _pass_on(found, credit, signal, mine * signal.weight / whole, reach)
     return found
 
 

@@ -181,6 +181,11 @@ def codes(
         ),
         tables=tables,
         columns="autoencoders",
+        measured=tuple(
+            f"not patched; untrained {row['untrained']:.3g}, p {row['p']:.2g}, over all heads"
+            f" {row['p_any_head']:.2g}"
+            for row in tables["heads"]
+        ),
     )
 
 

@@ -66,4 +66,7 @@ def exact_patching(
             denoise=denoise,
         )
         passes += more
-    return Found(graph.writers, found, task.task.unit, names, of_edges, passes)
+    return Found(
+        graph.writers, found, task.task.unit, names, of_edges, passes,
+        measured="restored alone, all else corrupted" if denoise else "patched alone",
+    )  # fmt: skip

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from interp.circuit.contrast import ContrastTask
     from interp.model.model import Model
 
+ALONE = "patched alone"
 LARGE = 0.1  # of the largest effect: what a primary node has
 
 
@@ -34,12 +35,13 @@ def screen_verify(
 ) -> Found:
     """Gradients choose the candidates, real forwards score them, and a second pass finds backups.
 
-    Integrated attribution patching ranks all nodes; the first are patched one by one, and their
-    scores are what was measured. Then each of the primary heads, large by the screen or when
-    patched, is taken out together with every other head: one that matters only then stands in for
-    it, and has the effect that it has then for its score. So does a primary head that patching
-    alone did not see, because another stands in for it. The table `backups` says both numbers.
-    Nodes that were neither candidates nor backups keep 0.
+    Integrated attribution patching ranks all nodes; the first are patched one by one, and a score
+    is what patching that node alone does. Then each of the primary heads, large by the screen or
+    when patched, is patched together with every other head. A head that matters only then stands in
+    for it: what it does then is its `conditional` effect, in a column of its own beside its score,
+    with the head that was out. So does a primary head that patching alone did not see, because
+    another stands in for it. Nodes are ordered by the larger of the two. The table `backups` has
+    every such pair. A node that was never patched has no score, and says so.
 
     candidates: nodes that are patched one by one.
     steps: of the screen.
@@ -63,7 +65,7 @@ def screen_verify(
         model, task, lambda edges, value: node_effects(edges, value, chosen), len(chosen),
         what="patching candidates",
     )  # fmt: skip
-    scores = np.zeros((len(names), len(task)))
+    scores = np.full((len(names), len(task)), np.nan)
     scores[[names.index(c) for c in chosen]] = exact
     mean = np.abs(exact.mean(1))
     most = max(float(mean.max()), 1e-12)
@@ -77,27 +79,42 @@ def screen_verify(
     }
     first = sorted((n for n, x in large.items() if x >= LARGE), key=lambda n: -large[n])[:primaries]
     rows: list[dict[str, Any]] = []
+    conditional, on = np.full_like(scores, np.nan), [""] * len(names)
     if backups and first:
         heads = [n for n in names if n[0] == "L"]
         effect, more = _pairs(model, task, graph, heads, first)
         passes += more
+        for h, name in enumerate(heads):
+            if name not in chosen:
+                scores[names.index(name)] = effect[h, h]  # patched alone on the way
         rows = _stand_ins(effect, heads, first, LARGE * float(mean.max()))
-        for row in rows:
-            at = names.index(row["head"])
-            if abs(row["without_it"]) > abs(float(scores[at].mean())):
-                pair = heads.index(row["head"]), heads.index(row["for"])
-                scores[at] = effect[pair] - effect[pair[1], pair[1]]
-    told = f"{len(chosen)} of {len(names)} nodes patched one by one; first: {' '.join(first)}"
+        for row in reversed(rows):  # the largest comes first, and is what stays
+            at, out = names.index(row["head"]), heads.index(row["for"])
+            conditional[at] = effect[heads.index(row["head"]), out] - effect[out, out]
+            on[at] = row["for"]
+    unmeasured = [n for n, x in zip(names, scores, strict=True) if np.isnan(x).any()]
+    estimate = dict(zip(names, screen.per_prompt.mean(1), strict=True))
+    told = (
+        f"{len(names) - len(unmeasured)} of {len(names)} nodes patched one by one; heads patched"
+        f" together with every other: {' '.join(first) or 'none'}"
+    )
     return Found(
         screen.nodes, scores, task.task.unit, forwards=screen.forwards + passes,
         backwards=screen.backwards, notes=(told,), tables={"backups": rows} if backups else {},
+        measured=tuple(
+            f"not patched; gradients estimate {estimate[n]:.3g}" if n in unmeasured
+            else ALONE + (f"; with {out} out where it says so" if out else "")
+            for n, out in zip(names, on, strict=True)
+        ),
+        unmeasured=tuple(unmeasured),
+        conditional=conditional if rows else None, conditional_on=tuple(on) if rows else (),
     )  # fmt: skip
 
 
 def _pairs(
     model: Model, task: ContrastTask, graph: ResidualGraph, heads: list[str], first: list[str]
 ) -> tuple[np.ndarray, float]:
-    """Effects `[head, head, prompt]` of taking out two heads at once, one of them of the first.
+    """Effects `[head, head, prompt]` of patching two heads at once, one of them of the first.
 
     The diagonal has each head alone; pairs of which neither is among the first are NaN.
     """
@@ -125,15 +142,21 @@ def _stand_ins(
 ) -> list[dict[str, Any]]:
     """Heads that matter once another is out, and matter less than half as much while it works."""
     mean, rows = effect.mean(2), []
+    n = effect.shape[2]
     for b, other in enumerate(heads):
         for a, one in enumerate(heads):
             if a == b or (one not in first and other not in first):
                 continue
             now, alone = mean[a, b] - mean[b, b], mean[a, a]
             if abs(now) >= least and abs(now) > 2 * abs(alone):
+                each = effect[a, b] - effect[b, b]
+                sem = float(each.std(ddof=1) / np.sqrt(n)) if n > 1 else float("nan")
                 rows.append(
-                    {"head": one, "for": other, "alone": float(alone), "without_it": float(now)}
-                )
+                    {
+                        "head": one, "for": other, "alone": float(alone), "without_it": float(now),
+                        "sem": sem,
+                    }
+                )  # fmt: skip
     return sorted(rows, key=lambda row: -abs(row["without_it"]))
 
 

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from interp.circuit.declare import Found, discovery
-from interp.circuit.steps import advance, counted, step
 from interp.errors import OptionError, UnknownName
 
 if TYPE_CHECKING:
-    from interp.circuit.contrast import Batch, ContrastTask
-    from interp.circuit.query_key_signals import Signal, Tracer
+    from interp.circuit.contrast import ContrastTask
+    from interp.circuit.query_key_signals import Signal
     from interp.model.model import Model
 
-CONTROLS = 200  # signals that are taken apart again in random slices
+FEW = (
+    "most of what the seeds do was not traced, because they attend to no single key; the trace is"
+    " of the rest"
+)
 INDIRECT = (
     "no head, or none of those named, acts on the task directly: seeds are chosen by first-order"
     " effects through all that follows, which the trace does not see"
@@ -33,10 +33,11 @@ def svd_trace(
     level: str,
     *,
     measure: str = "softmax",
-    fires: float = 0.5,
+    fires: float = 0.0,
     reach: float = 0.7,
     seeds: str = "",
     first: bool = False,
+    check: int = 10,
     seed: int = 0,
 ) -> Found:
     """Heads that make others attend, traced from those that act on the task directly.
@@ -49,105 +50,76 @@ def svd_trace(
 
     What it cannot do: it follows queries and keys, so a head that only provides the value that
     another moves, and MLPs between, are seen as far as they were read by a signal. A head that
-    spreads its attention does not fire. It reads one run, and changes nothing in it: verify.
+    spreads its attention does not fire; where no seed does, there is nothing to trace, and it says
+    so. The trace reads one run and changes nothing in it; what it names is then patched, beside as
+    many nodes that it does not name (tables `patched`, `patched_edges`).
 
     measure: what the vectors are ranked by, their part of the `score` (Franco and Crovella), of how
     far it lies above the mean over keys (`relative`), or of the weight after the `softmax`.
-    fires: weight from which a head fires.
+    fires: weight from which a head fires. 0 chooses it from the task's pairs: the largest weight
+    that seeds with `reach` of the effects have on some key, at most 0.5, and at least twice that of
+    a row which attends to all keys alike. A note says which it is and on how many pairs seeds fire.
     reach: part of the seeds' effects, and of what writers give a signal, that is followed.
     seeds: heads to start from, such as `L9H6+L9H9`; unless given those with the largest direct
     effects. Where none acts directly, as where MLPs read all that heads write, effects through all
     that follows choose and weigh them, and a note says so.
     first: count firings on the first token, where many heads rest.
-    seed: of the random slices of the control.
+    check: heads and MLPs (and edges) of most credit that are patched; 0 for none.
+    seed: of the random slices of the control, and of the nodes patched beside.
 
     Reference: Franco and Crovella 2024, "Sparse Attention Decomposition Applied to Circuit Tracing"
     (arXiv 2410.00340), scores of writers exact rather than by the roots of singular values.
     """
-    from interp.circuit.linear_scores import LinearScores
-    from interp.circuit.query_key_signals import Tracer
-    from interp.discovery._gathered import helping
-    from interp.discovery._seeds import seeds as find_seeds
-    from interp.discovery._traced import Trace, trace
+    from interp.discovery._checked import check_trace
+    from interp.discovery._tracing import trace_task
 
     if not 0 < reach <= 1:
         raise OptionError(f"reach={reach}; a part above 0, at most 1")
+    if check < 0:
+        raise OptionError(f"check={check}; how many nodes are patched, 0 or more")
     heads = [f"L{site.layer}H{h}" for site in model.sites for h in range(site.n_heads)]
     only = set(re.split(r"[\s,+]+", seeds)) - {""}
     for name in only - set(heads):
         raise UnknownName("head", name, heads)
-    nodes: tuple[str, ...] = ()
-    traces: list[Any] = [None] * len(task)
-    followed: list[Signal] = []
-    control: list[tuple[int, int, int]] = []
-
-    def traced(batch: Batch) -> tuple[tuple[str, ...], list[tuple], bool, list[tuple]]:
-        """Names of writers, every prompt's trace, whether seeds act directly, and controls."""
-        scores = LinearScores(model, batch.clean)
-        tracer = Tracer(scores, fires, measure, first)  # type: ignore[arg-type]
-        starts, direct = find_seeds(model, batch, helping(task, batch), scores, reach, only)
-        known: dict[Any, Any] = {}
-
-        def one(row: int) -> tuple:
-            found = trace(tracer, row, starts[row], reach=reach, known=known, direct=direct)
-            advance()
-            return found.plain()
-
-        kept = [step("prompt", partial(one, row)) for row in range(len(starts))]
-        mine = [s for told in kept for s in Trace.of(told, scores.writers).signals]
-        return scores.writers, kept, direct, _control(tracer, model, mine, seed)
-
-    batches, indirect = list(task.batches()), 0.0
-    with counted("tracing prompts", len(task)) as done:
-        for batch in batches:
-            nodes, kept, direct, more = step("batch", partial(traced, batch))
-            for row, told in zip(batch.which, kept, strict=True):
-                traces[row] = Trace.of(told, nodes)
-            followed += [s for row in batch.which for s in _once(traces[row].signals)]
-            control += more
-            indirect += 0.0 if direct else len(batch.which) / len(task)
-            done(sum(t is not None for t in traces))
+    found = trace_task(
+        model, task, measure=measure, fires=fires, reach=reach, only=only, first=first, seed=seed
+    )
+    nodes, traces, chosen = found.nodes, found.traces, found.threshold
     score = np.array([[t.nodes.get(name, 0.0) for t in traces] for name in nodes])
     edges = sorted({e for t in traces for e in t.edges}, key=_place(nodes))
     of_edges = np.array([[t.edges.get(e, 0.0) for t in traces] for e in edges])
+    of_edges = of_edges.reshape(len(edges), len(task))
+    patched, paths, told, passes = [], [], (), 0.0
+    if check:
+        patched, paths, told, passes = check_trace(
+            model, task, nodes, score.mean(1), edges if level == "edge" else (),
+            of_edges.mean(1) if level == "edge" else np.zeros(0), k=check, seed=seed,
+        )  # fmt: skip
     return Found(
         nodes,
         score,
         "credit",
         tuple(edges) if level == "edge" else (),
-        of_edges.reshape(len(edges), len(task)) if level == "edge" else None,
-        forwards=3.0 + indirect,
-        backwards=1.0 + indirect,
+        of_edges if level == "edge" else None,
+        forwards=4.0 + found.indirect + passes,
+        backwards=1.0 + found.indirect,
         signed=False,
         notes=(
             "credit is what is passed on from the seeds, whose effects are 1 together",
             "queries and keys are followed, values are not",
-            *([INDIRECT] if indirect else []),
+            f"heads fire from a weight of {chosen.weight:.3g} ({chosen.why}): on {found.fired} of"
+            f" {len(task)} pairs, where {chosen.held:.0%} of the seeds' effects are",
+            *([FEW] if chosen.held < 0.5 or 2 * found.fired < len(task) else []),
+            *([INDIRECT] if found.indirect else []),
+            *told,
         ),
-        tables=_tables(followed, control),
+        tables={
+            **_tables(found.followed, found.control),
+            "patched": patched,
+            "patched_edges": paths,
+        },
+        measured="traced through attention in one run, not patched",
     )
-
-
-def _once(signals: Iterable[Signal]) -> list[Signal]:
-    """Every signal once, though several readers may have led to it."""
-    return list({(s.row, s.name, s.query, s.key): s for s in signals}.values())
-
-
-def _control(
-    tracer: Tracer, model: Model, followed: list[Signal], seed: int
-) -> list[tuple[int, int, int]]:
-    """By signal: its slices, the same in random orthonormal slices, and how many there are."""
-    from interp.circuit.query_key_signals import Tracer
-
-    other = Tracer(tracer.scores, tracer.fires, tracer.measure, tracer.first, basis=seed)
-    sites = {site.layer: site for site in model.sites}
-    mine, found = _once(followed), []
-    for i in np.random.default_rng(seed).permutation(len(mine))[:CONTROLS].tolist():
-        s = mine[i]
-        again = other.signal(sites[s.layer], s.row, s.head, s.query, s.key)
-        if again is not None:
-            found.append((s.chosen, again.chosen, len(s.parts)))
-    return found
 
 
 def _place(nodes: tuple[str, ...]) -> Any:
@@ -191,7 +163,7 @@ def _tables(found: list[Signal], control: list[tuple[int, int, int]]) -> dict[st
         ],
         "controls": [
             {
-                "what": f"median slices of a signal, of {control[0][2]}: singular, random",
+                "what": f"median number of slices in a signal, of {control[0][2]}",
                 "signals": len(control),
                 "singular": float(np.median([a for a, _, _ in control])),
                 "random": float(np.median([b for _, b, _ in control])),

@@ -66,7 +66,7 @@ def test_files_that_are_no_circuit_of_ours(tmp_path) -> None:
         ("model = ", "is no TOML"),
         ('x = "a', "is no TOML"),
         ("a = 1\n", "damaged: 'format'"),
-        (whole.replace("interp circuit 1", "interp circuit 9"), "its format is not"),
+        (whole.replace("interp circuit 2", "interp circuit 9"), "its format is not"),
         (whole.replace("n_layers = 2", 'n_layers = "2"'), "n_layers is '2' and no whole number"),
         (whole.replace("score = [0.5, ", "score = [", 1), "not equally many"),
         ('model = "m"\ngranularity = "head"\n', "file of a published circuit"),

@@ -17,8 +17,8 @@ import interp
 from interp import planted
 from interp.circuit.edge_forward import EdgeForward
 from interp.circuit.find import find_circuit
+from interp.circuit.nodes import node_of
 from interp.circuit.residual_graph import ResidualGraph
-from interp.circuit.result import node_of
 from interp.circuit.tasks import TASKS, make_contrast, split_templates
 from interp.circuit.tasks import docstring_pairs as docs
 from interp.circuit.tasks.planted_pairs import CIRCUITS, contrast, edges_of, of_model

@@ -8,8 +8,9 @@ from collections import Counter
 import networkx as nx
 import pytest
 
+from interp.circuit.nodes import layer_of, node_of
 from interp.circuit.published import names, published
-from interp.circuit.result import DRAWN, Circuit, layer_of, node_of
+from interp.circuit.result import DRAWN, Circuit
 from interp.errors import UnknownName
 
 

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from interp.circuit.drawing import places
-from interp.circuit.result import DRAWN, Circuit, layer_of, node_of
+from interp.circuit.nodes import layer_of, node_of
+from interp.circuit.result import DRAWN, Circuit
 from interp.errors import OptionError, StoreError
 
 

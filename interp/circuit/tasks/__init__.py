@@ -2,6 +2,7 @@
 
     make_contrast(model, "ioi", n=64, seed=0)
     make_contrast(model, "mine.jsonl")      # {"prompt", "corrupted", "answer", "wrong"} per line
+    make_contrast(model, "mine.py")         # a function task(model) that makes the pairs
 
 Words that a tokenizer splits are left out; where too few are left, the task refuses and says which
 words it tried. What there is (`TASKS`) is read without importing torch.
@@ -124,11 +125,11 @@ def make_contrast(
     seed: int = 0,
     templates: Sequence[int] | None = None,
 ) -> ContrastTask:
-    """A task by name, with n pairs of prompts; or the first n pairs of a .jsonl file.
+    """A task by name, with n pairs of prompts; or the first n pairs of a .jsonl or .py file.
 
     Args:
         templates: which of the task's templates to write prompts from, by number from 0; all of
-            them unless given. Every line of a file is a template of its own.
+            them unless given. Of a file, which of its pairs.
 
     Raises:
         UnknownName: no such task.
@@ -166,8 +167,8 @@ def make_contrast(
 
 
 def is_file(name: str) -> bool:
-    """Whether a task is pairs of one's own."""
-    return name.endswith(".jsonl")
+    """Whether a task is the user's own pairs: a .jsonl file, or a .py file that makes them."""
+    return name.endswith((".jsonl", ".py"))
 
 
 def known_task(name: str) -> str:
@@ -175,27 +176,43 @@ def known_task(name: str) -> str:
 
     Raises:
         UnknownName: no such task.
+        OptionError: a file of another kind.
     """
-    usual = name if is_file(name) else name.replace("-", "_")
-    if usual not in TASKS and not is_file(name):
-        raise UnknownName("contrast task", name, [*TASKS, "FILE.jsonl"])
+    if is_file(name):
+        return name
+    usual = name.replace("-", "_")
+    if usual not in TASKS and Path(name).suffix in (".txt", ".json", ".csv", ".tsv"):
+        raise OptionError(
+            f"{name}: a circuit is found on pairs of prompts, from a .jsonl file with the fields"
+            " prompt, corrupted, answer, wrong, or from a .py file whose function task(model)"
+            " returns a Task with corrupted prompts, or a ContrastTask"
+        )
+    if usual not in TASKS:
+        raise UnknownName("contrast task", name, [*TASKS, "FILE.jsonl", "FILE.py"])
     return usual
 
 
 def split_templates(name: str, seed: int = 0) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Templates (or pairs of a file) to find a circuit on, and others, about a third, held out.
+    """Templates (or lines of a file) to find a circuit on, and others, about a third, held out.
 
-    Both are empty where a task has fewer than two: then new random prompts are all there is.
+    Both are empty where a task has fewer than two: then new random prompts are all there is. How
+    many pairs a Python file makes is not known before it runs; `interp.circuit.plan` splits these.
+
+    Raises:
+        PromptError: a file that cannot be read, or with too few pairs.
     """
-    import numpy as np
-
     name = known_task(name)
     if is_file(name):
         from interp.circuit.tasks import own_pairs
 
-        n = own_pairs.count(Path(name))
-    else:
-        n = len(TASKS[name].templates)
+        return third(own_pairs.count(Path(name)), seed)
+    return third(len(TASKS[name].templates), seed)
+
+
+def third(n: int, seed: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Numbers below n in two parts, of which the second is about a third; empty if n is below 2."""
+    import numpy as np
+
     if n < 2:
         return (), ()
     order = np.random.default_rng([seed, 25]).permutation(n).tolist()

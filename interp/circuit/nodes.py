@@ -1,0 +1,42 @@
+"""Names of a circuit's nodes, and the size by which nodes are ordered."""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Float
+
+Array = np.ndarray
+
+
+def largest(
+    score: Float[Array, " node"], conditional: Float[Array, " node"]
+) -> Float[Array, " node"]:
+    """Of two effects of each node the one of larger size, with its sign; 0 where neither is known.
+
+    Nodes are ordered and drawn by its size.
+    """
+    own, other = np.nan_to_num(score, nan=0.0), np.nan_to_num(conditional, nan=0.0)
+    return np.where(np.abs(other) > np.abs(own), other, own)
+
+
+def said(score: float, conditional: float, on: str, unit: str = "") -> str:
+    """A node's effects in words: by itself, and with another head out where that is known."""
+    unit = f" {unit}" if unit else ""
+    told = "not patched" if np.isnan(score) else f"{score:.4g}{unit}"
+    return told if np.isnan(conditional) else f"{told}, {conditional:.4g}{unit} with {on} out"
+
+
+def node_of(reader: str) -> str:
+    """The node that an input belongs to: `L0H3` for `L0H3.q`."""
+    return reader.partition(".")[0]
+
+
+def layer_of(name: str, n_layers: int) -> float:
+    """Where a node stands: embeddings below, logits above, an MLP above the heads of its layer."""
+    if name == "embed":
+        return -1.0
+    if name == "logits":
+        return float(n_layers)
+    if name.startswith("mlp"):
+        return int(name.removeprefix("mlp")) + 0.5
+    return float(int(name[1:].partition("H")[0]))
