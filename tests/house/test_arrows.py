@@ -15,7 +15,8 @@ ROOM = {
     "capture": ("capture", "generation", "provenance"),
     "table": ("table",),
     "analysis": (
-        "analysis", "room", "catalogue", "own_file", "targets", "engine", "estimate", "scoring",
+        "analysis", "asked", "room", "catalogue", "own_file", "own_function", "targets", "engine",
+        "estimate", "scoring",
         "heads", "weights", "special", "needle", "causal", "attribution", "flow", "lens",
         "outliers", "safety", "syntax", "circuit", "discovery",
         "viewer",
