@@ -40,7 +40,7 @@ DEFAULT_SAMPLES = 32
 _EXACT_OF = 12
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Interactions(Displayed):
     """Interaction of each pair of players, in the task's unit.
 
@@ -62,6 +62,7 @@ class Interactions(Displayed):
     unit: str
     higher_is_better: bool
     provenance: dict[str, Any] = field(default_factory=dict, repr=False)
+    _order = "score"
 
     @property
     def score(self) -> Float[np.ndarray, " pair"]:

@@ -63,6 +63,7 @@ class Circuit(Displayed):
     notes: tuple[str, ...] = ()
     tables: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)
     made: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    _order = "score"
 
     @classmethod
     def of(
@@ -135,7 +136,7 @@ class Circuit(Displayed):
             }
         at = [i for i, n in enumerate(self.nodes) if n in keep]
         rows = sorted(kept_edges)
-        return replace(
+        found = replace(
             self,
             nodes=tuple(self.nodes[i] for i in at),
             score=self.score[at],
@@ -147,6 +148,8 @@ class Circuit(Displayed):
                 if (kept := tuple(n for n in names if n in keep))
             },
         )  # fmt: skip
+        object.__setattr__(found, "_asked", len(found))  # all of it is displayed
+        return found
 
     def to_pandas(self) -> pd.DataFrame:
         """One row per node, in the order of the model."""
@@ -348,9 +351,8 @@ class Circuit(Displayed):
         return draw(self, min(k, DRAWN))
 
     def __repr__(self) -> str:
-        best = ", ".join(
-            f"{name} {self.score[self.nodes.index(name)]:.3g}" for name in self.ranking[:4]
-        )
+        first = self.ranking[: self._asked or 4]
+        best = ", ".join(f"{n} {self.score[self.nodes.index(n)]:.3g}" for n in first)
         edges = f", {len(self.edges)} edges" if self.edges else ""
         return (
             f"Circuit({self.task} in {self.model} by {self.method}: {len(self)} nodes{edges},"

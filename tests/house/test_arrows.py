@@ -13,7 +13,7 @@ ROOM = {
     "models": ("planted", "bundled"),
     "model": ("model", "edits", "prompts", "tokens"),
     "capture": ("capture", "generation", "provenance"),
-    "table": ("table",),
+    "table": ("table", "table_display"),
     "analysis": (
         "analysis", "asked", "room", "catalogue", "own_file", "own_function", "targets", "engine",
         "estimate", "scoring",
