@@ -168,3 +168,23 @@ def test_a_long_result_shows_its_first_rows_and_says_so(tmp_path) -> None:
     assert page.count("<tr>") == 51
     assert HOSTILE not in page
     assert "<h1>Long</h1>" in page
+
+
+def test_an_attribution_says_where_its_colours_end() -> None:
+    from dataclasses import replace
+
+    from interp.report.tokens import render, scale_text
+
+    one = replace(some_attribution(), unit="nats")
+    assert scale_text(one) == "Colours from -1 to 1 nats, the largest score of a token either way."
+    special = replace(one, special=np.array([True, False]))  # -1 lies beyond 0.5
+    told = scale_text(special)
+    assert told.startswith(
+        "Colours from -0.5 to 0.5 nats, the largest score of a token that is not"
+    )
+    assert told.endswith("either way. Special tokens beyond it: 1.")
+    assert told in special._repr_html_()
+    page = render([special])
+    assert told in page
+    assert "bars from -1 to 1" in page  # the largest tokens are those of all, special ones too
+    assert scale_text(replace(one, scores=np.zeros(2))) == "Colours: every score is 0."
