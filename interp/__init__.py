@@ -26,6 +26,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from interp.analysis import detector
     from interp.capture import ActivationCache
     from interp.edits import Edit, gate, mean, resample, set_pattern, set_z, uniform, zero
     from interp.errors import InterpError
@@ -48,6 +49,7 @@ _WHERE = {
     "Model": "interp.model.model",
     "Prompts": "interp.prompts",
     "check_model": "interp.model.check",
+    "detector": "interp.analysis",
     "gate": "interp.edits",
     "load": "interp.model.load",
     "mean": "interp.edits",
@@ -68,6 +70,7 @@ __all__ = [
     "Model",
     "Prompts",
     "check_model",
+    "detector",
     "gate",
     "load",
     "mean",

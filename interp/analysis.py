@@ -16,13 +16,20 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from interp.errors import OptionError, UnknownName
+from interp.own_function import (
+    DIGITS,
+    digest,
+    is_registered,
+    name_of,
+    require_registrable,
+    takes_tokens,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -113,11 +120,12 @@ class Analysis:
     # of weights: see `interp.model.weights.why_unreadable`; of experiments: see `experiment`
     requires: tuple[str, ...] = ()
     options: Mapping[str, Option] = field(default_factory=dict)
+    called: str = ""  # the metric's name; the function's own unless given
 
     @property
     def name(self) -> str:
-        """Function name, file name and metric name."""
-        return self.function.__name__
+        """The metric's name; of this package's analyses also that of their function and file."""
+        return self.called or self.function.__name__
 
     @property
     def doc(self) -> str:
@@ -127,7 +135,7 @@ class Analysis:
     @property
     def reads_tokens(self) -> bool:
         """Whether what counts as a target depends on the tokens, not on positions alone."""
-        return self.kind == "detector" and "tokens" in inspect.signature(self.function).parameters
+        return self.kind == "detector" and takes_tokens(self.function, self.name)
 
     @property
     def default_null(self) -> Null:
@@ -177,11 +185,15 @@ class Analysis:
 
     def predicate(self, query: Any, key: Any, tokens: Any = None, **options: Any) -> Any:
         """Of a detector: which of these (query, key) pairs an ideal head would attend to."""
-        given = {"tokens": tokens} if self.reads_tokens else {}
-        return self.function(query, key, **given, **(dict(self.bind(**options).options)))
+        given = (tokens,) if self.reads_tokens else ()
+        return self.function(query, key, *given, **(dict(self.bind(**options).options)))
 
     def __repr__(self) -> str:
-        return f"<{self.kind} {self.name}: {self.doc.partition(chr(10))[0]}>"
+        # Provenance holds this line: of the caller's own functions, which may share a name, it
+        # says which one was meant.
+        own = "" if is_registered(self.function) else f" (code {digest(self.function)[:DIGITS]})"
+        first = self.doc.partition("\n")[0]
+        return f"<{self.kind} {self.name}{own}{f': {first}' if first else ''}>"
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,35 +249,50 @@ def options_of(function: Callable[..., Any]) -> dict[str, Option]:
     return found
 
 
-def _declare(kind: Kind, function: Callable | None, **about: Any) -> Any:
+def _declare(kind: Kind, function: Callable | None, name: str | None, **about: Any) -> Any:
     def wrap(function: Callable) -> Analysis:
-        file = Path(inspect.getfile(function)).stem
-        if not function.__doc__:
-            raise TypeError(f"{function.__name__}: the docstring is the help, so there must be one")
-        if file != function.__name__ and not file.startswith(("test_", "<")):
-            raise TypeError(f"{function.__name__} is declared in {file}.py; give both one name")
-        return Analysis(kind, function, options=options_of(function), **about)
+        require_registrable(function)
+        called = name_of(function, name)
+        if kind == "detector":
+            takes_tokens(function, called)
+        return Analysis(kind, function, options=options_of(function), called=called, **about)
 
     return wrap if function is None else wrap(function)
 
 
-def detector(function: Callable | None = None, *, chance: str = "mass of the null") -> Any:
+def detector(
+    function: Callable | None = None,
+    *,
+    name: str | None = None,
+    chance: str = "mass of the null",
+) -> Any:
     """Declare a kind of head by the positions an ideal one attends to.
 
     The function gets broadcasting index arrays `query` and `key`, positions of one prompt without
-    its padding, and, if it asks for it, the prompt's `tokens`; it returns where the target is, by
-    elementwise operations alone. Score = mean over the query rows that have a target of the
-    attention mass on it, averaged over prompts: 1 for an ideal head on any prompt.
+    its padding, and, if it has a third parameter, the prompt's `tokens`; it returns where the
+    target is, by elementwise operations alone. Score = mean over the query rows that have a target
+    of the attention mass on it, averaged over prompts: 1 for an ideal head on any prompt.
+
+    Args:
+        name: of the metric; the function's name unless given. A lambda has none: it is called
+            `lambda_` and a hash of its code and of the values it uses.
+
+    Raises:
+        OptionError: a function of other parameters, or a name that cannot be one.
     """
-    return _declare("detector", function, unit="attention mass", low=0.0, high=1.0, chance=chance)
+    about = {"unit": "attention mass", "low": 0.0, "high": 1.0, "chance": chance}
+    return _declare("detector", function, name, **about)
 
 
-def statistic(*, unit: str, low: float | None = 0.0, high: float | None = None) -> Any:
+def statistic(
+    *, unit: str, low: float | None = 0.0, high: float | None = None, name: str | None = None
+) -> Any:
     """Declare a statistic of attention rows: the function returns the reduction to ask for.
 
     Score = mean over query rows, averaged over prompts.
     """
-    return _declare("statistic", None, unit=unit, low=low, high=high, chance="value of the null")
+    about = {"unit": unit, "low": low, "high": high, "chance": "value of the null"}
+    return _declare("statistic", None, name, **about)
 
 
 def weights(
@@ -274,6 +301,7 @@ def weights(
     low: float | None = None,
     high: float | None = None,
     requires: tuple[str, ...] = (),
+    name: str | None = None,
 ) -> Any:
     """Declare a score from weights alone: a function of the model, returning `{site: [head]}`.
 
@@ -281,10 +309,11 @@ def weights(
         unit: of the score; `low` and `high` are its range, None where it has no end.
         requires: what a model must have to be scored: "qk" or "ov" circuits that are fixed
             matrices, a "vocabulary" at both ends, "pairs" of attentions in sequence.
+        name: of the metric; the function's name unless given.
     """
     chance = "value of random weights"
     about = {"unit": unit, "low": low, "high": high, "requires": requires, "chance": chance}
-    return _declare("weights", None, **about)
+    return _declare("weights", None, name, **about)
 
 
 def experiment(
@@ -294,6 +323,7 @@ def experiment(
     high: float | None = None,
     requires: tuple[str, ...] = (),
     chance: str = "value of the null",
+    name: str | None = None,
 ) -> Any:
     """Declare a score from an experiment: `function(model, lab, *, options) -> Trials`.
 
@@ -304,9 +334,26 @@ def experiment(
         unit: of the score; `low` and `high` are its range, None where it has no end.
         requires: what a model must have: "tokens" as input, "causal" attention, a "tokenizer".
         chance: what a head scores that has nothing to do with it.
+        name: of the metric; the function's name unless given.
     """
     about = {"unit": unit, "low": low, "high": high, "requires": requires, "chance": chance}
-    return _declare("experiment", None, **about)
+    return _declare("experiment", None, name, **about)
+
+
+def declared(metric: Any) -> Analysis:
+    """The analysis that a metric given as an object is: itself, or a plain function's detector.
+
+    Raises:
+        OptionError: it is neither.
+    """
+    if isinstance(metric, Analysis):
+        return metric
+    if callable(metric) and not isinstance(metric, type):
+        return detector(metric)
+    raise OptionError(
+        f"{metric!r} is not a metric; give a name such as 'induction', a declared analysis, or a"
+        " function of (query, key) or (query, key, tokens)"
+    )
 
 
 def picture(analysis: Analysis, text: str, **options: Any) -> None:

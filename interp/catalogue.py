@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from interp.errors import OptionError, UnknownName
 from interp.own_file import run_file
+from interp.own_function import is_registered
 
 if TYPE_CHECKING:
     from interp.analysis import Analysis, Bound
@@ -191,10 +192,40 @@ def method(name: str) -> Method:
 
 
 def _from_file(path: Path) -> Analysis:
+    """The one metric that a file of the caller's own declares, or the one of the file's name."""
+    from interp.analysis import Analysis, detector
+
     if not path.is_file():
         raise OptionError(f"{path} does not exist; give the file that declares the metric")
-    read_entry(path, "own")
-    return getattr(run_file(path, "own"), path.stem)
+    module = run_file(path, "own")
+    named = vars(module).get(path.stem)
+    if named is not None:
+        return named if isinstance(named, Analysis) else detector(named, name=path.stem)
+    found = {id(x): x for x in vars(module).values() if isinstance(x, Analysis)}
+    own = [x for x in found.values() if not is_registered(x.function)]  # not what it imports
+    if len(own) == 1:
+        return own[0]
+    if own:
+        raise OptionError(
+            f"{path} declares {', '.join(x.name for x in own)}: give one of them, and no other, the"
+            f" file's name, {path.stem!r}, or keep one declaration in the file"
+        )
+    raise OptionError(
+        f"{path} declares no metric: decorate a function with @detector, @statistic, @weights or"
+        " @experiment of interp.analysis"
+    )
+
+
+def own_entry(path: Path) -> Entry:
+    """What a file of the caller's own declares, for its explanation; runs the file.
+
+    Raises:
+        OptionError: there is no such file, its code raises, or it declares no metric.
+    """
+    found = _from_file(path)
+    options = {o.name: (o.default, o.annotation) for o in found.options.values()}
+    about = found.doc, found.unit, found.low, found.high
+    return Entry(found.name, "own", found.kind, *about, options, path)
 
 
 def parse_metric(text: str) -> Bound:

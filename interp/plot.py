@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from interp.columns import estimate
@@ -32,11 +32,16 @@ _ORANGES = {"light": ("#6b2a00", "#df8a3e"), "dark": ("#ffe0b8", "#c4661c")}
 
 @dataclass(frozen=True)
 class Scale:
-    """Which score gets which of the BINS colours: from low to high, signed ones around zero."""
+    """Which score gets which of the BINS colours: from low to high, signed ones around zero.
+
+    `note` says in words where the ends come from that the metric does not state; "" where it
+    states both.
+    """
 
     low: float
     high: float
     signed: bool
+    note: str = field(default="", compare=False)
 
     @classmethod
     def fit(cls, scores: Iterable[float], declared: Range | None = None) -> Scale:
@@ -44,7 +49,7 @@ class Scale:
 
         Raises OptionError when the ends are the wrong way round.
         """
-        low, high = (_bound(end) for end in declared or (None, None))
+        low, high = given = tuple(_bound(end) for end in declared or (None, None))
         seen = [score for score in scores if math.isfinite(score)]
         if low is None:
             low = min([0.0, *seen] if high is None or high > 0 else [high - 1.0, *seen])
@@ -54,8 +59,10 @@ class Scale:
         if high < low:
             raise OptionError(f"a colour range goes from low to high, not from {low} to {high}")
         if signed:
-            return cls(-max(-low, high), max(-low, high), True)
-        return cls(low, high if high > low else low + 1.0, False)
+            size = max(-low, high)
+            return cls(-size, size, True, _even(size, given))
+        top = high if high > low else low + 1.0
+        return cls(low, top, False, _one_way(low, top, given, seen))
 
     def bins(self, scores: np.ndarray) -> np.ndarray:
         """The number of each score's colour, 0 to BINS - 1; -1 for NaN. Beyond an end is at it."""
@@ -97,7 +104,9 @@ def heatmap(
 ) -> go.Figure:
     """A plotly figure, layers (0 on top) x heads, one panel per (model, stack), one colour range.
 
-    `declared` is the metric's range; without it the scores say. Raises UnknownName.
+    `declared` is the metric's range; an end that it leaves open comes from the scores, and the
+    line above the figure says so, as it says how many scores lie beyond the colours. Raises
+    UnknownName.
     """
     import numpy as np
     from plotly.subplots import make_subplots
@@ -123,6 +132,11 @@ def heatmap(
         figure.update_yaxes(autorange="reversed", row=row, col=1)
     unit = frame["unit"].iloc[0] if len(frame) else ""
     title = [text(x) for x in (metric, unit) if x]
+    beyond = scale.beyond(frame["score"].to_numpy())
+    said = [scale.note.replace("on this page", "in this figure")] if scale.note else []
+    said += [f"{beyond} beyond the range, shown as its end"] if beyond else []
+    if said:
+        figure.update_layout(title={"text": text("; ".join(said)), "font": {"size": 12}})
     figure.update_layout(
         coloraxis={
             "colorscale": palette(scale.signed),
@@ -150,6 +164,39 @@ def tooltip(row: Mapping[str, Any]) -> str:
 def ends(scale: Scale) -> tuple[str, str]:
     """The two ends of a scale as text."""
     return f"{scale.low:.3g}", f"{scale.high:.3g}"
+
+
+def _even(size: float, declared: tuple[float | None, ...]) -> str:
+    """Why a scale around zero ends where it does; "" for a metric whose range is just that."""
+    low, high = declared
+    if high == size and low == -size:
+        return ""
+    origin = "the largest size of a score on this page"
+    if high == size:
+        origin = "the metric's highest value"
+    elif low == -size:
+        origin = "the size of the metric's lowest value"
+    return (
+        f"colours: from {-size:.3g} to {size:.3g}, as far below 0 as above; {size:.3g} is {origin}"
+    )
+
+
+def _one_way(low: float, high: float, declared: tuple[float | None, ...], seen: list[float]) -> str:
+    """Why a scale in one direction ends where it does; "" where the metric states both ends."""
+    if None not in declared:
+        return ""
+    parts = [f"colours: from {low:.3g}", f" to {high:.3g}"]
+    if declared[0] is not None:
+        parts[0] += ", the metric's lowest value,"
+    elif low in seen and low != 0:
+        parts[0] += ", the lowest score on this page,"
+    if declared[1] is not None:
+        parts[1] += ", the metric's highest value"
+    elif high in seen:
+        parts[1] += ", the highest score on this page"
+    else:
+        parts[1] += f"; no score on this page is above {low:.3g}"
+    return "".join(parts)
 
 
 def _bound(end: float | None) -> float | None:

@@ -10,11 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from interp.analysis import NULLS, Analysis, Bound, Null
-from interp.catalogue import parse_metric, usual
+from interp.analysis import NULLS, Bound, Null
+from interp.asked import Metric, asked_metrics, bound
+from interp.catalogue import usual
 from interp.engine import applies, batches, engine_used, reduce_patterns
 from interp.errors import OptionError, PromptError
 from interp.estimate import choose_engine
+from interp.model.given import given_models
 from interp.model.inputs import probe_inputs
 from interp.model.sites import Site
 from interp.prompts import Prompts, bos_id, repeats
@@ -38,8 +40,8 @@ class _Scores:
 
 
 def score(
-    model: Model,
-    metrics: Iterable[str | Analysis | Bound] | str | Analysis | Bound | None = None,
+    model: Any,
+    metrics: Metric | Iterable[Metric] | None = None,
     prompts: Any = None,
     *,
     null: Null = "auto",
@@ -48,10 +50,14 @@ def score(
     engine: str = "auto",
     progress: Progress | None = None,
 ) -> HeadTable:
-    """Score every head of a model.
+    """Score every head of a model, or of several in one table.
 
     Args:
-        metrics: names (`"induction"`, `"local_window:width=8"`) or analyses; by default all but
+        model: what `load` gave, or anything that it takes: a name, a folder, a hub id or a Hugging
+            Face model is loaded first. A list of these gives one table; models that are named are
+            loaded one after another.
+        metrics: names (`"induction"`, `"local_window:width=8"`), analyses, or functions of
+            `(query, key)` or `(query, key, tokens)`, each taken for a detector; by default all but
             experiments (the room `interp.special`).
         prompts: texts, ids or `Prompts`, or a mapping of input tensors; random tokens repeated
             twice by default (see `interp.prompts.repeats`).
@@ -68,31 +74,23 @@ def score(
     Raises:
         UnknownName: a metric or option that does not exist.
         PromptError: prompts that do not fit the model.
-        OptionError: a metric that cannot be computed on this kind of model.
+        OptionError: a metric that cannot be computed on this kind of model, an argument that is
+            no model or metric, or two models of one name.
+        LoadError: a model that cannot be loaded; see `load`.
     """
-    if isinstance(metrics, (str, Analysis, Bound)):
-        metrics = [metrics]
-    bounds = [bound(m) for m in (usual() if metrics is None else metrics)]
-    if metrics is None:
-        bounds = [b for b in bounds if why_not(model, b) is None]
-    tables = score_each(
-        model,
-        bounds,
-        prompts,
-        null=null,
-        seed=seed,
-        batch_size=batch_size,
-        engine=engine,
-        progress=progress,
-    )
-    return HeadTable.concat([table for _, table in tables])
-
-
-def bound(metric: str | Analysis | Bound) -> Bound:
-    """A metric with its options, from any way of naming it."""
-    if isinstance(metric, str):
-        return parse_metric(metric)
-    return metric.bind() if isinstance(metric, Analysis) else metric
+    models, bounds = given_models(model), asked_metrics(metrics)
+    if isinstance(prompts, Iterator):
+        prompts = list(prompts)  # every model reads them
+    options = {"null": null, "seed": seed, "batch_size": batch_size, "engine": engine}
+    tables: list[HeadTable] = []
+    for given in models:
+        each = given.model()
+        own = bounds
+        if own is None:
+            own = [b for b in map(bound, usual()) if why_not(each, b) is None]
+        found = score_each(each, own, prompts, progress=progress, **options)
+        tables += [table for _, table in found]
+    return HeadTable.concat(tables)
 
 
 def why_not(model: Model, metric: Bound) -> str | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import html
 import math
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -17,7 +16,6 @@ from interp.columns import (
     as_array,
     checked_frame,
     checked_provenance,
-    estimate,
     only,
     spread,
 )
@@ -52,6 +50,7 @@ class HeadTable:
 
     _frame: pd.DataFrame
     _provenance: Provenance
+    _asked: int | None = None  # heads of each metric that `top` was asked for: all are displayed
 
     def __init__(self, frame: pd.DataFrame, provenance: Mapping[tuple[str, str], Mapping]) -> None:
         object.__setattr__(self, "_frame", checked_frame(frame))
@@ -229,7 +228,8 @@ class HeadTable:
         best_first = orders[by](frame["score"], frame["null"]).argsort(kind="stable")
         frame = frame.iloc[best_first].groupby("metric", sort=False).head(k)
         place = {name: at for at, name in enumerate(self.metrics)}
-        return self._rows(frame.sort_values("metric", key=lambda s: s.map(place), kind="stable"))
+        frame = frame.sort_values("metric", key=lambda s: s.map(place), kind="stable")
+        return self._rows(frame, asked=k)
 
     def matrix(
         self,
@@ -324,62 +324,21 @@ class HeadTable:
     __hash__ = None  # type: ignore[assignment]  # it compares by its rows, as a list does
 
     def __repr__(self) -> str:
-        lines = [self._summary()]
-        for metric, rows in self._best():
-            lines.append(f"{metric}" + (f" ({rows[0]['unit']})" if rows[0]["unit"] else ""))
-            width = max(len(row["where"]) for row in rows)
-            lines += [
-                f"  {row['where']:<{width}}  {row['score']}  null {row['null']}  n {row['n']}"
-                for row in rows
-            ]
-        return "\n".join(lines)
+        from interp.table_display import as_text
+
+        return as_text(self, self._asked)
 
     def _repr_html_(self) -> str:
-        cells = ["<tr><th>metric</th><th>head</th><th>score</th><th>null</th><th>n</th></tr>"]
-        for metric, rows in self._best():
-            for row in rows:
-                texts = (
-                    metric,
-                    row["where"],
-                    f"{row['score']} {row['unit']}",
-                    row["null"],
-                    row["n"],
-                )
-                cells.append(
-                    "<tr>" + "".join(f"<td>{html.escape(str(t))}</td>" for t in texts) + "</tr>"
-                )
-        return f"<table><caption>{html.escape(self._summary())}</caption>{''.join(cells)}</table>"
+        from interp.table_display import as_html
 
-    def _summary(self) -> str:
-        counts = {"row": len(self), "model": len(self.models), "metric": len(self.metrics)}
-        told = (f"{n} {what}{'s' * (n != 1)}" for what, n in counts.items())
-        return f"HeadTable: {', '.join(told)}"
+        return as_html(self, self._asked)
 
-    def _best(self, k: int = 3) -> Iterable[tuple[str, list[dict[str, Any]]]]:
-        several = len(self.models) > 1, len(self.stacks) > 1
-        for metric in self.metrics:
-            rows = self.top(k, metric)._frame.to_dict("records")
-            shown = [
-                {
-                    "where": " ".join(
-                        [row["model"]] * several[0]
-                        + [row["stack"]] * several[1]
-                        + [f"L{row['layer']}H{row['head']}"]
-                    ),
-                    "score": estimate(row["score"], row["sem"]),
-                    "null": estimate(row["null"], row["null_sem"]),
-                    "n": row["n"],
-                    "unit": row["unit"],
-                }
-                for row in rows
-            ]
-            if shown:
-                yield metric, shown
-
-    def _rows(self, frame: pd.DataFrame) -> HeadTable:
+    def _rows(self, frame: pd.DataFrame, asked: int | None = None) -> HeadTable:
         pairs = set(zip(frame["model"], frame["metric"], strict=True))
         kept = {key: made for key, made in self._provenance.items() if key in pairs}
-        return type(self)(frame, kept)
+        table = type(self)(frame, kept)
+        object.__setattr__(table, "_asked", self._asked if asked is None else asked)
+        return table
 
     @staticmethod
     def _written(path: str | os.PathLike | None, text: str) -> str:

@@ -33,7 +33,7 @@ MEASURES = {
 }
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Faithfulness(Displayed):
     """Measures of every method on every text.
 

@@ -42,7 +42,7 @@ TOGETHER_HELPS = "(+ need each other)"
 _EXACT_OF = 12
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Interactions(Displayed):
     """Interaction of each pair of players, in the task's unit.
 
@@ -66,6 +66,7 @@ class Interactions(Displayed):
     unit: str
     higher_is_better: bool
     provenance: dict[str, Any] = field(default_factory=dict, repr=False)
+    _order = "score"
 
     @property
     def score(self) -> Float[np.ndarray, " pair"]:
@@ -123,11 +124,6 @@ class Interactions(Displayed):
         figure.update_layout(template="plotly_white", title=f"{self.index} interactions")
         figure.update_yaxes(autorange="reversed")
         return figure
-
-    def shown(self) -> pandas.DataFrame:
-        """The rows of `to_pandas`, the strongest pairs first, of either sign."""
-        order = np.argsort(-np.abs(self.score), kind="stable")
-        return self.to_pandas().iloc[order].reset_index(drop=True)
 
     def top(self, k: int = 5) -> list[tuple[str, str, float]]:
         """The k strongest pairs, of either sign."""

@@ -80,7 +80,9 @@ def curve(rows: pd.DataFrame, what: str) -> str:
             f"{label}</text>"
         )
     ablation = str(rows["ablation"].iloc[0])
-    told = f"faithfulness with {what} at work, others {ablation}"
+    told = f"faithfulness with {what} at work, others {ablation}; {what} on a scale of doublings"
+    if any(not _LEAST <= float(f) <= _MOST for name in lines for f in rows[name]):
+        told += f"; cut off at {_LEAST:g} and {_MOST:g}"
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDE} {_HIGH}" width="{_WIDE}"'
         f' height="{_HIGH}" role="img" aria-label="{escape(told)}" font-family="sans-serif"'

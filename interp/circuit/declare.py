@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -13,6 +12,7 @@ from jaxtyping import Float
 
 from interp.analysis import Option, options_of
 from interp.errors import NonFiniteError, OptionError, UnknownName
+from interp.own_function import require_registrable
 
 if TYPE_CHECKING:
     from interp.circuit.contrast import ContrastTask
@@ -136,11 +136,7 @@ def discovery(*, levels: tuple[Level, ...]) -> Callable[[Callable], Discovery]:
     """
 
     def wrap(function: Callable) -> Discovery:
-        file = Path(inspect.getfile(function)).stem
-        if not function.__doc__:
-            raise TypeError(f"{function.__name__}: the docstring is the help, so there must be one")
-        if file != function.__name__ and not file.startswith(("test_", "<")):
-            raise TypeError(f"{function.__name__} is declared in {file}.py; give both one name")
+        require_registrable(function)
         assert levels
         assert set(levels) <= set(LEVELS)
         return Discovery(function, levels, options_of(function))

@@ -85,6 +85,8 @@ class Circuit(Displayed):
         if not len(self.edge_sem):
             object.__setattr__(self, "edge_sem", np.full(len(self.edges), math.nan))
 
+    _order = "score"
+
     @classmethod
     def of(
         cls,
@@ -176,7 +178,7 @@ class Circuit(Displayed):
             }
         at = [i for i, n in enumerate(self.nodes) if n in keep]
         rows = sorted(kept_edges)
-        return replace(
+        found = replace(
             self,
             nodes=tuple(self.nodes[i] for i in at),
             score=self.score[at],
@@ -193,6 +195,8 @@ class Circuit(Displayed):
                 if (kept := tuple(n for n in names if n in keep))
             },
         )  # fmt: skip
+        object.__setattr__(found, "_asked", len(found))  # all of it is displayed
+        return found
 
     def to_pandas(self) -> pd.DataFrame:
         """One row per node, in the order of the model."""
@@ -371,7 +375,8 @@ class Circuit(Displayed):
         return draw(self, min(k, DRAWN))
 
     def __repr__(self) -> str:
-        best = ", ".join(f"{name} {self.said(self.nodes.index(name))}" for name in self.ranking[:4])
+        first = self.ranking[: self._asked or 4]
+        best = ", ".join(f"{name} {self.said(self.nodes.index(name))}" for name in first)
         edges = f", {len(self.edges)} edges" if self.edges else ""
         return (
             f"Circuit({self.task} in {self.model} by {self.method}: {len(self)} nodes{edges},"

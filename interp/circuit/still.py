@@ -14,7 +14,7 @@ from interp.circuit.result import Circuit
 _WIDE, _HIGH = 58, 22  # of a node
 _COLUMN, _ROW = 72, 84  # from node to node at least, from layer to layer
 _NARROW = 600  # the caption must fit, and a few nodes are better told apart with room
-_LEFT, _TOP, _BOTTOM = 76, 30, 40
+_LEFT, _TOP, _BOTTOM = 76, 30, 56
 _ENDS = {"q": -0.3, "k": 0.0, "v": 0.3}  # where on a head's lower side its inputs are
 LABELLED = 60  # edges; of more the letters of inputs would hide one another
 
@@ -39,24 +39,26 @@ def still(circuit: Circuit, most: int) -> str:
         )
         for name, (x, y) in where.items()
     }
-    told = caption(circuit, shown)
+    told = caption(circuit, shown), weight(shown)
+    name = escape("; ".join(told))
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
-        f'height="{height}" role="img" aria-label="{escape(told)}" font-family="sans-serif" '
+        f'height="{height}" role="img" aria-label="{name}" font-family="sans-serif" '
         'font-size="12">',
         f"<title>{escape(f'{circuit.task} in {circuit.model}, by {circuit.method}')}</title>",
         f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
         *_rows(shown, at, rows, width),
         *_edges(shown, at),
         *_nodes(shown, at),
-        f'<text x="8" y="{height - 12}" fill="#444444">{escape(told)}</text>',
+        f'<text x="8" y="{height - 28}" fill="#444444">{escape(told[0])}</text>',
+        f'<text x="8" y="{height - 12}" fill="#444444">{escape(told[1])}</text>',
         "</svg>",
     ]
     return "\n".join(parts) + "\n"
 
 
 def caption(circuit: Circuit, shown: Circuit) -> str:
-    """How much of the circuit is shown, and what lines and colours mean."""
+    """How much of the circuit is shown, and what the kinds of lines and colours mean."""
     some, every, what = (
         (len(shown.edges), len(circuit.edges), "edges")
         if circuit.edges
@@ -66,6 +68,15 @@ def caption(circuit: Circuit, shown: Circuit) -> str:
         f"{some} of {every} {what}, the largest scores in {circuit.unit}; blue helps, orange and"
         " broken hurts"
     )
+
+
+def weight(shown: Circuit) -> str:
+    """The scale of a picture: what the deepest colour and the widest line stand for."""
+    node = float(np.abs(shown.score).max(initial=0.0))
+    told = f"depth and width are the size of a score: the deepest colour is {node:.3g}"
+    if shown.edges:
+        told += f", the widest line {float(np.abs(shown.edge_score).max(initial=0.0)):.3g}"
+    return told
 
 
 def _rows(

@@ -36,14 +36,9 @@ def metrics(name: str | None) -> None:
 
 
 def _entry(name: str) -> Entry:
-    from interp.catalogue import entry, read_entry
-    from interp.errors import OptionError
+    from interp.catalogue import entry, own_entry
 
-    if not name.endswith(".py"):
-        return entry(name)
-    if not Path(name).is_file():
-        raise OptionError(f"{name} does not exist; give the file that declares the metric")
-    return read_entry(Path(name), "own")
+    return own_entry(Path(name)) if name.endswith(".py") else entry(name)
 
 
 def listing() -> str:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Array = np.ndarray
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class LogitLens(Displayed):
     """Logits of the stream at every depth and position; depth 0 is the embedding.
 

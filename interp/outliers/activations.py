@@ -64,7 +64,7 @@ class LayerOutliers:
     examples: tuple[Activation, ...] = field(repr=False)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Outliers(Displayed):
     """Every layer and activation asked for, in the order of the layers."""
 

@@ -40,7 +40,7 @@ MASSIVE = 5.0
 Part = Literal["q", "k"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Massive(Displayed):
     """Of every head and prompt the largest channel over the mean one, and which channel it is."""
 
@@ -141,7 +141,7 @@ def _filled(
     return x.scatter(3, at, value.expand_as(channel))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Disruption(Displayed):
     """A task without the largest channels, and without the smallest: value per prompt."""
 

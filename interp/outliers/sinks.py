@@ -32,7 +32,7 @@ EPSILON = 0.3
 SEEN = 4  # a sink is seen by at least one of so many queries
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class SinkMass(Displayed):
     """Per attention and prompt: mean attention on the strongest sink, and its position."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import math
 import os
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -187,7 +186,7 @@ def _models(
             for (metric, stack), cells in rows.groupby(["metric", "stack"], sort=False):
                 name = f"{metric} · {stack}" if several else str(metric)
                 shape = int(shapes.loc[stack, "layer"]), int(shapes.loc[stack, "head"])
-                options = {"scale": scales[metric], "bounded": _bounded(declared[metric])}
+                options = {"scale": scales[metric]}
                 data = download(cells, f"{model} {name}") if level > 2 else ""
                 detail = min(level, 2)
                 out.append(panel(cells, name, shape=shape, detail=detail, data=data, **options))
@@ -217,10 +216,6 @@ _OVER = " With more detail the page would be larger than {:g} MB."
 
 def _ends(declared: Mapping[str, Range | None]) -> dict[str, float | None]:
     return {metric: None if found is None else found[1] for metric, found in declared.items()}
-
-
-def _bounded(declared: Range | None) -> bool:
-    return declared is not None and all(x is not None and math.isfinite(x) for x in declared)
 
 
 def _count(n: int, what: str) -> str:

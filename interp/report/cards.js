@@ -58,7 +58,10 @@ for (const section of document.querySelectorAll("section")) {
   }
   card.addEventListener("keydown", (event) => { if (event.key === "Escape") close(); });
   for (const map of maps) {
-    map.addEventListener("click", () => open(map.dataset.stack, ...map.at(), map));
+    map.addEventListener("click", (event) => {
+      const found = event.detail ? map.under(event) : map.at(); // a screen reader has no pointer
+      if (found) open(map.dataset.stack, ...found, map);
+    });
     map.addEventListener("keydown", (event) => {
       if (event.key !== "Enter") return;
       event.preventDefault(); // or it would press the card's button, which has the focus then

@@ -55,6 +55,7 @@ def _table(found: Faithfulness, measure: str, what: str, better: bool) -> str:
         for method, mean, sem, n in rows
     )
     lower = "" if better else "; lower is better"
+    lower += f"; bars from {-size if signed else 0:.3g} to {size:.3g}"
     return (
         f'<h3>{escape(measure)}</h3><div class="scroll"><table><caption>{escape(what)}{lower}'
         '</caption><thead><tr><th scope="col">method</th><th scope="col" class="wide"></th>'

@@ -55,13 +55,22 @@ for (const map of document.querySelectorAll("svg.map")) {
   map.describe = describe; // cards.js reads these
   map.at = () => at;
 
-  map.addEventListener("pointermove", (event) => {
+  // The head under a mouse, a pen or a finger; null beside the cells.
+  map.under = (event) => {
     const box = map.getBoundingClientRect();
     const scale = map.viewBox.baseVal.width / box.width;
     const head = Math.floor(((event.clientX - box.left) * scale - LEFT) / size);
     const layer = Math.floor(((event.clientY - box.top) * scale - TOP) / size);
-    if (head >= 0 && head < columns && layer >= 0 && layer < rows) show(layer, head);
-  });
+    return head >= 0 && head < columns && layer >= 0 && layer < rows ? [layer, head] : null;
+  };
+  // A finger comes down without having moved: its place is known from pointerdown on, which is
+  // before the map has the focus.
+  for (const name of ["pointermove", "pointerdown"]) {
+    map.addEventListener(name, (event) => {
+      const found = map.under(event);
+      if (found) show(...found);
+    });
+  }
   map.addEventListener("focus", () => show(...at));
   map.addEventListener("keydown", (event) => {
     const [layer, head] = at;

@@ -25,7 +25,6 @@ def panel(
     *,
     shape: tuple[int, int],
     scale: Scale,
-    bounded: bool,
     detail: int,
     data: str = "",
 ) -> str:
@@ -52,8 +51,8 @@ def panel(
     keys = "; arrow keys move from head to head, Enter opens a head's card" if detail else ""
     low, high = ends(scale)
     notes = []
-    if not bounded:
-        notes.append("colours: range of the scores on this page")
+    if scale.note:
+        notes.append(scale.note)
     if scale.beyond(grid):
         notes.append(f"{scale.beyond(grid)} beyond the range, shown as its end")
     missing = int(np.isnan(grid).sum())

@@ -53,9 +53,14 @@ def side_by_side(frame: pd.DataFrame, scales: Mapping[str, Scale]) -> str:
             f"</tr></thead><tbody>{body}</tbody></table></div>"
             f'<div class="scale"><span>{low}</span><i class="bar bar-{family}"></i>'
             f"<span>{high}</span></div>"
-            f'<p class="note">{what} of each layer{_prompts(rows)}{left}</p></figure>'
+            f'<p class="note">{what} of each layer{_prompts(rows)}{_scale(scale)}{left}</p>'
+            "</figure>"
         )
     return "\n".join(out)
+
+
+def _scale(scale: Scale) -> str:
+    return f"; {escape(scale.note)}" if scale.note else ""
 
 
 def _prompts(rows: Any) -> str:

@@ -109,7 +109,7 @@ def inline(one: Attribution) -> str:
     heading = f"{one.method} of {one.target} = {one.value:.4g}"
     return (
         f'<p>{escape(heading)}</p><p style="line-height:2.1">{" ".join(out)}</p>'
-        f"<p>{escape(residual_text(one))}</p>"
+        f"<p>{escape(scale_text(one))} {escape(residual_text(one))}</p>"
     )
 
 
@@ -124,6 +124,21 @@ def scale_of(one: Attribution) -> Scale:
     size = float(np.abs(kept).max(initial=0.0)) or 1.0
     signed = one.signed and bool((one.scores < 0).any())
     return Scale(-size if signed else 0.0, size, signed)
+
+
+def scale_text(one: Attribution) -> str:
+    """The ends of the colours as a sentence, and how many tokens lie beyond them."""
+    scale = scale_of(one)
+    every = bool(one.special.all())
+    of = "a token" if every or not one.special.any() else "a token that is not special"
+    beyond = scale.beyond(one.scores)
+    more = f" Special tokens beyond it: {beyond}." if beyond else ""
+    if not one.scores.any():
+        return "Colours: every score is 0."
+    return (
+        f"Colours from {scale.low:.3g} to {scale.high:.3g} {one.unit}, the largest score of {of}"
+        f"{' either way' if scale.signed else ''}.{more}"
+    )
 
 
 def residual_text(one: Attribution) -> str:
@@ -173,6 +188,7 @@ def _section(one: Attribution, top: int) -> str:
     made_by = escape(json.dumps(dict(one.provenance), indent=1, ensure_ascii=False, default=str))
     return (
         f"<section><h2>{escape(one.method)}</h2><dl>{about}</dl>{spans(one)}"
+        f'<p class="note">{escape(scale_text(one))}</p>'
         f"<p>{escape(residual_text(one))}</p>{_top(one, top)}"
         f"<details><summary>Every token as a table ({len(one.tokens):,})</summary>{_every(one)}"
         '</details><details class="stored"><summary>How it was made</summary>'
@@ -206,7 +222,8 @@ def _top(one: Attribution, k: int) -> str:
     )
     return (
         f'<div class="scroll" tabindex="0"><table><caption>Largest {len(rows)} '
-        f'<span class="unit">{escape(one.unit)}</span></caption>'
+        f'<span class="unit">{escape(one.unit)}; bars from {-size if scale.signed else 0:.3g} to'
+        f" {size:.3g}</span></caption>"
         '<thead><tr><th scope="col">position</th><th scope="col" class="token">token</th>'
         '<th scope="col" aria-label="bar"></th><th scope="col">score</th></tr></thead>'
         f"<tbody>{body}</tbody></table></div>"

@@ -116,8 +116,9 @@ def _maps(one: TreeScores) -> str:
     )
     return (
         "<h3>Every head</h3><p>UUAS of each head's maximum spanning trees on the sentences that"
-        " choose, rows are layers, columns heads; a grey cell has none. Point at a cell for its"
-        f' number.</p><div class="panels">{maps}</div><div class="scale"><span>{low}</span>'
+        " choose, rows are layers, columns heads; a grey cell has none."
+        f" Colours from {low} to {high}, the largest of these. Point at a cell for its number.</p>"
+        f'<div class="panels">{maps}</div><div class="scale"><span>{low}</span>'
         f'<i class="bar bar-q"></i><span>{high}</span></div>'
     )
 

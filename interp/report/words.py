@@ -8,7 +8,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from interp.columns import estimate
-from interp.plot import Scale
+from interp.plot import Scale, ends
 
 if TYPE_CHECKING:
     from interp.table import HeadTable
@@ -27,10 +27,12 @@ def top_heads(table: HeadTable, scales: Mapping[str, Scale], k: int) -> str:
         scale = scales[metric]
         best = table.top(k, metric, by="null" if scale.signed else "score").to_pandas()
         unit = escape(str(best["unit"].iloc[0])) if len(best) else ""
+        low, high = ends(scale)
         lines = [
             f'<table><caption>{escape(metric)} <span class="unit">{unit}</span></caption>'
             '<thead><tr><th scope="col">head</th>'
-            '<th scope="col" class="wide">score with its error, null</th>'
+            '<th scope="col" class="wide">score with its error, null;'
+            f" bars from {low} to {high}</th>"
             '<th scope="col">score</th><th scope="col">null</th><th scope="col">n</th></tr></thead>'
             "<tbody>"
         ]

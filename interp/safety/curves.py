@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 Array = np.ndarray
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class SafetyCurves(Displayed):
     """The safety task and the harmless one at each number of heads out, each with its band."""
 

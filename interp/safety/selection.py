@@ -45,7 +45,7 @@ class Tried:
     fails: tuple[str, ...]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class DirectionSearch(Displayed):
     """Every candidate, which filters it passes, and the one that is chosen.
 

@@ -111,6 +111,7 @@ async function showPair(place, shown, query, key) {
     make("p", { class: "sum" }, sum(terms, parts, found.weights[key], found.sink)),
     make("p", { class: "note" }, "q and k as they enter the product: after rotary positions and norms, if the model has them."),
     make("div", { class: "scroll" }, strips(parts)),
+    make("p", { class: "note" }, "Every row of colours, and every column of bars, ends at its own largest size."),
     make("label", {}, sorted, " largest products first"),
     make("div", { class: "two" }, body, make("div", { class: "scroll" }, softmaxTable(shown, query, key, found))),
   );

@@ -279,7 +279,7 @@ def test_a_model_that_fails_the_check_is_not_scored(run, errors, llama, monkeypa
 
 @pytest.mark.parametrize(
     ("text", "line"),
-    [("def f(:", "does not parse"), ("x = 1\n", "declares no analysis 'mine'")],
+    [("def f(:", "mine.py, line 1: SyntaxError"), ("x = 1\n", "mine.py declares no metric")],
 )
 def test_a_file_that_declares_no_metric(errors, llama, tmp_path, text, line) -> None:
     (tmp_path / "mine.py").write_text(text)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -11,6 +13,7 @@ import pytest
 import interp
 from interp import attribution, causal
 from interp.attribution.result import Attribution
+from interp.circuit.result import Circuit
 from interp.display import Displayed
 from interp.prompts import repeats
 from interp.table import HeadTable
@@ -111,6 +114,50 @@ class Long(Displayed):
         return f"Long {HOSTILE}\nsecond line"
 
 
+class Ordered(Displayed):
+    _order = "value"
+
+    def to_pandas(self) -> pd.DataFrame:
+        return pd.DataFrame({"name": [f"r{i}" for i in range(50)], "value": [*range(25)] * 2})
+
+
+def test_a_result_displays_its_first_rows_in_the_order_of_size() -> None:
+    lines = repr(Ordered()).splitlines()
+    assert lines[0] == "Ordered: 50 rows"
+    assert [line.split() for line in lines[2:4]] == [["r24", "24"], ["r49", "24"]]
+    assert len(lines) == 1 + 1 + 20 + 1
+    assert lines[-1] == "30 more rows: to_pandas() has them all"
+    asked = Ordered()
+    asked._asked = 50
+    assert len(repr(asked).splitlines()) == 52
+    assert asked._repr_html_().count("<tr>") == 51
+    assert shown(Ordered()).index("r49") < shown(Ordered()).index("r23")
+
+
+def test_no_result_displays_the_values_of_its_fields() -> None:
+    """The `repr` that dataclasses make prints arrays and tensors, and hides which rows matter."""
+    seen = []
+    for path in Path(interp.__path__[0]).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef) and "Displayed" in map(ast.unparse, node.bases):
+                seen.append(node.name)
+                made = {x.name for x in node.body if isinstance(x, ast.FunctionDef)}
+                marks = " ".join(map(ast.unparse, node.decorator_list))
+                assert "__repr__" in made or "repr=False" in marks, f"{path}: {node.name}"
+    assert len(seen) >= 20
+
+
+def test_a_circuit_displays_as_many_nodes_as_were_asked_for() -> None:
+    size = np.random.default_rng(0).permutation(30) / 30.0
+    nodes = tuple(f"L{i // 5}H{i % 5}" for i in range(30))
+    circuit = Circuit("m", 6, 5, "task", "method", "head", nodes, size, size / 10, 4, "nats")
+    for k in (1, 6, 25):
+        top = circuit.top(k)
+        assert re.findall(r"L\dH\d", repr(top)) == list(circuit.ranking[:k])
+        assert re.findall(r">(L\dH\d)<", top._repr_html_()) == list(circuit.ranking[:k])
+    assert re.findall(r">(L\dH\d)<", circuit._repr_html_()) == list(circuit.ranking[:20])
+
+
 def test_a_long_result_shows_its_first_rows_and_says_so(tmp_path) -> None:
     html = shown(Long())
     assert html.count("<tr>") == 21
@@ -121,3 +168,23 @@ def test_a_long_result_shows_its_first_rows_and_says_so(tmp_path) -> None:
     assert page.count("<tr>") == 51
     assert HOSTILE not in page
     assert "<h1>Long</h1>" in page
+
+
+def test_an_attribution_says_where_its_colours_end() -> None:
+    from dataclasses import replace
+
+    from interp.report.tokens import render, scale_text
+
+    one = replace(some_attribution(), unit="nats")
+    assert scale_text(one) == "Colours from -1 to 1 nats, the largest score of a token either way."
+    special = replace(one, special=np.array([True, False]))  # -1 lies beyond 0.5
+    told = scale_text(special)
+    assert told.startswith(
+        "Colours from -0.5 to 0.5 nats, the largest score of a token that is not"
+    )
+    assert told.endswith("either way. Special tokens beyond it: 1.")
+    assert told in special._repr_html_()
+    page = render([special])
+    assert told in page
+    assert "bars from -1 to 1" in page  # the largest tokens are those of all, special ones too
+    assert scale_text(replace(one, scores=np.zeros(2))) == "Colours: every score is 0."

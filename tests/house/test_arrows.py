@@ -14,9 +14,10 @@ ROOM = {
     "models": ("planted", "bundled"),
     "model": ("model", "edits", "prompts", "tokens"),
     "capture": ("capture", "generation", "provenance"),
-    "table": ("table",),
+    "table": ("table", "table_display"),
     "analysis": (
-        "analysis", "room", "catalogue", "own_file", "targets", "engine", "estimate", "scoring",
+        "analysis", "asked", "room", "catalogue", "own_file", "own_function", "targets", "engine",
+        "estimate", "scoring",
         "heads", "weights", "special", "needle", "causal", "attribution", "flow", "lens",
         "outliers", "safety", "syntax", "circuit", "discovery",
         "viewer",

@@ -71,6 +71,51 @@ def test_a_click_or_enter_opens_the_card_of_a_head(browser, tmp_path, monkeypatc
     assert not browser.run("return document.querySelector('.card').hidden")
 
 
+@pytest.fixture
+def phone(browser):
+    browser.emulate("light", 390)
+    browser.touch(on=True)
+    yield browser
+    browser.touch(on=False)
+    browser.emulate("light", 1200)
+
+
+# Where a cell lies in the window, by the numbers that its map states, whatever it is drawn with.
+PLACE = """
+const map = document.querySelectorAll("svg.map")[arguments[0]];
+map.scrollIntoView({ block: "center" });
+const box = map.getBoundingClientRect(), size = Number(map.dataset.cell);
+const scale = box.width / map.viewBox.baseVal.width;
+return [box.left + scale * (44 + (arguments[2] + 0.5) * size),
+        box.top + scale * (34 + (arguments[1] + 0.5) * size)];
+"""
+
+
+@pytest.mark.parametrize("cells", [10**6, 1])
+def test_a_tap_opens_the_head_under_the_finger(phone, tmp_path, monkeypatch, cells):
+    """A finger that comes down has not moved over the map before, unlike a mouse."""
+    monkeypatch.setattr(interp.report, "CELLS_AS_ELEMENTS", cells)
+    shapes = {"induction": (2, 2), "wide": (12, 30), "third": (3, 1)}
+    tables = []
+    for model, (layers, heads) in shapes.items():
+        scores = [[0.01 * x + 0.02 * y for x in range(heads)] for y in range(layers)]
+        tables.append(small(model, scores=scores))
+    write_report(HeadTable.concat(tables), tmp_path / "page.html", ranges={"induction": (0, 1)})
+    phone.open(tmp_path / "page.html")
+    card = "return [...document.querySelectorAll('.card')].map("
+    card += "c => c.hidden ? null : c.querySelector('h4').textContent)"
+    told = "return document.querySelectorAll('output')[arguments[0]].textContent"
+    for at, layer, head in [(0, 1, 1), (0, 0, 1), (1, 11, 29), (1, 7, 4), (1, 0, 0), (2, 2, 0)]:
+        phone.tap(*phone.run(PLACE, at, layer, head))
+        assert phone.run(card)[at] == f"L{layer}H{head}"
+        assert phone.run(told, at).startswith(f"L{layer}H{head}: ")
+    # the names of the axes are no head
+    phone.open(tmp_path / "page.html")
+    x, y = phone.run(PLACE, 0, 0, 0)
+    phone.tap(x, y - 26)
+    assert phone.run(card) == [None, None, None]
+
+
 def test_tables_sort_by_a_click_on_a_column(browser, tmp_path):
     table = small(scores=[[0.1, 0.9], [10.5, math.nan]], n=[[8, 8], [8, 0]])
     write_report(table, tmp_path / "page.html")

@@ -1,4 +1,5 @@
 import math
+import re
 
 import numpy as np
 import plotly.graph_objects as go
@@ -23,6 +24,49 @@ def linear(colours):
 
 def luminance(colours):
     return linear(colours) @ [0.2126, 0.7152, 0.0722]
+
+
+NUMBER = r"(-?[\d.]+(?:e[-+]?\d+)?)"
+
+
+@pytest.mark.parametrize("scores", [[0.2, 0.4], [-0.2, 0.5], [-3.0, -1.5], [0.0], [7.0, 7.0]])
+@pytest.mark.parametrize("low", [None, -1.0, 0.0, 0.5])
+@pytest.mark.parametrize("high", [None, 1.0, 2.0, -0.25])
+def test_what_is_said_of_a_scale_is_what_it_is(scores, low, high):
+    """The ends in words are those that are drawn, and each end is what it is said to be."""
+    if low is not None and high is not None and low > high:
+        return
+    scale = Scale.fit(scores, (low, high))
+    if (scale.low, scale.high) == (low, high):
+        assert scale.note == ""
+        return
+    found = re.match(rf"colours: from {NUMBER}.*? to {NUMBER}", scale.note)
+    assert [float(x) for x in found.groups()] == [scale.low, scale.high]
+    sizes = [abs(x) for x in scores]
+    said = {
+        "the metric's lowest value": scale.low == low,
+        "the lowest score on this page": scale.low == min(scores),
+        "to [^ ]*, the metric's highest value": scale.high == high,
+        "the highest score on this page": scale.high == max(scores),
+        "the largest size of a score on this page": scale.high == max(sizes),
+        "is the size of the metric's lowest value": low == scale.low == -scale.high,
+        "is the metric's highest value": scale.high == high,
+        "no score on this page is above": max(scores) <= scale.low,
+        "as far below 0 as above": scale.signed and scale.low == -scale.high,
+    }
+    for words, true in said.items():
+        assert true or not re.search(words, scale.note), scale.note
+    assert any(re.search(words, scale.note) for words in said)
+
+
+def test_a_figure_says_what_its_scale_is_and_what_it_cuts():
+    table = small(scores=[[0.5, math.nan], [-0.25, 7.0]], n=[[8, 0], [8, 8]])
+    assert table.plot("induction", declared=(-1, 1)).layout.title.text == (
+        "1 beyond the range, shown as its end"
+    )
+    said = table.plot("induction").layout.title.text
+    assert said.startswith("colours: from -7 to 7, as far below 0 as above")
+    assert said.endswith("in this figure")
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

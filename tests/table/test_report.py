@@ -83,7 +83,7 @@ def test_what_the_colours_hide_is_said():
     page = Page(render(odd, ranges={"induction": (0, 1)}))
     assert "1 beyond the range, shown as its end; 1 without a score" in page.text
     assert "L0H1: no score, no prompt had a row to average" in page.of["title"]
-    assert "colours: range of the scores on this page" in Page(render(odd)).text
+    assert "colours: from 0 to 7, the highest score on this page" in Page(render(odd)).text
 
 
 def test_top_heads_by_score_and_signed_ones_by_size():

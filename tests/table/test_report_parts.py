@@ -123,11 +123,11 @@ def test_numbers_of_prompts_that_differ_are_said_to():
     table = HeadTable.concat(
         [small("a"), small("b", n=[[8, 8], [0, 24]], scores=[[1, 2], [math.nan, 3]])]
     )
-    assert "best head of each layer; n 8 to 24<" in render(table)
+    assert "best head of each layer; n 8 to 24; colours: from 0 to 3, the highest" in render(table)
     none = [small(m, scores=[[math.nan]], n=[[0]]) for m in "ab"]
     side = render(HeadTable.concat(none)).partition('id="beside"')[2].partition("</section>")[0]
     assert "no head has a score" in side
-    assert "of each layer<" in side
+    assert "of each layer; colours" in side
 
 
 def test_signed_metrics_show_the_largest_either_way():

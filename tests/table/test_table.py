@@ -1,5 +1,6 @@
 import math
 import pickle
+import re
 
 import numpy as np
 import pandas as pd
@@ -224,7 +225,8 @@ def test_every_row_says_how_it_was_made():
 def test_prints_the_best_heads_with_their_error():
     table = HeadTable.concat([small(), small(metric="rank", unit="", sem=math.nan, null=0.0)])
     assert repr(table).splitlines() == [
-        "HeadTable: 8 rows, 1 model, 2 metrics",
+        "HeadTable: 8 rows, 1 model, 2 metrics; the first 3 of each metric are shown, top(k) "
+        "shows k",
         "induction (fraction)",
         "  L0H1  0.900 ± 0.01  null 0.050  n 8",
         "  L1H0  0.500 ± 0.01  null 0.050  n 8",
@@ -235,6 +237,30 @@ def test_prints_the_best_heads_with_their_error():
         "  L1H1  0.200  null 0.000  n 8",
     ]
     assert "tiny L0H1" in repr(HeadTable.concat([small(), small("other")]))
+
+
+@pytest.mark.parametrize("by", ["score", "abs", "null", "lowest"])
+@pytest.mark.parametrize("k", [1, 5, 40])
+def test_displays_as_many_heads_as_were_asked_for_in_their_order(by, k):
+    score = np.random.default_rng(0).normal(size=(4, 8))
+    table = HeadTable.concat([small(scores=score), small(metric="b", scores=-score)])
+    top = table.top(k, by=by)
+    assert repr(top).splitlines()[0] == f"HeadTable: {len(top)} rows, 1 model, 2 metrics"
+    named = [f"L{r['layer']}H{r['head']}" for r in top.to_pandas().to_dict("records")]
+    assert len(named) == 2 * min(k, 32)
+    for text in (repr(top), top._repr_html_()):
+        assert re.findall(r"L\dH\d", text) == named
+    one = top.where(metric="b")  # part of what was asked for
+    assert re.findall(r"L\dH\d", repr(one)) == named[len(named) // 2 :]
+
+
+def test_a_whole_table_says_that_not_all_is_displayed():
+    assert repr(small()).splitlines()[0] == (
+        "HeadTable: 4 rows, 1 model, 1 metric; the first 3 are shown, top(k) shows k"
+    )
+    assert repr(small(scores=[[0.1]])).splitlines()[0] == "HeadTable: 1 row, 1 model, 1 metric"
+    assert repr(small().top(0)) == "HeadTable: 0 rows, 0 models, 0 metrics"
+    assert small().top(2) == small().top(4).top(2)  # what is displayed is no part of a table
 
 
 def test_notebook_view_escapes_names():

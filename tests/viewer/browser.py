@@ -72,6 +72,18 @@ class Browser:
     def type(self, selector, keys):
         self.call("POST", f"{self.find(selector)}/value", {"text": keys})
 
+    def touch(self, on):
+        """A screen for fingers, or a mouse again."""
+        asked = {"cmd": "Emulation.setTouchEmulationEnabled", "params": {"enabled": on}}
+        self.call("POST", "/goog/cdp/execute", asked)
+
+    def tap(self, x, y):
+        """Put a finger down at a place of the window, and lift it."""
+        where = {"type": "pointerMove", "duration": 0, "x": round(x), "y": round(y)}
+        actions = [where, {"type": "pointerDown", "button": 0}, {"type": "pointerUp", "button": 0}]
+        finger = {"type": "pointer", "id": "finger", "parameters": {"pointerType": "touch"}}
+        self.call("POST", "/actions", {"actions": [finger | {"actions": actions}]})
+
     def text(self, selector):
         return self.run("return document.querySelector(arguments[0]).textContent", selector)
 

@@ -159,6 +159,41 @@ BLUE = """
 """
 
 
+# The middle of an element, or a place near its lower right corner.
+PLACE = """
+const e = document.querySelector(arguments[0]);
+e.scrollIntoView({ block: "center" });
+const box = e.getBoundingClientRect();
+return [arguments[1] ? box.right - 4 : (box.left + box.right) / 2,
+        arguments[1] ? box.bottom - 4 : (box.top + box.bottom) / 2];
+"""
+
+
+def test_a_finger_opens_what_lies_under_it(opened, bundled) -> None:
+    found = view(bundled, "the cat and the cat")
+    last = len(found.stacks[0].queries) - 1
+    phone = opened(found, width=390)
+    phone.touch(on=True)
+    try:
+        phone.tap(*phone.run(PLACE, "rect.pick[data-at='0,9']", False))
+        phone.wait("return document.querySelector('.panel h3')?.textContent === 'decoder L1H1'")
+        phone.tap(*phone.run(PLACE, ".panel canvas[tabindex]", True))
+        phone.wait("return document.querySelector('.pair h4')")
+        weight = found.pattern("L1H1")[last, last]
+        for where in (".pair h4", ".panel figure:first-child output"):
+            assert phone.text(where).startswith(f"query {last} ")
+            assert phone.text(where).endswith(f"weight {spoken(weight)}")
+        patterns = np.random.default_rng(0).dirichlet(np.ones(7), 7)
+        picture = View.over_image(patterns[None, None], np.zeros((20, 30, 3), np.uint8), (2, 3))
+        opened(picture, width=390)
+        phone.wait("return document.querySelector('.over canvas')")
+        phone.tap(*phone.run(PLACE, ".over canvas", True))
+        said = phone.text(".panel figure:last-child output")
+        assert said.startswith("query 6 1,2:")
+    finally:
+        phone.touch(on=False)
+
+
 def test_an_image_is_coloured_where_its_patch_looks(opened) -> None:
     grid = np.random.default_rng(0).dirichlet(np.full(7, 0.5), 7)  # a class token and 2 x 3 patches
     white = np.full((20, 30, 3), 255, np.uint8)

@@ -1,0 +1,90 @@
+"""Models as a caller gives them: loaded already, or by name, folder, hub id or object."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from interp.errors import OptionError
+from interp.model.load import load
+from interp.model.model import Model
+from interp.model.sources import package_of
+
+
+@dataclass(frozen=True)
+class Given:
+    """One model that was asked for; what is named is loaded when it is needed.
+
+    Args:
+        source: the model, or the text that `load` finds it by.
+        name: what results will call it.
+    """
+
+    source: Model | str
+    name: str
+
+    def model(self) -> Model:
+        """The model, loaded and checked; raises what `load` raises."""
+        return self.source if isinstance(self.source, Model) else load(self.source, name=self.name)
+
+
+def given_models(models: Any) -> list[Given]:
+    """The models that an argument stands for: one, or a list.
+
+    Objects are read and checked here, before any is scored; what is named is not loaded yet, so
+    that one large model after another fits the machine. Two folders of one name are called by
+    their paths.
+
+    Raises:
+        OptionError: something that is no model, none at all, or two that results would call the
+            same.
+    """
+    if _is_one(models):
+        return [_given(models)]
+    if isinstance(models, Mapping) or not isinstance(models, Iterable):
+        raise OptionError(_wrong(models))
+    listed = list(models)
+    for each in listed:
+        if not _is_one(each):
+            raise OptionError(_wrong(each))
+    if not listed:
+        raise OptionError("the list of models is empty; give at least one")
+    found = [_given(each) for each in listed]
+    names = [given.name for given in found]
+    found = [
+        Given(given.source, given.source)
+        if isinstance(given.source, str) and names.count(given.name) > 1
+        else given
+        for given in found
+    ]
+    names = [given.name for given in found]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise OptionError(
+            f"two of the models are called {', '.join(twice)}, and a table tells models by their"
+            " names; load each under a name of its own: interp.load(..., name=...)"
+        )
+    return found
+
+
+def _is_one(x: Any) -> bool:
+    return isinstance(x, (Model, str, Path, nn.Module)) or package_of(x) is not None
+
+
+def _given(x: Any) -> Given:
+    if isinstance(x, (str, Path)):
+        path = Path(x).expanduser()
+        return Given(str(x), path.resolve().name or str(x) if path.is_dir() else str(x))
+    model = x if isinstance(x, Model) else load(x)
+    return Given(model, model.name)
+
+
+def _wrong(x: Any) -> str:
+    return (
+        f"{type(x).__name__} is not a model; give what interp.load returns, a name such as"
+        " 'bundled:induction', a folder, a hub id, a Hugging Face model, or a list of these"
+    )
