@@ -13,7 +13,7 @@ ROOM = {
     "models": ("planted", "bundled"),
     "model": ("model", "edits", "prompts", "tokens"),
     "capture": ("capture", "generation", "provenance"),
-    "table": ("table",),
+    "table": ("table", "merge"),
     "analysis": (
         "analysis", "room", "catalogue", "own_file", "targets", "engine", "estimate", "scoring",
         "heads", "weights", "special", "needle", "causal", "attribution", "flow", "lens",
