@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ import zoo
 import interp
 from interp import bundled
 from interp.errors import OptionError
+from interp.model import identity
 from interp.model.identity import identity_of, imported
 from interp.model.source_code import code_of
 from interp.own_file import run_file
@@ -96,6 +98,7 @@ def test_the_same_folder_anywhere_has_one_identity(folder, tmp_path) -> None:
     assert identity_of(interp.load(other, name="another name")) == before
 
 
+@pytest.mark.slow
 def test_another_process_finds_the_same(folder) -> None:
     code = (
         "import interp, json, sys; from interp.model.identity import identity_of;"
@@ -106,17 +109,18 @@ def test_another_process_finds_the_same(folder) -> None:
 
 
 def test_how_it_is_run_counts(folder, monkeypatch) -> None:
-    before = identity_of(interp.load(folder))
+    model = interp.load(folder)
+    before = identity_of(model)
     eager = identity_of(interp.load(folder, attention="eager"))
     assert differing(before, eager) == {"attention"}
     double = identity_of(interp.load(folder, dtype="float64"))
     assert {"dtype", "content_hash"} <= differing(before, double)
     for package in ("torch", "transformers"):
         with monkeypatch.context() as patch:
-            patch.setattr(f"{package}.__version__", "9")
-            assert differing(before, identity_of(interp.load(folder))) == {package}
-    monkeypatch.setattr("interp.model.identity.__version__", "9")
-    assert differing(before, identity_of(interp.load(folder))) == {"interp"}
+            patch.setattr(identity, package, SimpleNamespace(__version__="9"))
+            assert differing(before, identity_of(model)) == {package}
+    monkeypatch.setattr(identity, "__version__", "9")
+    assert differing(before, identity_of(model)) == {"interp"}
 
 
 def test_buffers_that_are_not_saved_count(folder) -> None:
@@ -162,9 +166,14 @@ def test_a_run_changes_no_familys_identity(name) -> None:
 
 # --- source code ----------------------------------------------------------------------------------
 
-OWN = (
-    "from torch import nn\nimport {helper}\n\n\nclass Own(nn.Linear):\n    scale = {helper}.SCALE\n"
-)
+OWN = """
+from torch import nn
+import {helper}
+
+
+class Own(nn.Linear):
+    scale = {helper}.SCALE
+"""
 
 
 @pytest.fixture
