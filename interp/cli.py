@@ -1,7 +1,7 @@
 """The command line. Listing and help import neither torch nor pandas: each command loads its own.
 
 Exit codes: 0 done; 1 a model or a write failed, the rest was done; 2 the command was wrong;
-130 interrupted.
+130 interrupted, 143 terminated.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from interp.commands.report import report
 from interp.commands.safety import safety
 from interp.commands.score import score
 from interp.commands.shapley import shapley
+from interp.commands.stopping import INTERRUPTED, kept_warnings_as_notes, stopping_signals
 from interp.commands.trees import trees
 from interp.commands.verify import verify
 from interp.commands.view import view
@@ -64,6 +65,10 @@ class Interp(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; every InterpError becomes one line, unless --debug asks for more."""
+        with stopping_signals(), kept_warnings_as_notes():
+            return self._invoke(ctx)
+
+    def _invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except InterpError as error:
@@ -73,14 +78,14 @@ class Interp(click.Group):
             raise (Wrong if wrong else Failed)(str(error)) from error
         except KeyboardInterrupt:
             click.echo("\ninterp: interrupted", err=True)
-            ctx.exit(130)
+            ctx.exit(INTERRUPTED)
 
 
 @click.group(
     cls=Interp,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit codes: 0 done; 1 a model or a write failed, the rest was done; 2 the command was "
-    "wrong; 130 interrupted.",
+    "wrong; 130 interrupted, 143 terminated (SIGTERM).",
 )
 @click.version_option(__version__, message="%(prog)s %(version)s")
 def main() -> None:

@@ -42,6 +42,14 @@ class StoreError(InterpError):
     """Results that cannot be written or read back."""
 
 
+class KeptWarning(UserWarning):
+    """Something to know about kept results, which stops nothing."""
+
+
+class DamagedKept(KeptWarning):
+    """A kept result that could not be read back and was renamed, to be computed again."""
+
+
 class UnknownName(InterpError):
     """A name that is not known, with the nearest ones that are."""
 

@@ -10,11 +10,12 @@ import json
 import math
 import os
 import secrets
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from interp.columns import COLUMNS, Provenance
-from interp.errors import StoreError
+from interp.errors import DamagedKept, StoreError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -169,6 +170,35 @@ def append(path: Path, content: bytes) -> int:
             return out.tell() - len(content)
     except OSError as error:
         raise StoreError(cannot_write(path, error)) from error
+
+
+def set_aside(path: Path, why: object) -> None:
+    """Rename a damaged kept file to `NAME.damaged`, so that its result is computed again.
+
+    Warns DamagedKept; raises StoreError when it cannot be renamed.
+    """
+    to, n = path.with_name(f"{path.name}.damaged"), 1
+    while to.exists():
+        n += 1
+        to = path.with_name(f"{path.name}.damaged-{n}")
+    try:
+        os.replace(path, to)
+    except FileNotFoundError:  # another process did it first
+        return
+    except OSError as error:
+        raise StoreError(cannot_write(to, error)) from error
+    said = " ".join(str(why).split())
+    warnings.warn(
+        f"{path} is damaged ({said}); it is set aside as {to.name}, and computed again",
+        DamagedKept,
+        stacklevel=3,
+    )
+
+
+def warn_dropped(path: Path, before: str) -> None:
+    """Warn DamagedKept that a file is damaged, and what of it is still used."""
+    said = f"{path} is damaged after {before}; what followed is computed again"
+    warnings.warn(said, DamagedKept, stacklevel=3)
 
 
 def read_bytes(path: Path) -> bytes:

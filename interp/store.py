@@ -5,20 +5,20 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import re
 import time
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from interp import __version__, files
-from interp.errors import OptionError, StoreError
+from interp.errors import KeptWarning, OptionError, StoreError
+from interp.files import set_aside
+from interp.merge import merged
 from interp.table import HeadTable
-
-if TYPE_CHECKING:
-    import os
 
 _OWN_NAME = re.compile(r"[a-z0-9-]+\.[a-z0-9-]+\.[0-9a-f]{32}\.parquet")
 _INDEX = "index.json"
@@ -29,16 +29,20 @@ class DamagedResult(StoreError):
     """A stored result that cannot be read back, with its name and the remedy."""
 
 
-class OtherVersion(UserWarning):
+class OtherVersion(KeptWarning):
     """Stored results that another version of interp made."""
+
+
+class OtherResults(KeptWarning):
+    """Stored results that are shown under other names, or that are not shown."""
 
 
 @dataclass(frozen=True, eq=False)
 class Key:
     """What a stored result is the result of: run it again and the same numbers come out.
 
-    `weights` is the content hash (or revision) of the model; `settings` is all else that moves the
-    scores: prompts hash, seed, dtype, null kind, ... The versions of software are not part of it.
+    `weights` is the content hash of the model; `settings` is all else that moves the scores: the
+    rest of its identity (`interp.model.identity`), prompts hash, seed, null kind, ...
     Raises OptionError when settings are no plain JSON data.
     """
 
@@ -97,14 +101,24 @@ class Store:
         files.write_atomically(trial, b"interp\n")
         trial.unlink(missing_ok=True)
 
-    def has(self, key: Key) -> bool:
-        """Whether the result is there; raises StoreError when its file is damaged."""
+    def find(self, key: Key) -> HeadTable | None:
+        """The result, or None where it is not there; it counts as the one asked for last.
+
+        A damaged file is set aside with a warning (DamagedKept), and its result is not there.
+        """
         path = self.folder / key.file_name
         if not path.exists():
             self._names()  # the folder itself may be unusable
-            return False
-        self._notes(path)
-        return True
+            return None
+        try:
+            self._notes(path)
+            table = HeadTable.from_parquet(path)
+        except StoreError as error:
+            set_aside(path, error.__cause__ or error)
+            return None
+        with contextlib.suppress(OSError):  # in a folder that may only be read
+            os.utime(path)
+        return table
 
     def write(self, key: Key, table: HeadTable) -> Path:
         """Keep a table, all of one model and metric, under key; raises StoreError, OptionError."""
@@ -127,15 +141,24 @@ class Store:
         """The keys of all results, in order of file name; raises StoreError for damaged files."""
         return tuple(self._paths())
 
-    def read(self, keys: Iterable[Key] | None = None) -> HeadTable:
+    def read(
+        self, keys: Iterable[Key] | None = None, *, lead: HeadTable | None = None
+    ) -> HeadTable:
         """The results of these keys, or of all, as one table; warns OtherVersion.
 
-        Raises StoreError: a damaged file (each is named), a key that is not there, or two results
-        of one model and metric, made with different settings.
+        Of all, a model and metric made with several settings is the one asked for last, and models
+        of one name with other weights get names of their own; warns OtherResults. The rows of
+        `lead`, which were asked for last, come first.
+
+        Raises StoreError: a damaged file (each is named), a key that is not there, or keys of two
+        results of one model and metric, made with different settings.
         """
         paths = self._paths()
         chosen = list(paths if keys is None else dict.fromkeys(keys))
-        self._refuse_rivals(chosen, paths)
+        if keys is None:
+            chosen.sort(key=lambda key: paths[key].stat().st_mtime_ns)
+        else:
+            self._refuse_rivals(chosen, paths)
         tables, damaged = [], []
         for key in chosen:
             if key not in paths:
@@ -149,7 +172,19 @@ class Store:
         self._refuse_damaged(damaged)
         for note in self.other_versions(chosen):
             warnings.warn(note, OtherVersion, stacklevel=2)
-        return HeadTable.concat(tables)
+        table, notes = merged(tables, lead)
+        for note in notes:
+            warnings.warn(f"{self.folder}: {note}", OtherResults, stacklevel=2)
+        return table
+
+    def set_damaged_aside(self) -> None:
+        """Rename every damaged file, with a warning (DamagedKept) each."""
+        for path in self._names():
+            try:
+                self._notes(path)
+                HeadTable.from_parquet(path)
+            except StoreError as error:
+                set_aside(path, error.__cause__ or error)
 
     def other_versions(self, keys: Iterable[Key] | None = None) -> list[str]:
         """One line per other interp version that made some of these results (or of all)."""
@@ -161,7 +196,7 @@ class Store:
                 counts[made] = counts.get(made, 0) + 1
         return [
             f"{count} results in {self.folder} were made by interp {made}, this is {self.version};"
-            " they are kept as they are: delete them to have them scored again"
+            " they are kept, and a command that asks for one of them computes it again"
             for made, count in counts.items()
             if made not in {"", self.version}
         ]
@@ -206,8 +241,8 @@ class Store:
 
     def _remedy(self, damaged: list[str]) -> str:
         return (
-            f"damaged in {self.folder}: {', '.join(damaged)}; delete and run the same command"
-            " again: only what is missing is scored"
+            f"damaged in {self.folder}: {', '.join(damaged)}; run the command that made them"
+            " again: it sets them aside and computes what is missing"
         )
 
     def _refuse_damaged(self, damaged: list[str]) -> None:

@@ -26,6 +26,7 @@ from interp.causal.influence_texts import LONG, Cut, Long, Text, count_texts, cu
 from interp.causal.measures import loss
 from interp.causal.players import Players
 from interp.errors import NonFiniteError, OptionError, UnknownName
+from interp.model.identity import identity_of
 from interp.prompts import Prompts, bos_id
 from interp.provenance import model_provenance
 
@@ -90,6 +91,11 @@ def attention_influence(
         raise UnknownName("way with long texts", long, LONG)
     if model.kind != "causal":
         raise OptionError(f"texts are scored by next-token loss; {model.name} is {model.kind}")
+    if model.active_edits:
+        raise OptionError(
+            f"heads are edited already ({', '.join(model.active_edits)}); leave the block: texts"
+            " are scored with all heads, and without those that are named"
+        )
     if n_random < 0 or n_random == 1:
         raise OptionError(f"n_random={n_random}; a null needs at least 2 random sets, or 0")
     if max_tokens < 1:
@@ -103,9 +109,6 @@ def attention_influence(
     names = players.labels
     settings = {
         "model": model.name,
-        "content_hash": provenance["content_hash"],
-        "dtype": provenance["dtype"],
-        "attention": provenance["attention"],
         "heads": [names[i] for i in masked],
         "kind": kind,
         "random_sets": [[names[i] for i in chosen] for chosen in sets],
@@ -114,6 +117,7 @@ def attention_influence(
         "long": long,
         "max_tokens": max_tokens,
         "block": _BLOCK,
+        **identity_of(model),
     }
     made = {
         "versions": provenance["versions"],

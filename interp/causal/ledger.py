@@ -20,8 +20,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp.errors import StoreError
-from interp.files import append, cannot_write
-from interp.provenance import model_provenance
+from interp.files import append, cannot_write, set_aside, warn_dropped
+from interp.model.identity import identity_of
+from interp.model.source_code import code_of
 
 if TYPE_CHECKING:
     from interp.causal.game import Game
@@ -34,7 +35,9 @@ class Ledger:
     """Values of one game's coalitions, kept in a folder.
 
     Raises:
-        StoreError: the folder cannot be written, or its file is no ledger.
+        StoreError: the folder cannot be written.
+
+    A file that is no ledger is set aside with a warning (DamagedKept).
     """
 
     def __init__(self, folder: str | os.PathLike, game: Game) -> None:
@@ -88,33 +91,43 @@ class Ledger:
             content = self.path.read_bytes() if self.path.exists() else b""
         except OSError as error:
             raise StoreError(f"cannot read {self.path}: {error.strerror or error}") from error
-        if not content:
+        if len(content) < len(self._header) and self._header.startswith(content):
+            self._cut(0)  # where its first line was cut off
             append(self.path, self._header)
             return
         if not content.startswith(self._header):
-            raise StoreError(f"{self.path} is damaged in its first line; delete it and run again")
+            set_aside(self.path, "its first line is of something else")
+            append(self.path, self._header)
+            return
         end = len(self._header)
         while end + self._size <= len(content):
             record = content[end : end + self._size]
             if struct.unpack("<I", record[-4:])[0] != zlib.crc32(record[:-4]):
+                warn_dropped(self.path, f"{len(self)} finished coalitions")
                 break
             self._values[record[:_NAME]] = record[_NAME:-4]
             end += self._size
         if end < len(content):  # cut off, or damaged from here on: those coalitions run again
-            try:
+            self._cut(end)
+
+    def _cut(self, end: int) -> None:
+        try:
+            if self.path.exists():
                 os.truncate(self.path, end)
-            except OSError as error:
-                raise StoreError(cannot_write(self.path, error)) from error
+        except OSError as error:
+            raise StoreError(cannot_write(self.path, error)) from error
 
 
 def identity(game: Game) -> dict[str, object]:
     """All that moves a game's values: another game never gets these."""
-    model = {
-        k: v for k, v in model_provenance(game.model).items() if k not in ("model_id", "revision")
-    }
     members = {site.name: index.tolist() for site, index in game.players.member.items()}
     about = {k: v for k, v in game.about().items() if k != "notes"}
-    return model | about | {"device": game.model.device.type, "members": members}
+    read = game.task.read_rows or game.task.read_prompt
+    return about | {
+        "model": identity_of(game.model),
+        "reading": code_of([read]),
+        "members": members,
+    }
 
 
 def _names(gates: Tensor) -> list[bytes]:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
-import marshal
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from interp.errors import OptionError
-from interp.model.content import content_hash
-from interp.provenance import model_provenance
+from interp.model.identity import identity_of
+from interp.model.source_code import code_of
 
 if TYPE_CHECKING:
     from interp.circuit.contrast import ContrastTask
@@ -25,20 +22,12 @@ _ROWS = 4096  # of made-up logits at once
 
 
 def of_model(model: Model) -> dict[str, Any]:
-    """The weights as they are now, how they are run, and by which versions.
+    """All of the model that moves the numbers of a run.
 
     Raises:
-        OptionError: heads are edited, which no name tells apart.
+        OptionError: heads are edited, or the model runs elsewhere.
     """
-    if model.active_edits:
-        raise OptionError(
-            f"heads are edited ({', '.join(model.active_edits)}), and a ledger cannot tell such"
-            " runs apart; leave the block, or leave the ledger out"
-        )
-    told = {k: v for k, v in model_provenance(model).items() if k not in ("model_id", "revision")}
-    if model.elsewhere is None:
-        told["content_hash"] = content_hash(model.module)  # anew, whatever a glance may miss
-    return told | {"device": model.device.type}
+    return {"model": identity_of(model)}
 
 
 def of_task(model: Model, task: ContrastTask) -> dict[str, Any]:
@@ -71,9 +60,8 @@ def of_method(method: Discovery, level: str, options: Mapping[str, Any]) -> dict
             f"{method.name} is declared inside a function, whose values a ledger cannot tell"
             " apart; declare it at the top of a file, or leave the ledger out"
         )
-    return {
-        "method": method.name, "level": level, "options": values, "code": _code(method.function)
-    }  # fmt: skip
+    code = code_of([method.function])
+    return {"method": method.name, "level": level, "options": values, "code": code}
 
 
 def read_of(model: Model, task: ContrastTask) -> str:
@@ -95,17 +83,6 @@ def read_of(model: Model, task: ContrastTask) -> str:
             digest.update(" ".join(f"{x:.9g}" for x in values.tolist()).encode())
             which, rows = [], 0
     return digest.hexdigest()
-
-
-def _code(function: Callable) -> str:
-    """Of a method's file, and of all files of the room where that is its place."""
-    file = inspect.getsourcefile(function)
-    path = Path(file) if file else None
-    if path is None or not path.is_file():  # typed in somewhere
-        return _hash(marshal.dumps(function.__code__))
-    room = Path(__file__).parents[1] / "discovery"
-    paths = sorted(room.glob("*.py")) if path.parent == room else [path]
-    return _hash(b"\0".join(p.read_bytes() for p in paths))
 
 
 def _hash(content: bytes) -> str:

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from interp.errors import StoreError
-from interp.files import append, cannot_write
+from interp.files import append, cannot_write, set_aside, warn_dropped
 
 Key = tuple[tuple[str, int], ...]
 """The steps that a step is in, each with its number among those of its name, and itself."""
@@ -37,7 +37,9 @@ class Store:
         identity: all that moves the values; runs of another identity never get them.
 
     Raises:
-        StoreError: the folder cannot be written, or the file is not what its name says.
+        StoreError: the folder cannot be written.
+
+    A file that is not what its name says is set aside with a warning (DamagedKept).
     """
 
     def __init__(self, folder: str | os.PathLike, identity: Mapping[str, Any]) -> None:
@@ -109,15 +111,18 @@ class Store:
             if not self.path.exists():
                 self._append(self._header)
                 return
+            damaged = False
             with self.path.open("rb") as file:
                 start = file.read(len(self._header))
                 if self._header.startswith(start):  # all of it, or it was cut off
                     if len(start) == len(self._header):
                         self._read(file)
                 else:
-                    raise StoreError(
-                        f"{self.path} is damaged in its first line; delete it and run again"
-                    )
+                    damaged = True
+            if damaged:
+                set_aside(self.path, "its first line is of something else")
+                self._append(self._header)
+                return
         except OSError as error:
             raise StoreError(_unread(self.path, error)) from error
         try:
@@ -139,6 +144,7 @@ class Store:
                 return
             body = file.read(size)
             if zlib.crc32(body) != checksum:
+                warn_dropped(self.path, f"{len(self)} finished steps")
                 return
             self._places[_key(body)] = self._end + _HEAD.size, size, checksum
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import shlex
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +20,12 @@ from interp.commands.progress import Voice
 from interp.errors import OptionError, PromptError, StoreError
 from interp.estimate import estimate
 from interp.model.check import check_model
+from interp.model.identity import identity_of
 from interp.model.model import Model
+from interp.model.source_code import code_of
 from interp.prompts import Prompts, bos_id, from_file, repeats
 from interp.scoring import default_prompts, score_each, why_not
-from interp.store import Key, Store
+from interp.store import DamagedResult, Key, Store
 from interp.table import HeadTable
 
 SAFE = "run the same command again to continue"
@@ -37,7 +37,6 @@ class Batch:
     """One `interp score`: what is asked of every model, and what has come of it so far."""
 
     metrics: list[Bound]
-    own: dict[str, str]  # label of a metric from the caller's own file -> hash of that file
     loading: Loading
     store: Store | None
     voice: Voice
@@ -68,13 +67,7 @@ class Batch:
             StoreError: an output folder that cannot be written.
         """
         texts = [text for given in metrics for text in split_names(given)]
-        bounds, own = [], {}
-        for text in _expanded(texts):
-            bound = parse_metric(text)
-            path = Path(text.partition(":")[0])
-            if path.suffix == ".py":
-                own[bound.label] = sha256(path.read_bytes()).hexdigest()
-            bounds.append(bound)
+        bounds = [parse_metric(text) for text in _expanded(texts)]
         labels = [b.label for b in bounds]
         twice = sorted({label for label in labels if labels.count(label) > 1})
         if twice:
@@ -88,7 +81,7 @@ class Batch:
         voice = Voice(quiet=quiet, debug=debug)
         if prompt_file is not None or options.get("context") is not None:
             _tell_experiments(bounds, voice)
-        return cls(bounds, own, store=store, voice=voice, prompt_file=prompt_file, **options)
+        return cls(bounds, store=store, voice=voice, prompt_file=prompt_file, **options)
 
     def run(self, sources: Mapping[str, str], *, form: str | None, top: int) -> int:
         """Score all, print, write; the exit code."""
@@ -106,7 +99,7 @@ class Batch:
         if code == 130:
             self.voice.error(f"interrupted; {self._safe()}")
         elif self.store is not None and code == 0 and len(table):
-            self._write(self.store.folder, table)
+            self._write(self.store, table)
             self.voice.note(
                 f"{self.store.folder}: table.parquet, table.csv, heads.html (open it in a browser)"
             )
@@ -144,7 +137,7 @@ class Batch:
             tell("loading", 1, 1)
             metrics = self.applying(model)
             prompts = self.prompts(model) if any(b.patterned() for b in metrics) else None
-            keys = {b.label: self._key(model, b, prompts) for b in metrics}
+            keys = {} if self.store is None else self._keys(model, metrics, prompts)
             found = self._already(keys)
             tell(name, len(found), len(metrics))
             try:
@@ -159,7 +152,7 @@ class Batch:
                         self.kept += 1
                     tell(name, len(found), len(metrics))
             finally:  # also when interrupted: what is there is printed
-                self.done += [found[label] for label in keys if label in found]
+                self.done += [found[b.label] for b in metrics if b.label in found]
 
     def _scored(
         self, model: Model, metrics: list[Bound], prompts: Any, tell: Callable
@@ -220,44 +213,48 @@ class Batch:
                 f"{model.name}: {estimate(model, prompts, patterned, self.batch_size, self.engine)}"
             )
 
-    def _key(self, model: Model, metric: Bound, prompts: Any) -> Key:
+    def _keys(self, model: Model, metrics: Sequence[Bound], prompts: Any) -> dict[str, Key]:
         """All that moves the scores; what was asked for, never what it was resolved to."""
-        settings: dict[str, Any] = {
-            "null": self.null,
-            "seed": self.seed,
-            "dtype": str(model.dtype).removeprefix("torch."),
-            "device": model.device.type,
-        }
-        if metric.patterned():
-            # Inputs that are no tokens are noise, which follows from model and seed.
-            settings["prompts"] = prompts.hash if isinstance(prompts, Prompts) else "noise"
-            settings |= {"attention": model.attention, "engine": self.engine}
-        if metric.label in self.own:
-            settings["file"] = self.own[metric.label]
-        return Key(model.name, model.content_hash, metric.label, settings)
+        about = identity_of(model)
+        weights, keys = about.pop("content_hash"), {}
+        for metric in metrics:
+            settings = about | {
+                "null": self.null,
+                "seed": self.seed,
+                "metric_code": code_of([metric.analysis.function]),
+            }
+            if metric.patterned():
+                # Inputs that are no tokens are noise, which follows from model and seed.
+                settings["prompts"] = prompts.hash if isinstance(prompts, Prompts) else "noise"
+                settings["engine"] = self.engine
+            keys[metric.label] = Key(model.name, weights, metric.label, settings)
+        return keys
 
     def _already(self, keys: Mapping[str, Key]) -> dict[str, HeadTable]:
         """What an earlier run has kept, by metric."""
         if self.store is None:
             return {}
-        there = {label: key for label, key in keys.items() if self.store.has(key)}
-        with warnings.catch_warnings(record=True) as told:
-            warnings.simplefilter("always")
-            found = {label: self.store.read([key]) for label, key in there.items()}
-        for text in dict.fromkeys(str(warning.message) for warning in told):
-            self.voice.note(text)
-        self.kept += len(there)
-        if there:
+        asked = {label: self.store.find(key) for label, key in keys.items()}
+        found = {label: table for label, table in asked.items() if table is not None}
+        self.kept += len(found)
+        if found:
             model = next(iter(keys.values())).model
             self.voice.note(
-                f"{model}: {len(there)} of {len(keys)} metrics were already in {self.store.folder}"
+                f"{model}: {len(found)} of {len(keys)} metrics were already in {self.store.folder}"
             )
         return found
 
-    def _write(self, folder: Path, table: HeadTable) -> None:
+    def _write(self, store: Store, table: HeadTable) -> None:
+        """Tables and a page of all that the folder holds, what was asked for now first."""
         from interp.cli import COMMAND
         from interp.report import write_report
 
+        folder = store.folder
+        try:
+            table = store.read(lead=table)
+        except DamagedResult:
+            store.set_damaged_aside()
+            table = store.read(lead=table)
         table.to_parquet(folder / "table.parquet")
         table.to_csv(folder / "table.csv")
         command = shlex.join(["interp", *click.get_current_context().meta[COMMAND]])

@@ -143,9 +143,13 @@ class Causal:
 
     def _write(self, folder: Path, table: HeadTable) -> None:
         from interp.cli import COMMAND
+        from interp.merge import merged
         from interp.report import write_report
 
         names = [f"{self.command}.{end}" for end in ("parquet", "csv", "html")]
+        table, notes = merged(_before(folder / names[0]), table)
+        for note in notes:
+            self.voice.note(f"{folder / names[0]}: {note}")
         table.to_parquet(folder / names[0])
         table.to_csv(folder / names[1])
         command = shlex.join(["interp", *click.get_current_context().meta[COMMAND]])
@@ -154,6 +158,20 @@ class Causal:
             beside=names[:2],
         )  # fmt: skip
         self.voice.note(f"{folder}: {', '.join(names)}")
+
+
+def _before(path: Path) -> list[HeadTable]:
+    """What earlier commands wrote there; a damaged file is set aside."""
+    from interp.files import set_aside
+    from interp.table import HeadTable
+
+    if not path.exists():
+        return []
+    try:
+        return [HeadTable.from_parquet(path)]
+    except StoreError as error:
+        set_aside(path, error.__cause__ or error)
+        return []
 
 
 def printed(importances: Sequence[Importance], top: int) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from interp import __version__
 from interp.errors import StoreError
-from interp.files import read_bytes, write_atomically
+from interp.files import read_bytes, set_aside, write_atomically
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -36,27 +36,51 @@ class KeptTrees:
     def find(self, key: Mapping[str, Any]) -> tuple[TreeScores, str] | None:
         """The result of a key and the version of interp that made it; None if there is none.
 
+        A damaged file is set aside with a warning (DamagedKept), and its result is not there.
+
         Raises:
-            StoreError: its file is damaged or cannot be read.
+            StoreError: the file cannot be read.
         """
+        path = self.path(key)
+        found = self._read(path, key)
+        if found is not None:
+            path.touch()  # asked for last
+        return found
+
+    def newest(self) -> list[TreeScores]:
+        """Of every model the result that was asked for last, the latest first.
+
+        Raises:
+            StoreError: a file cannot be read.
+        """
+        paths = sorted(self.folder.glob("*.json"), key=lambda p: p.stat().st_mtime_ns)
+        found: dict[tuple[str, str], TreeScores] = {}
+        for path in reversed(paths):
+            kept = self._read(path)
+            if kept is not None:
+                one = kept[0]
+                found.setdefault((one.model, str(one.provenance.get("content_hash"))), one)
+        return list(found.values())
+
+    def _read(
+        self, path: Path, key: Mapping[str, Any] | None = None
+    ) -> tuple[TreeScores, str] | None:
         from interp.syntax.result import TreeScores
 
-        path = self.path(key)
         if not path.exists():
             return None
         content = read_bytes(path)
         try:
             told = json.loads(content)
             body = told["result"]
-            if told["format"] != _FORMAT or _line(told["key"]) != _line(key):
+            if told["format"] != _FORMAT or (key and _line(told["key"]) != _line(key)):
                 raise ValueError("it is of something else")
             if told["sha256"] != hashlib.sha256(_line(body).encode()).hexdigest():
                 raise ValueError("its checksum is wrong")
             return TreeScores.from_dict(body), str(told["interp"])
         except (ValueError, KeyError, TypeError, StoreError) as error:
-            raise StoreError(
-                f"{path} is damaged ({error}); delete it and run the same command again"
-            ) from error
+            set_aside(path, error)
+            return None
 
     def keep(self, key: Mapping[str, Any], found: TreeScores) -> None:
         """Keep a result, whole or not at all; raises StoreError."""
@@ -70,12 +94,10 @@ class KeptTrees:
 
 
 def key_of(model: Model, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """All that moves the numbers: the weights, how they are run, and the settings of the search."""
-    from interp.provenance import model_provenance
+    """All that moves the numbers: the model, its name in the result, and the search's settings."""
+    from interp.model.identity import identity_of
 
-    made = model_provenance(model)
-    made.pop("versions")
-    return {**made, "device": model.device.type, **settings}
+    return {"name": model.name, "model": identity_of(model), "settings": dict(settings)}
 
 
 def _line(x: Any) -> str:

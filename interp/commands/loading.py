@@ -163,9 +163,12 @@ def _short(source: str) -> str:
 def import_first(names: Sequence[str]) -> None:
     """Import modules by name, or files by path, so that transformers knows their classes.
 
+    What the command keeps is kept for their source as it is now.
+
     Raises:
         LoadError: there is no such file or module, it raises, or another has the file's name.
     """
+    modules = []
     for name in names:
         path = Path(name).expanduser()
         is_file = path.suffix == ".py" or path.is_file()
@@ -180,6 +183,12 @@ def import_first(names: Sequence[str]) -> None:
             raise LoadError(
                 f"--import {name}: {module.__file__} is called {path.stem} too; rename yours"
             )
+        modules.append(module)
+    context = click.get_current_context(silent=True)
+    if modules and context is not None:
+        from interp.model.identity import imported
+
+        context.with_resource(imported(modules))
 
 
 def _import_file(path: Path) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -10,6 +11,9 @@ import click
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+
+EVERY = 10.0  # seconds between two lines about progress, where bars cannot be drawn
 
 
 class Voice:
@@ -33,7 +37,10 @@ class Voice:
 
     @contextmanager
     def bars(self, model: str) -> Iterator[Callable[[str, int, int], None]]:
-        """A bar per model and one for the pass or metric at work; gone when the model is done."""
+        """A bar per model and one for the pass or metric at work; gone when the model is done.
+
+        Where no bar can be drawn, as in a file, a line every `EVERY` seconds says how far it is.
+        """
         from rich.console import Console
         from rich.progress import (
             BarColumn,
@@ -63,8 +70,13 @@ class Voice:
         )
         with progress:
             tasks: dict[str, int] = {}
+            said = time.monotonic()
 
             def tell(what: str, done: int, total: int) -> None:
+                nonlocal said
+                if progress.disable and time.monotonic() - said >= EVERY:
+                    said = time.monotonic()
+                    self.note(f"{model}: {what.strip()}, {done:,} of {total:,}")
                 if what not in tasks:
                     label = f"{model}  metrics" if what == model else f"  {what}"
                     tasks[what] = progress.add_task(label, total=total)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from interp.commands.loading import Loading, import_first, loading_options, name
 from interp.errors import OptionError
 
 if TYPE_CHECKING:
+    from interp.commands.progress import Voice
     from interp.table import HeadTable
 
 _TABLES = (".parquet", ".csv", ".json")
@@ -82,15 +84,16 @@ def report(
     from interp.commands.names import split_names
     from interp.commands.progress import Voice
     from interp.report import write_report
-    from interp.table import HeadTable
 
     context = click.get_current_context()
     voice = Voice(quiet=quiet, debug=bool(context.meta.get("interp.debug")))
     kept = {source: is_results(Path(source).expanduser()) for source in sources}
-    tables = [read(Path(source).expanduser()) for source, is_kept in kept.items() if is_kept]
+    tables = {
+        source: read(Path(source).expanduser()) for source, is_kept in kept.items() if is_kept
+    }
     asked = [name for text in metrics for name in split_names(text)]
     if tables and asked:
-        tables = [_only(HeadTable.concat(tables), asked)]
+        tables = _only(tables, asked)
     models = [source for source, is_kept in kept.items() if not is_kept]
     colours, failed = ranges(), []
     if models:
@@ -102,7 +105,7 @@ def report(
             metrics=metrics, out=keep, loading=loading, quiet=quiet, prompt_file=None, context=None,
             null="auto", seed=0, batch_size=16, engine="auto",
         )  # fmt: skip
-        tables.append(batch.scored(named(models)))
+        tables["scored now"] = batch.scored(named(models))
         failed = batch.failed
         colours |= {b.label: (b.analysis.low, b.analysis.high) for b in batch.metrics}
     elif asked:
@@ -110,7 +113,7 @@ def report(
             if Path(name.partition(":")[0]).suffix == ".py":
                 bound = parse_metric(name)
                 colours[bound.label] = (bound.analysis.low, bound.analysis.high)
-    table = HeadTable.concat(tables)
+    table = _together(tables, voice)
     if failed and not len(table):
         context.exit(1)
     size = write_report(
@@ -153,13 +156,43 @@ def read(path: Path) -> HeadTable:
     return HeadTable.read(path / "table.parquet")
 
 
-def _only(table: HeadTable, names: list[str]) -> HeadTable:
+def _together(tables: Mapping[str, HeadTable], voice: Voice) -> HeadTable:
+    """One table of all sources, by name; models that differ get names of their own."""
+    from interp.merge import merged, renamed, told_apart
+
+    parts, notes = told_apart(tables.values())
+    first: dict[tuple[str, str], HeadTable] = {}
+    twice: dict[str, None] = {}
+    for part in parts:
+        for key in part.provenance:
+            rows = part.where(model=key[0], metric=key[1])
+            if first.setdefault(key, rows) != rows:
+                twice[key[0]] = None
+    if twice:
+        notes.append(
+            f"{', '.join(twice)}: scored in several ways, so each is named with where it is from"
+        )
+        parts = [
+            renamed(part, {model: f"{model} ({source})" for model in twice})
+            for source, part in zip(tables, parts, strict=True)
+        ]
+    for note in notes:
+        voice.note(note)
+    return merged(parts)[0]
+
+
+def _only(tables: Mapping[str, HeadTable], names: list[str]) -> dict[str, HeadTable]:
+    """The rows of these metrics; every one must be in one of the tables."""
     from interp.errors import UnknownName
 
-    wanted = []
+    there = list(dict.fromkeys(m for table in tables.values() for m in table.metrics))
+    wanted: set[str] = set()
     for name in names:
-        found = [m for m in table.metrics if name in (m, m.partition(":")[0])]
+        found = {m for m in there if name in (m, m.partition(":")[0])}
         if not found:
-            raise UnknownName("metric", name, table.metrics)
-        wanted += found
-    return table.where(metric=wanted)
+            raise UnknownName("metric", name, there)
+        wanted |= found
+    return {
+        source: table.where(metric=[m for m in table.metrics if m in wanted])
+        for source, table in tables.items()
+    }

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -96,10 +96,10 @@ class TreeSearch:
             code = 1
             self.voice.error(str(error), error)
         if self.as_json:
-            told = self._told()
+            told = _told(self.found, self.checks)
             click.echo(json.dumps(told, indent=1, ensure_ascii=False, allow_nan=False))
         if self.out is not None and self.found and code in (0, 1):
-            self._write(self.out)
+            self._write(self.out, KeptTrees(self.out / "kept").newest())
         return code
 
     def _model(self, source: str, name: str) -> None:
@@ -135,14 +135,6 @@ class TreeSearch:
             if not self.as_json:
                 click.echo(pairs_text(checked))
 
-    def _told(self) -> list[dict[str, Any]]:
-        """Everything found, as plain data."""
-        return [
-            one.to_dict()
-            | ({"pairs": as_dict(self.checks[one.model])} if one.model in self.checks else {})
-            for one in self.found
-        ]
-
     def _reading(self) -> Reading:
         from interp.syntax.attention import Reading
 
@@ -159,26 +151,67 @@ class TreeSearch:
         }
         return told | self.options
 
-    def _write(self, folder: Path) -> None:
+    def _write(self, folder: Path, kept: Sequence[TreeScores]) -> None:
+        """What was asked for now, and after it the other models that the folder holds."""
         import pandas as pd
 
         from interp.files import write_atomically
         from interp.report.trees import render
 
+        mine = {_weights(one) for one in self.found}
+        found = [*self.found, *(one for one in kept if _weights(one) not in mine)]
+        apart = _named_apart(found)
+        checks = {
+            new.model: self.checks[one.model]
+            for one, new in zip(self.found, apart, strict=False)
+            if one.model in self.checks
+        }
+        found, told = apart, _told(apart, checks)
         contents = {
-            WHOLE: json.dumps(self._told(), indent=1, ensure_ascii=False, allow_nan=False) + "\n",
-            RELATIONS: _csv(pd.concat([one.to_pandas() for one in self.found])),
-            TREES: _csv(pd.concat([one.trees_to_pandas() for one in self.found])),
+            WHOLE: json.dumps(told, indent=1, ensure_ascii=False, allow_nan=False) + "\n",
+            RELATIONS: _csv(pd.concat([one.to_pandas() for one in found])),
+            TREES: _csv(pd.concat([one.trees_to_pandas() for one in found])),
             PAGE: render(
-                self.found,
+                found,
                 command=as_given(),
                 beside=[WHOLE, RELATIONS, TREES],
-                pairs=self.checks,
+                pairs=checks,
             ),
         }
         for name, content in contents.items():
             write_atomically(folder / name, content.encode())
         self.voice.note(f"{folder}: {', '.join(contents)}")
+        hidden = len(list((folder / "kept").glob("*.json"))) - len(found)
+        if hidden > 0:
+            self.voice.note(
+                f"{hidden} more results of these models, with other settings, are kept in"
+                f" {folder / 'kept'}; each model is shown as it was asked for last"
+            )
+
+
+def _told(
+    found: Sequence[TreeScores], checks: Mapping[str, PairCheck | str]
+) -> list[dict[str, Any]]:
+    """Results with what their models lost on minimal pairs, as plain data."""
+    return [
+        one.to_dict() | ({"pairs": as_dict(checks[one.model])} if one.model in checks else {})
+        for one in found
+    ]
+
+
+def _weights(one: TreeScores) -> tuple[str, str]:
+    return one.model, str(one.provenance.get("content_hash"))
+
+
+def _named_apart(found: Sequence[TreeScores]) -> list[TreeScores]:
+    """Models of one name that have other weights get names of their own."""
+    names = [model for model, _ in dict.fromkeys(map(_weights, found))]
+    return [
+        replace(one, model=f"{one.model}@{_weights(one)[1][:8]}")
+        if names.count(one.model) > 1
+        else one
+        for one in found
+    ]
 
 
 def _passes(tell: Tell, model: str) -> Tell:
@@ -195,8 +228,8 @@ def _csv(frame: Any) -> str:
 
 
 def text(one: TreeScores, top: int) -> str:
-    """One model for a terminal: relations with the largest differences, trees, notes."""
-    from interp.report.tree_tables import by_gain, fraction, headed, share, verdict
+    """One model for a terminal: the first relations, trees, notes."""
+    from interp.report.tree_tables import ORDER, by_gain, fraction, headed, share, verdict
 
     relations = [("relation", "head", "found %", "best offset", "difference", "p", "", "n")]
     for r in by_gain(one.relations)[:top]:
@@ -218,6 +251,7 @@ def text(one: TreeScores, top: int) -> str:
         )  # fmt: skip
     left = len(one.relations) - len(relations) + 1
     more = [f"{left} more relations: --top, --json or --out has them"] if left else []
+    more += [f"relations are in order {ORDER}"] if top else []
     counts = ", ".join(f"{k.replace('_', ' ')} {n:,}" for k, n in one.counts.items() if n)
     notes = [f"note: {note}" for note in one.notes]
     lines = [*(columns(relations) if top else []), *more, *columns(made), counts, *notes]

@@ -87,7 +87,8 @@ OF_SEARCH = ("stack", "to", "attending", "by", "controls", "seed")
 @click.option("--seed", default=0, show_default=True, help="Of random weights, orders and draws.")
 @click.option(
     "--top", default=12, show_default=True, type=click.IntRange(0), metavar="K",
-    help="Relations to print, the largest differences first.",
+    help="Relations to print, by the lower end of the interval of their difference from the "
+    "baseline; relations with fewer than 10 dependents last.",
 )  # fmt: skip
 @click.option(
     "-o",

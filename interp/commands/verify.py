@@ -102,6 +102,48 @@ def _text(confirmed: Confirmation) -> str:
     return "\n".join([*lines, ""])
 
 
+def with_others(documents: list[dict[str, Any]], path: Path) -> list[dict[str, Any]]:
+    """Documents and, after them, what a file has of other models, scores and tasks.
+
+    Models of one name that have other weights get names of their own; a damaged file is set aside.
+    """
+    import json
+
+    from interp.files import read_bytes, set_aside
+
+    others: list[dict[str, Any]] = []
+    if path.exists():
+        try:
+            others = json.loads(read_bytes(path))
+            taken = {_of(d, row) for d in documents for row in d["checks"]}
+            others = [
+                d | {"checks": [row for row in d["checks"] if _of(d, row) not in taken]}
+                for d in others
+            ]
+        except (ValueError, KeyError, TypeError) as error:
+            set_aside(path, error)
+            others = []
+    every = [d for d in [*documents, *others] if d["checks"]]
+    weights: dict[str, set[str]] = {}
+    for d in every:
+        weights.setdefault(_of(d, d["checks"][0])[0], set()).add(_weights(d))
+    for d in every:
+        name = _of(d, d["checks"][0])[0]
+        if len(weights[name]) > 1:
+            d["checks"] = [row | {"model": f"{name}@{_weights(d)}"} for row in d["checks"]]
+    return every
+
+
+def _of(document: dict[str, Any], row: dict[str, Any]) -> tuple[str, ...]:
+    """What a row is of: the model, by name and weights, the score, and the task."""
+    name = str(row["model"]).removesuffix(f"@{_weights(document)}")
+    return name, _weights(document), row["metric"], row["purpose"], row["task"]
+
+
+def _weights(document: dict[str, Any]) -> str:
+    return str(document["provenance"].get("content_hash"))[:8]
+
+
 def _write(causal: Causal, folder: Path, found: list[Confirmation]) -> None:
     """verify.csv, verify.json and a page of all models."""
     import json
@@ -112,9 +154,11 @@ def _write(causal: Causal, folder: Path, found: list[Confirmation]) -> None:
     from interp.files import write_atomically
     from interp.report.checks import page
 
-    frame = pd.concat([f.to_pandas() for f in found], ignore_index=True)
     command = shlex.join(["interp", *click.get_current_context().meta[COMMAND]])
     documents = [json.loads(f.to_json()) for f in found]
+    documents = with_others(documents, folder / "verify.json")
+    rows = [row | {"heads": " ".join(row["heads"])} for d in documents for row in d["checks"]]
+    frame = pd.DataFrame(rows)
     contents = {
         "verify.csv": frame.to_csv(index=False),
         "verify.json": json.dumps(documents, indent=1, ensure_ascii=False) + "\n",

@@ -1,42 +1,123 @@
-"""What a model's weights are, as a hash, and whether they may have changed since it was taken."""
+"""The weights of a model as a hash, and an exact and cheaper checksum that shows any change."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import Any
 
+import numpy as np
+import torch
 from torch import Tensor, nn
 from torch import uint8 as byte
 
 from interp.model.ranks import whole
 
-SAMPLE = 4096  # entries of each tensor that are looked at again
+_ROW = 4096  # words of 8 bytes that are reduced to two
+_ROWS = 16  # reduced at once: half a MiB, which stays in a processor's cache
+_MANY = 1 << 26  # bytes from which several threads read them
 
 
 def content_hash(module: nn.Module) -> str:
     """sha256 of every parameter and buffer that is saved: names, types, shapes and bytes."""
     digest = hashlib.sha256()
-    for name, part in sorted(module.state_dict().items()):
-        x: Any = whole(part)
+    for name, x in _tensors(module):
         digest.update(f"{name} {x.dtype} {tuple(x.shape)};".encode())
         digest.update(_bytes(x))
     return digest.hexdigest()
 
 
-def glance(module: nn.Module) -> str:
-    """Changes with the weights, at a hundredth of a hash's price.
+def checksum(module: nn.Module) -> str:
+    """Changes with any byte of the weights, and costs one pass over them.
 
-    torch counts changes in place, but not those made through `.data`; of these it sees what touches
-    the sampled entries, as a head, a row or a layer does and a single entry may not.
+    Versions that torch counts are not enough: what is written through `.data` has none.
     """
+    return checksum_of(_tensors(module))
+
+
+def checksum_of(tensors: Iterable[tuple[str, Tensor]]) -> str:
+    """The same of named tensors."""
     digest = hashlib.blake2b()
-    for name, x in sorted(module.state_dict().items()):
-        version = 0 if x.is_inference() else x._version
-        digest.update(f"{name} {x.dtype} {tuple(x.shape)} {x.data_ptr()} {version};".encode())
-        step = max(1, x.numel() // SAMPLE) | 1  # odd: entries of all columns
-        digest.update(_bytes(x.reshape(-1)[::step]))
+    named = list(tensors)
+    once = {_place(x): x for _, x in named}  # tied weights are read once
+    if sum(x.nbytes for x in once.values()) < _MANY:
+        reduced = dict(zip(once, map(_reduced, once.values()), strict=True))
+    else:
+        with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+            reduced = dict(zip(once, pool.map(_reduced, once.values()), strict=True))
+    for name, x in named:
+        digest.update(f"{name} {x.dtype} {tuple(x.shape)};".encode())
+        digest.update(reduced[_place(x)])
     return digest.hexdigest()
 
 
+def _place(x: Tensor) -> tuple:
+    return x.device, x.data_ptr(), x.dtype, x.shape, x.stride()
+
+
+def _tensors(module: nn.Module) -> Iterator[tuple[str, Any]]:
+    """What is saved of a module, by name; quantised weights as their integers and scales."""
+    todo = sorted(module.state_dict().items(), reverse=True)
+    while todo:
+        name, x = todo.pop()
+        if isinstance(x, (tuple, list)):
+            todo += [(f"{name}.{i}", part) for i, part in reversed(list(enumerate(x)))]
+        elif not isinstance(x, Tensor):
+            told = repr(x).encode()
+            yield name, torch.frombuffer(bytearray(told or b" "), dtype=byte)
+        elif x.is_quantized:
+            told = f"{x.qscheme()} {x.dtype}"
+            scales: tuple = (x.q_scale(), x.q_zero_point()) if "tensor" in told else (
+                x.q_per_channel_scales(), x.q_per_channel_zero_points(), x.q_per_channel_axis()
+            )  # fmt: skip
+            todo.append((name, [x.int_repr(), told, *scales]))
+        else:
+            yield name, whole(x).detach()
+
+
 def _bytes(x: Tensor) -> Any:
-    return x.detach().cpu().contiguous().reshape(-1).view(byte).numpy()
+    return x.cpu().contiguous().reshape(-1).view(byte).numpy()
+
+
+def _reduced(x: Tensor) -> bytes:
+    """Two sums for every 32 KiB: a change of any byte changes one of them.
+
+    The sums are of words of 64 bits times odd random numbers, modulo 2**64, in which the highest
+    bits of two words would cancel; so the second sum is of the upper halves of the words.
+    """
+    flat = x.contiguous().reshape(-1).view(byte)
+    n = len(flat) // (8 * _ROW)
+    if n and flat.storage_offset() % 8:
+        flat = flat.clone()  # no words of 64 bits begin there
+    words, rest = flat[: n * 8 * _ROW].view(torch.int64).view(n, _ROW), flat[n * 8 * _ROW :]
+    sums = _sums(words.numpy()) if words.device.type == "cpu" else _sums_there(words)
+    return sums.tobytes() + rest.cpu().numpy().tobytes()
+
+
+def _sums(words: np.ndarray) -> np.ndarray:
+    """`[row, 2]` of `[row, word]`, in blocks that stay in a processor's cache."""
+    sums, upper = np.empty((len(words), 2), np.int64), np.empty((_ROWS, _ROW), np.int64)
+    first, second = _weights()
+    for at in range(0, len(words), _ROWS):
+        block = words[at : at + _ROWS]
+        high = np.right_shift(block, 32, out=upper[: len(block)])
+        sums[at : at + _ROWS, 0], sums[at : at + _ROWS, 1] = block @ first, high @ second
+    return sums
+
+
+def _sums_there(words: Tensor) -> np.ndarray:
+    """The same on another device, which has no product of integer matrices."""
+    weights = torch.from_numpy(_weights()).to(words.device)
+    parts = [
+        torch.stack([(w * weights[0]).sum(1), ((w >> 32) * weights[1]).sum(1)], 1)
+        for w in words.split(1 << 10)
+    ]
+    return torch.cat([*parts, words.new_empty(0, 2)]).cpu().numpy()
+
+
+@cache
+def _weights() -> np.ndarray:
+    full = np.iinfo(np.int64)
+    return np.random.default_rng(0).integers(full.min, full.max, (2, _ROW)) | 1

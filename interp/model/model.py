@@ -18,7 +18,7 @@ from interp.edits import Edit
 from interp.errors import NonFiniteError, OptionError, PromptError
 from interp.head import Head
 from interp.model.calls import Call
-from interp.model.content import content_hash, glance
+from interp.model.content import checksum, content_hash
 from interp.model.forward import forward
 from interp.model.inputs import (
     context_length,
@@ -361,8 +361,11 @@ class Model:
 
     @property
     def content_hash(self) -> str:
-        """sha256 of every parameter and buffer that is saved; anew where a glance sees a change."""
-        seen = glance(self.module) if self.ranks is None else ""  # processes must not disagree
+        """sha256 of every parameter and buffer that is saved, computed again where any changed.
+
+        Asked again it costs one pass over the weights, far less than sha256.
+        """
+        seen = checksum(self.module) if self.ranks is None else ""  # processes must not disagree
         if self._hashed[0] != seen or not self._hashed[1]:
             self._hashed = seen, content_hash(self.module)
         return self._hashed[1]

@@ -17,13 +17,25 @@ def above(r: Relation) -> bool:
     return r.gain > 0 and r.p < 0.05
 
 
+FEW = 10  # dependents; a relation with fewer stands below the others
+ORDER = (
+    "by the lower end of the difference's interval; relations with fewer than"
+    f" {FEW} dependents last"
+)
+
+
 def by_gain(found: Sequence[Relation]) -> list[Relation]:
-    """The largest difference from the baseline first."""
-    return sorted(found, key=lambda r: (-r.gain, r.relation))
+    """The relations in the order that `ORDER` states."""
+
+    def rank(r: Relation) -> tuple[bool, float, float, str]:
+        low = r.gain_interval[0]
+        return r.n < FEW, -low if math.isfinite(low) else math.inf, -r.gain, r.relation
+
+    return sorted(found, key=rank)
 
 
 def relations(one: TreeScores) -> str:
-    """The best head of every relation beside its baseline, the largest difference first."""
+    """The best head of every relation beside its baseline, in the order of `by_gain`."""
     ordered = by_gain(one.relations)
     body = "".join(
         f'<tr><th scope="row">{escape(r.relation)}</th>'
@@ -47,7 +59,8 @@ def relations(one: TreeScores) -> str:
     return (
         '<h3>Relations</h3><div class="scroll" tabindex="0"><table class="relations">'
         '<caption>The best head of every relation <span class="unit">per cent of dependents'
-        f" whose head word is found; {ways}; the upright line is the baseline</span></caption>"
+        f" whose head word is found; {ways}; the upright line is the baseline; in order"
+        f" {ORDER}</span></caption>"
         f"{_row('relation', '.head', '!', 'found', 'best offset', 'difference', 'p', '.', 'n')}"
         f"<tbody>{body}</tbody></table></div>"
         "<details><summary>Ensembles, either direction, oracle, random weights, shuffled words"

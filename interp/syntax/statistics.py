@@ -32,13 +32,18 @@ class Bootstrap:
         return middle(self.shares(found, total))
 
     def gain(self, found: Array, other: Array, total: Array) -> tuple[Interval, float]:
-        """The interval of the difference of two shares, and its two-sided p value."""
+        """The interval of the difference of two shares, and its two-sided p value.
+
+        The p value is never below that of all signs alike, 2 ** (1 - n) with n sentences that
+        differ: draws of a few sentences that all agree would say more than these can.
+        """
         drawn = self.shares(found - other, total)
         drawn = drawn[np.isfinite(drawn)]
         if not len(drawn):
             return (np.nan, np.nan), 1.0
         tail = 1 + min(int((drawn <= 0).sum()), int((drawn >= 0).sum()))
-        return middle(drawn), min(1.0, 2 * tail / (len(drawn) + 1))
+        least = 2.0 ** (1 - np.count_nonzero(found - other))
+        return middle(drawn), float(min(1.0, max(least, 2 * tail / (len(drawn) + 1))))
 
 
 def middle(drawn: Float[Array, " draw"]) -> Interval:

@@ -14,7 +14,7 @@ ROOM = {
     "models": ("planted", "bundled"),
     "model": ("model", "edits", "prompts", "tokens"),
     "capture": ("capture", "generation", "provenance"),
-    "table": ("table", "table_display"),
+    "table": ("table", "table_display", "merge"),
     "analysis": (
         "analysis", "asked", "room", "catalogue", "own_file", "own_function", "targets", "engine",
         "estimate", "scoring",

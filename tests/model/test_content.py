@@ -33,16 +33,15 @@ CHANGES = {
     "an optimiser": _optimiser,
     "a row through .data": lambda w: w.data[3].zero_(),
     "a column through .data": lambda w: w.data[:, 2].zero_(),
-    # of one entry that is not looked at
-    "one entry, counted": lambda w: w.detach()[0, 1].add_(1),
+    "the sign of a column through .data": lambda w: w.data[:, 3].neg_(),
+    "one entry through .data": lambda w: w.data[0, 1].add_(1),
     "one entry of another tensor": _exchange,
+    "two rows exchanged through .data": lambda w: w.data.copy_(w.data[[1, 0, *range(2, len(w))]]),
 }
 
 
 @pytest.mark.parametrize("how", CHANGES)
-def test_a_change_is_seen(model, how, monkeypatch) -> None:
-    if how.startswith("one entry"):
-        monkeypatch.setattr(content, "SAMPLE", 8)
+def test_a_change_is_seen(model, how) -> None:
     before = model.content_hash
     weight = model.module.get_submodule(model.sites[0].projection).weight
     CHANGES[how](weight)
@@ -72,6 +71,75 @@ def test_it_is_taken_once_where_nothing_changed(model, monkeypatch) -> None:
 def test_tensors_made_in_inference_mode_have_a_hash() -> None:
     with torch.inference_mode():  # where they count no versions
         module = zoo.FAMILIES["gpt2"].build("sdpa")
-        first = content.glance(module)
+        first = content.checksum(module)
         module.get_submodule("lm_head").weight.mul_(2)
-        assert content.glance(module) != first
+        assert content.checksum(module) != first
+
+
+def test_every_single_entry_counts() -> None:
+    """400 entries of tensors large enough to be reduced, and of their ends, one at a time."""
+    module = torch.nn.Linear(257, 301)  # 2.4 blocks of 32 KiB, with a rest that is no whole word
+    generator = torch.Generator().manual_seed(0)
+    weight, first = module.weight.data, content.checksum(module)
+    for _ in range(400):
+        row, column = (int(torch.randint(n, (), generator=generator)) for n in weight.shape)
+        old = weight[row, column].clone()
+        weight[row, column] = torch.nextafter(old, old + 1)
+        assert content.checksum(module) != first, (row, column)
+        weight[row, column] = old
+    assert content.checksum(module) == first
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_signs_and_places_count(dtype) -> None:
+    """Changes that a plain sum of words, modulo a power of two, would not show."""
+    module = torch.nn.Linear(128, 512, bias=False).to(dtype)
+    weight, first = module.weight.data, content.checksum(module)
+    whole = weight.clone()
+    for change in (
+        lambda: weight.mul_(-1),
+        lambda: weight[:64].mul_(-1),
+        lambda: weight[:, 1].mul_(-1),
+        lambda: weight[:, 3::4].mul_(-1),
+        lambda: weight.copy_(weight.flip(0)),
+        lambda: weight.copy_(weight.roll(1, 1)),
+        lambda: weight.copy_(weight[:, [1, 0, *range(2, 128)]]),
+    ):
+        change()
+        assert content.checksum(module) != first
+        weight.copy_(whole)
+    assert content.checksum(module) == first
+
+
+def test_the_two_ways_to_reduce_are_one() -> None:
+    words = torch.randint(-(2**63), 2**63 - 1, (37, content._ROW))
+    assert (content._sums(words.numpy()) == content._sums_there(words)).all()
+
+
+def test_views_and_many_threads_change_nothing(monkeypatch) -> None:
+    storage = torch.randn(100_001)
+    module = torch.nn.Module()
+    module.register_buffer("at_an_odd_place", storage[1:].view(100, 1000).t())
+    whole = torch.nn.Module()
+    whole.register_buffer("at_an_odd_place", storage[1:].view(100, 1000).t().contiguous())
+    assert content.checksum(module) == content.checksum(whole)
+    before = content.checksum(whole)
+    monkeypatch.setattr(content, "_MANY", 0)
+    assert content.checksum(whole) == before
+
+
+@pytest.mark.filterwarnings("ignore:.*quantized tensor creation functions:UserWarning")
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_quantised_weights_have_a_hash(per_channel) -> None:
+    found = set()
+    for scale in (0.05, 0.06):
+        module = torch.nn.Module()
+        x = torch.linspace(-1, 1, 64).view(8, 8)
+        if per_channel:
+            zeros = torch.zeros(8, dtype=torch.long)
+            x = torch.quantize_per_channel(x, torch.full((8,), scale), zeros, 0, torch.qint8)
+        else:
+            x = torch.quantize_per_tensor(x, scale, 3, torch.qint8)
+        module.register_buffer("w", x)
+        found |= {content.content_hash(module), content.checksum(module)}
+    assert len(found) == 4

@@ -8,12 +8,15 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import pytest
 from syntax.found import relation, scores, trees
 from viewer.browser import needs_browser, started
 
+from interp.report.tree_tables import above, by_gain
 from interp.report.trees import render
 from interp.syntax.result import Drawn, TreeScores
+from interp.syntax.statistics import Bootstrap
 
 
 class Reader(HTMLParser):
@@ -47,16 +50,32 @@ class Reader(HTMLParser):
             self.tables[-1][-1][-1] += data
 
 
-def test_a_row_per_relation_the_largest_difference_first() -> None:
+def test_a_row_per_relation_by_the_lower_end_of_the_difference() -> None:
     head, *rows = Reader(render([scores()])).tables[0]
     assert head == ["relation", "head", "", "found", "best offset", "difference", "p", "", "n"]
-    assert [row[0] for row in rows] == ["obj", "vocative", "nsubj"]
+    assert [row[0] for row in rows] == ["obj", "nsubj", "vocative"]
     assert rows[0][1:] == [
         "L2H0 →", "", "72.0 [66.0, 77.0]", "35.5 at -2", "+36.5 [+29.8, +42.9]", "0.004", "above",
         "318",
     ]  # fmt: skip
-    assert rows[1][3:] == ["72.0", "35.5 at -2", "+0.0", "1", "not told apart", "1"]
-    assert rows[2][5:8] == ["-10.0 [-20.0, -1.0]", "0.03", "below"]
+    assert rows[1][5:8] == ["-10.0 [-20.0, -1.0]", "0.03", "below"]
+    assert rows[2][3:] == ["72.0", "35.5 at -2", "+0.0", "1", "not told apart", "1"]
+
+
+def test_few_examples_do_not_lead() -> None:
+    """Four dependents, all found where the baseline finds none, in as many sentences."""
+    boot = Bootstrap(40)
+    found, none = np.r_[np.ones(4), np.zeros(36)], np.zeros(40)
+    (low, high), p = boot.gain(found, none, found)
+    assert (low, high) == (1.0, 1.0)
+    assert p == 2 * 0.5**4  # the least that four signs can show
+    few = relation("dislocated", n=4, gain=1.0, gain_interval=(low, high), p=p)
+    known = relation("nmod", gain=0.5, gain_interval=(0.1, 0.9))
+    sure = relation("det", gain=0.4, gain_interval=(0.3, 0.5))
+    assert by_gain([few, known, sure]) == [sure, known, few]
+    page = render([scores(relations=(few, known, sure))])
+    assert "relations with fewer than 10 dependents last" in page
+    assert not above(few)
 
 
 def test_what_stands_beside_the_best_head() -> None:
@@ -64,7 +83,7 @@ def test_what_stands_beside_the_best_head() -> None:
     assert rows[0] == [
         "obj", "L2H0 → L3H4 →", "73.3 [68.0, 78.0]", "80.0 L1H7", "73.0 L2H1 ←", "6.0", "11.0",
     ]  # fmt: skip
-    assert rows[1][-2:] == ["none", "none"]
+    assert rows[2][-2:] == ["none", "none"]
 
 
 def test_baselines_stand_among_the_trees() -> None:

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from table.examples import plain, small, texts
 
-from interp.errors import OptionError, StoreError
-from interp.store import DamagedResult, Key, OtherVersion, Store
+from interp.errors import DamagedKept, OptionError, StoreError
+from interp.store import DamagedResult, Key, OtherResults, OtherVersion, Store
 from interp.table import HeadTable
 
 SETTINGS = {"prompts": "9f", "seed": 0, "dtype": "float32", "null": "shuffled"}
@@ -38,7 +38,7 @@ def test_a_run_broken_off_resumes_with_what_is_missing(store):
     first, *rest = wanted
     store.write(first, wanted[first])
     again = Store(store.folder)
-    assert [k.metric for k in wanted if not again.has(k)] == ["b", "c"]
+    assert [k.metric for k in wanted if again.find(k) is None] == ["b", "c"]
     for missing in rest:
         again.write(missing, wanted[missing])
     assert set(again.keys()) == set(wanted)
@@ -60,8 +60,8 @@ def test_a_run_broken_off_resumes_with_what_is_missing(store):
 )
 def test_any_other_setting_is_another_result(store, other):
     store.write(key(), small())
-    assert not store.has(other)
-    assert store.has(Key("tiny", "ab12", "induction", dict(reversed(SETTINGS.items()))))
+    assert store.find(other) is None
+    assert store.find(Key("tiny", "ab12", "induction", dict(reversed(SETTINGS.items())))) == small()
 
 
 @given(model=texts, weights=texts, metric=texts, settings=plain)
@@ -93,7 +93,7 @@ def test_a_file_is_of_one_model_and_metric(store):
 
 
 def test_no_folder_is_no_results(store):
-    assert (store.keys(), len(store.read()), store.has(key())) == ((), 0, False)
+    assert (store.keys(), len(store.read()), store.find(key())) == ((), 0, None)
     with pytest.raises(StoreError, match="has no 'induction' of 'tiny'; run it first"):
         store.read([key()])
 
@@ -117,54 +117,83 @@ def test_the_index_is_for_people_and_never_read(store):
     assert Store(store.folder).keys() == (key(),)
 
 
+def damage(path):
+    path.write_bytes(path.read_bytes()[:-20])
+
+
 def test_damaged_files_are_all_named_and_the_rest_stays(store):
     good = store.write(key(metric="good"), small(metric="good"))
     bad = [store.write(key(metric=metric), small(metric=metric)) for metric in ("bad", "worse")]
     for path in bad:
-        path.write_bytes(path.read_bytes()[:-20])
+        damage(path)
     fresh = Store(store.folder)
-    with pytest.raises(DamagedResult, match=rf"{bad[0].name}, {bad[1].name}; delete and run"):
+    with pytest.raises(DamagedResult, match=rf"{bad[0].name}, {bad[1].name}; run the command"):
         fresh.read()
-    with pytest.raises(DamagedResult, match=bad[0].name):
-        fresh.has(key(metric="bad"))
     fresh.write(key(metric="new"), small(metric="new"))
     assert "damaged" in (store.folder / "index.json").read_text()
-    for path in bad:
-        path.unlink()
+    with pytest.warns(
+        DamagedKept, match="it is set aside as .*damaged, and computed again"
+    ) as told:
+        fresh.set_damaged_aside()
+    assert len(told) == 2
     assert Store(store.folder).read() == HeadTable.concat(
         [small(metric="good"), small(metric="new")]
     )
     assert good.exists()
+    assert all(path.with_name(path.name + ".damaged").exists() for path in bad)
 
 
-def test_damage_in_the_middle_is_seen_when_read(store):
+@pytest.mark.parametrize("where", ["end", "middle", "another's name"])
+def test_a_damaged_result_is_set_aside_and_may_be_written_again(store, where):
     path = store.write(key(), small(scores=[[0.1, 0.2], [0.3, 0.4]]))
     content = bytearray(path.read_bytes())
-    content[60:70] = bytes(10)
-    path.write_bytes(content)
-    with pytest.raises(DamagedResult, match=path.name):
-        Store(store.folder).read()
+    if where == "end":
+        path.write_bytes(content[:-20])
+    elif where == "middle":
+        content[60:70] = bytes(10)
+        path.write_bytes(content)
+    else:
+        path.write_bytes(store.write(key(seed=1), small()).read_bytes())
+    for number in ("", "-2"):
+        if number:
+            damage(store.write(key(), small()))
+        with pytest.warns(DamagedKept, match=path.name):
+            assert Store(store.folder).find(key()) is None
+        assert path.with_name(f"{path.name}.damaged{number}").exists()
+        assert store.find(key()) is None
+    store.write(key(), small())
+    assert Store(store.folder).find(key()) == small()
 
 
-def test_a_file_under_another_results_name_is_damage(store):
-    store.write(key(), small()).rename(store.folder / key(seed=1).file_name)
-    with pytest.raises(DamagedResult, match=key(seed=1).file_name):
-        Store(store.folder).has(key(seed=1))
-
-
-def test_two_settings_of_one_metric_are_not_mixed(store):
+def test_of_two_settings_of_one_metric_the_one_asked_for_last_is_shown(store):
     for seed in (0, 1):
         store.write(key(seed=seed), small(provenance={"seed": seed}))
     with pytest.raises(StoreError, match=r"'induction' of 'tiny' twice, with another seed: "):
-        store.read()
-    assert store.read([key(seed=1)]).provenance["tiny", "induction"] == {"seed": 1}
+        store.read([key(seed=0), key(seed=1)])
+    with pytest.warns(OtherResults, match="shown as it was asked for last, .* in seed"):
+        assert store.read().provenance["tiny", "induction"] == {"seed": 1}
+    store.find(key(seed=0))
+    with pytest.warns(OtherResults):
+        assert store.read().provenance["tiny", "induction"] == {"seed": 0}
+
+
+def test_two_models_of_one_name_keep_both_their_results(store):
+    for weights in ("ab12", "cd34"):
+        made = {"content_hash": weights}
+        store.write(key(weights=weights), small(sem=0.5, provenance=made))
+    store.write(key("other"), small("other"))
+    with pytest.warns(OtherResults, match="2 models .* called tiny; they are shown as tiny@ab12, "):
+        assert store.read().models == ("tiny@ab12", "tiny@cd34", "other")
+    with pytest.warns(OtherResults):
+        found = store.read(lead=small("other"))
+    assert found.models == ("other", "tiny@ab12", "tiny@cd34")
 
 
 def test_results_of_another_version_are_kept_and_reported(store):
     store.write(key(), small(provenance={"versions": {"interp": "0.0.9"}}))
     store.write(key("b"), small("b", provenance={"versions": {"interp": "0.1.0"}}))
     new = Store(store.folder, version="0.1.0")
-    assert new.has(key())
+    assert new.find(key()) is not None
     with pytest.warns(OtherVersion, match=r"1 results .* made by interp 0\.0\.9, this is 0\.1\.0"):
         assert len(new.read()) == 8
     with warnings.catch_warnings():
@@ -273,7 +302,7 @@ def test_a_file_where_the_folder_should_be(tmp_path):
         with pytest.raises(StoreError, match="is a file"):
             Store(folder).write(key(), small())
         with pytest.raises(StoreError, match="is a file"):
-            Store(folder).has(key())
+            Store(folder).find(key())
     assert (tmp_path / "taken").read_text() == "mine"
 
 

@@ -1,0 +1,136 @@
+"""All of a model that moves its numbers: whatever is kept is kept under this, and found by it.
+
+What a command keeps (scores, coalitions, steps, trees, rows) is found again only where every part
+is the same: weights, buffers, config, tokenizer, source code, dtype, device, attention and versions
+of interp, torch and transformers. A result made by other versions stays where it is, and is
+computed again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import torch
+import transformers
+
+from interp import __version__
+from interp.errors import OptionError
+from interp.model.content import checksum_of
+from interp.model.source_code import code_of
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+
+# Of a config: where it lies, who wrote it, and how it is written; nothing that is computed with.
+COSMETIC = frozenset(
+    {"_name_or_path", "name_or_path", "_commit_hash", "transformers_version", "_from_model_config"}
+)
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+_imports: ContextVar[tuple[ModuleType, ...]] = ContextVar("interp_imports", default=())
+
+
+def identity_of(model: Model) -> dict[str, str]:
+    """What a model's numbers depend on, as plain data; the names are those of its parts.
+
+    Costs a pass over the weights; sha256 of them only where they changed since it was taken.
+
+    Raises:
+        OptionError: heads are edited, or the model runs elsewhere: neither can be told apart.
+    """
+    if model.active_edits:
+        raise OptionError(
+            f"heads are edited ({', '.join(model.active_edits)}), and kept results cannot tell"
+            " such runs apart; leave the block, or keep nothing"
+        )
+    if model.elsewhere is not None:
+        raise OptionError(
+            f"{model.name} runs at {model.elsewhere}, where its weights cannot be compared, so"
+            " nothing can be kept of it; load it on this machine, or keep nothing"
+        )
+    module = model.module
+    classes = {type(part) for part in module.modules()} | {type(model.config)}
+    generation = getattr(module, "generation_config", None)
+    return {
+        "content_hash": model.content_hash,
+        "buffers": checksum_of(_unsaved(module)),
+        "config": _hash(_plain([model.config, generation])),
+        "tokenizer": tokenizer_hash(model.tokenizer),
+        "code": code_of([*classes, *_imports.get()]),
+        "dtype": str(model.dtype).removeprefix("torch."),
+        "device": model.device.type,
+        "attention": model.attention,
+        "source": model.source,
+        "interp": __version__,
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+    }
+
+
+def tokenizer_hash(tokenizer: Any) -> str:
+    """sha256 of all that turns text into ids; "none" without a tokenizer."""
+    if tokenizer is None:
+        return "none"
+    told: list[Any] = [
+        {name: getattr(tokenizer, name, None) for name in _OF_TOKENIZER},
+        code_of([type(tokenizer)]),
+    ]
+    fast = getattr(tokenizer, "backend_tokenizer", None)
+    if fast is not None:
+        # The text begins with padding and truncation, which every call sets anew.
+        told.append(fast.to_str().partition('"added_tokens"')[2])
+    elif hasattr(tokenizer, "get_vocab"):
+        told += [tokenizer.get_vocab(), getattr(tokenizer, "init_kwargs", {})]
+    else:
+        told.append(getattr(tokenizer, "__dict__", {}))
+    return _hash(_plain(told))
+
+
+_OF_TOKENIZER = (
+    "special_tokens_map", "chat_template", "padding_side", "add_bos_token", "add_eos_token",
+    "split_special_tokens", "clean_up_tokenization_spaces",
+)  # fmt: skip
+
+
+@contextmanager
+def imported(modules: Sequence[ModuleType]) -> Iterator[None]:
+    """Inside the block the source of these modules is a part of every model's identity."""
+    token = _imports.set((*_imports.get(), *modules))
+    try:
+        yield
+    finally:
+        _imports.reset(token)
+
+
+def _unsaved(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Buffers that are computed and not saved, such as the frequencies of rotary embeddings."""
+    saved = set(module.state_dict(keep_vars=True))
+    return ((name, x) for name, x in sorted(module.named_buffers()) if name not in saved)
+
+
+def _plain(x: Any) -> Any:
+    """JSON of a config, cosmetic fields left out, objects by their content and not their place."""
+    if hasattr(x, "to_dict"):
+        x = x.to_dict()
+    if isinstance(x, Mapping):
+        kept = {str(k): _plain(v) for k, v in x.items() if k not in COSMETIC}
+        return dict(sorted(kept.items()))
+    if isinstance(x, (list, tuple)):
+        return [_plain(y) for y in x]
+    if isinstance(x, (set, frozenset)):
+        return sorted((_plain(y) for y in x), key=repr)
+    if x is None or isinstance(x, (bool, int, float, str)):
+        return x
+    if isinstance(x, (type, torch.dtype, torch.device)) or not hasattr(x, "__dict__"):
+        return _ADDRESS.sub("", repr(x))
+    return [type(x).__name__, _plain(vars(x))]
+
+
+def _hash(plain: Any) -> str:
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,132 @@
+"""A hash of the Python source that an object is defined by, with the user's own files it imports.
+
+Packages that are installed, and interp itself, are told apart by their versions; of these only the
+file that defines the object counts (of interp, the files of its folder, which share helpers).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import marshal
+import sys
+import sysconfig
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any
+from weakref import WeakKeyDictionary
+
+_OURS = Path(__file__).parents[1]
+_loaded: WeakKeyDictionary[ModuleType, str] = WeakKeyDictionary()  # the file when first asked for
+
+
+def code_of(objects: Iterable[Any]) -> str:
+    """sha256 of the source of classes, functions and modules, in whatever order.
+
+    A file counts as it was when its module was first asked about: a module that stays loaded runs
+    what it was loaded from.
+    """
+    found: set[str] = set()
+    seen: set[ModuleType] = set()
+    todo: list[ModuleType] = []
+    for x in objects:
+        module = x if isinstance(x, ModuleType) else sys.modules.get(x.__module__)
+        if module is None or _file(module) is None or not _holds(module, x):
+            found.add(_without_module(x))
+        elif module.__name__ == "__main__":
+            found.add(_text(x))  # of a script the rest is no part of the class
+        else:
+            todo.append(module)
+    while todo:
+        module = todo.pop()
+        file = _file(module)
+        if module in seen or file is None:
+            continue
+        seen.add(module)
+        if module not in _loaded:
+            _loaded[module] = _content(_beside(file) if _is_ours(file) else [file])
+        found.add(_loaded[module])
+        if not _is_ours(file) and not _is_installed(file):
+            todo += _imported(module)
+    return hashlib.sha256(" ".join(sorted(found)).encode()).hexdigest()
+
+
+def _holds(module: ModuleType, x: Any) -> bool:
+    """Whether the module in force is the one that made x, and no later one of its name."""
+    if isinstance(x, FunctionType):
+        return x.__globals__ is vars(module)
+    return isinstance(x, ModuleType) or getattr(module, x.__name__, x) is x
+
+
+def _without_module(x: Any) -> str:
+    """Of what no module holds: its file if there is one, and its text or code otherwise."""
+    try:
+        file = inspect.getsourcefile(x)
+    except TypeError:
+        file = None
+    if file is not None and Path(file).is_file():
+        return _content([Path(file)])
+    return _text(x)
+
+
+def _text(x: Any) -> str:
+    try:
+        text = inspect.getsource(x).encode()
+    except (OSError, TypeError):  # typed in somewhere
+        parts = vars(x).values() if isinstance(x, type) else [x]
+        codes = [p.__code__ for p in parts if isinstance(p, FunctionType)]
+        text = b"".join(marshal.dumps(code) for code in codes)
+    return hashlib.sha256(text).hexdigest()
+
+
+def _imported(module: ModuleType) -> list[ModuleType]:
+    """The modules that a module took something from, by what it holds.
+
+    The parts of a package are no names that its text imports: they appear when anyone loads them.
+    """
+    inside = module.__name__ + "."
+    found = []
+    for x in list(vars(module).values()):
+        if isinstance(x, ModuleType):
+            if not (hasattr(module, "__path__") and x.__name__.startswith(inside)):
+                found.append(x)
+        elif isinstance(x, (type, FunctionType)) and x.__module__ != module.__name__:
+            found += [m for m in [sys.modules.get(x.__module__)] if m is not None]
+    return [m for m in found if m.__name__ != "__main__" and not _is_known(m)]
+
+
+def _is_known(module: ModuleType) -> bool:
+    file = _file(module)
+    return file is None or _is_ours(file) or _is_installed(file)
+
+
+def _file(module: ModuleType) -> Path | None:
+    file = getattr(module, "__file__", None)
+    return Path(file) if file and Path(file).is_file() else None
+
+
+def _beside(file: Path) -> list[Path]:
+    return sorted(file.parent.glob("*.py")) if file.parent != _OURS else [file]
+
+
+def _is_ours(file: Path) -> bool:
+    return file.is_relative_to(_OURS)
+
+
+def _is_installed(file: Path) -> bool:
+    return any(file.is_relative_to(path) for path in _packages())
+
+
+@cache
+def _packages() -> tuple[str, ...]:
+    names = ("stdlib", "platstdlib", "purelib", "platlib")
+    return tuple({p for n in names for p in [sysconfig.get_path(n)] if p})
+
+
+def _content(files: Iterable[Path]) -> str:
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(file.read_bytes() + b"\0")
+    return digest.hexdigest()
