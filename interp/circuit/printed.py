@@ -44,8 +44,9 @@ def printed(
     if against is not None:
         told = against.compared(found)
         lines.append(
-            f"  {called or against.name}: AUROC {told['auroc']:.3f} "
-            f"[{told['low']:.3f}, {told['high']:.3f}]; {told['found']:.0f} of its {told['of']:.0f} heads among the first as many"
+            f"  {called or against.name}: AUROC {told['auroc']:.3f} [{told['low']:.3f}, "
+            f"{told['high']:.3f}]; {told['found']:.0f} of its {told['of']:.0f} heads among the "
+            "first as many"
         )
     lines += [f"  control: {line}" for line in _controls(found)]
     lines += [f"  note: {note}" for note in found.notes]
