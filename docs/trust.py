@@ -1,0 +1,154 @@
+"""The page on how far the numbers can be trusted, written from the files of the benchmarks.
+
+    python docs/trust.py     writes docs/trust.md anew
+
+Every figure on the page is read from benchmarks/*.json; nothing is typed by hand.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+PAGE = HERE / "trust.md"
+BENCHMARKS = HERE.parent / "benchmarks"
+
+OPENING = """# How far these numbers can be trusted
+
+A number of interp can be wrong in four ways. It can differ from its own definition because the code
+is wrong; its interval can be too narrow; a claim ("stands out", "better than") can be made where
+nothing is there; or it can be true and mean less than it seems. This page says what was measured
+about the first three, from the files that the benchmarks write. Each section names its command.
+`docs/methods.md` says for every method when not to use it.
+"""
+
+
+def read(name: str) -> Any:
+    """What one benchmark kept."""
+    return json.loads((BENCHMARKS / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def agreement() -> Iterator[str]:
+    """Numbers against independent computations."""
+    kept = read("agreement")
+    yield "## Against independent computations"
+    yield (
+        "The same number computed twice: by the call a user types, and by code that shares nothing "
+        "with the package. *Largest difference* is over all values; *spread* is the standard "
+        "deviation of the compared numbers, so a difference far below the spread is rounding. Tiny "
+        "random models with sharpened attention, so that a wrong head, row or position would show "
+        f"as a difference of 0.1 to 1. {_versions(kept['about'])} "
+        "Command: `python benchmarks/agreement.py`."
+    )
+    head = ("number", "compared with", "values", "largest difference", "spread", "unit")
+    yield table(
+        head,
+        [
+            (r["what"], r["against"], f"{r['values']:,}", f"{r['largest']:.1e}",
+             f"{r['spread']:.2g}", r["unit"])
+            for r in kept["rows"]
+        ],
+    )  # fmt: skip
+
+
+def libraries() -> Iterator[str]:
+    """The same scores through other libraries, and flows by other solvers."""
+    kept = read("sources")
+    yield "## Against other libraries"
+    yield (
+        "Scores of one model held as a Hugging Face model and through each other source; the "
+        "difference is from the first. Command: `python benchmarks/sources.py`."
+    )
+    rows = [(name, f"{r['largest_difference']:.1e}") for name, r in kept["rows"].items()]
+    yield table(("source", "largest difference of any score"), rows)
+    worst: dict[str, float] = {}
+    for row in read("flow")["solvers"]:
+        worst[row["solver"]] = max(worst.get(row["solver"], 0.0), row["largest_difference"])
+    yield (
+        "Attention flow was computed by other solvers of maximum flow as well; the largest "
+        "difference of a flow, as a share of the output: "
+        + "; ".join(f"{name} {off:.0e}" for name, off in worst.items() if not name.startswith("own"))
+        + ". Command: `python benchmarks/flow.py`."
+    )
+
+
+def claims() -> Iterator[str]:
+    """False findings on random weights, and how many known heads are found."""
+    kept = read("calibration")
+    yield "## Claims where nothing is there"
+    yield (
+        f"Randomly initialised models of {kept['shapes']}, scored as `interp score` scores them with "
+        f"{kept['draws']} draws of random weights as the null. A false finding is any head of a "
+        "model that the report says stands out; the nominal rate is 5 % of models. In brackets the "
+        "exact binomial 95 % interval. Command: `python benchmarks/calibration.py`."
+    )
+    yield table(
+        ("metrics", "models", "models with a false finding", "the test by itself"),
+        [
+            (
+                r["of"],
+                r["models"],
+                f"{r['claimed']} ({r['claimed'] / r['models']:.1%})",
+                f"{r['p_alone']} ({r['p_alone'] / r['models']:.1%}) "
+                f"[{r['low']:.1%}, {r['high']:.1%}]",
+            )
+            for r in kept["familywise"]
+        ],
+    )
+    known, found = (sum(r[k] for r in kept["power"]) for k in ("known", "claimed"))
+    yield (
+        f"The same claims find {found} of {known} heads that are known to be there (planted models "
+        "and `bundled:induction`)."
+    )
+
+
+def intervals() -> Iterator[str]:
+    """Coverage of 95 % intervals."""
+    yield "## Intervals"
+    yield (
+        "Share of 95 % intervals that hold the true value, with the standard error of that share. "
+        "Scores of heads: the truth is the mean over many sets of prompts; *as if independent* is "
+        "the interval that ignores which values share a needle, a period or an order. Command: "
+        "`python benchmarks/calibration.py`."
+    )
+    yield table(
+        ("model", "metric", "n", "clusters", "covered", "as if independent"),
+        [
+            (
+                r["model"],
+                f"`{r['metric']}`",
+                f"{r['n']:g}",
+                f"{r['clusters']:g}",
+                f"{r['clusters_covered']:.3f} ± {r['clusters_error']:.3f}",
+                f"{r['prompts_covered']:.3f} ± {r['prompts_error']:.3f}",
+            )
+            for r in read("calibration")["coverage"]
+        ],
+    )
+
+
+SECTIONS: Sequence[Callable[[], Iterator[str]]] = (agreement, libraries, claims, intervals)
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """A table in Markdown."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
+
+
+def page() -> str:
+    """The whole page."""
+    parts = [part for section in SECTIONS for part in section()]
+    return "\n\n".join([OPENING.strip(), *parts]) + "\n"
+
+
+def _versions(about: Mapping[str, Any]) -> str:
+    return f"({', '.join(f'{name} {value}' for name, value in about.items())}.)"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
+    print(PAGE)
