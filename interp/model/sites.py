@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from interp.model.calls import Call, RecordedCall
 from interp.model.tap import tapped
+from interp.model.threads import in_this_thread
 
 
 @dataclass(frozen=True)
@@ -108,11 +109,12 @@ def recorded(model: nn.Module) -> Iterator[list[Event]]:
     def see(module: nn.Module, run: int, call: Call) -> None:
         events.append(Event(names[module], run, call=call))
 
+    begin, end = in_this_thread(enter), in_this_thread(leave)
     handles = []
     try:
         for module in model.modules():
-            handles.append(module.register_forward_pre_hook(enter, with_kwargs=True))
-            handles.append(module.register_forward_hook(leave))
+            handles.append(module.register_forward_pre_hook(begin, with_kwargs=True))
+            handles.append(module.register_forward_hook(end))
         with tapped(model, see, watch=True):
             yield events
     finally:

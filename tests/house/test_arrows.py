@@ -9,7 +9,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 ROOM = {
-    "base": ("errors", "head", "columns", "files", "resources", "page", "display", "__init__"),
+    "base": ("errors", "head", "columns", "files", "resources", "page", "display",
+             "random_state", "__init__"),
     "models": ("planted", "bundled"),
     "model": ("model", "edits", "prompts", "tokens"),
     "capture": ("capture", "generation", "provenance"),
