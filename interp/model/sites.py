@@ -160,6 +160,20 @@ def find_sites(model: nn.Module, events: list[Event], target_length: int | None)
     return sites
 
 
+def calls_of_one_forward(events: list[Event]) -> list[list[int]]:
+    """Numbers of the attention calls, in order, that each forward of an attention module made."""
+    found: list[list[int]] = []
+    open_calls: dict[str, list[int]] = defaultdict(list)
+    number = 0
+    for event in events:
+        if event.call is not None:
+            open_calls[event.name].append(number)
+            number += 1
+        elif event.name in open_calls:  # the end of a forward
+            found.append(open_calls.pop(event.name))
+    return found
+
+
 def _is_causal(call: Call) -> bool:
     seen = call.visible()
     if seen.shape[-1] != seen.shape[-2] or seen.shape[-1] < 2:
