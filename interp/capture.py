@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from interp.model.calls import Call
 from interp.model.projection import output_projection
 from interp.model.sites import Site, Where, first_tensor
 from interp.model.streams import unavailable
+from interp.model.threads import in_this_thread
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -269,7 +269,6 @@ class Recorder:
     def hooks(self) -> Iterator[None]:
         """Keep streams and results of this thread's runs in the block."""
         runs: dict[nn.Module, int] = {}
-        thread = get_ident()  # hooks run in every thread; what other threads run is not ours
         matrices: dict[Site, Tensor] = {}
         watched: dict[tuple[str, int, str], list[tuple[str, Site, Where]]] = {}
         for site in self.request.sites:
@@ -310,21 +309,17 @@ class Recorder:
             for path, module in modules.items():
 
                 def before(module: nn.Module, args: tuple, kwargs: dict, path: str = path) -> None:
-                    if get_ident() != thread:
-                        return
                     run = runs[module] = runs.get(module, -1) + 1
                     given = first_tensor(args)
                     x = first_tensor(kwargs) if given is None else given
                     take(path, run, "in", x)
 
                 def after(module: nn.Module, args: tuple, output: object, path: str = path) -> None:
-                    if get_ident() != thread:
-                        return
                     take(path, runs[module], "out", first_tensor(output))
 
                 for handle in (
-                    module.register_forward_pre_hook(before, with_kwargs=True),
-                    module.register_forward_hook(after),
+                    module.register_forward_pre_hook(in_this_thread(before), with_kwargs=True),
+                    module.register_forward_hook(in_this_thread(after)),
                 ):
                     stack.callback(handle.remove)
             yield

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from interp.analysis import NULLS, Bound, Null
@@ -21,6 +20,7 @@ from interp.model.inputs import probe_inputs
 from interp.model.sites import Site
 from interp.prompts import Prompts, bos_id, repeats
 from interp.provenance import model_provenance
+from interp.random_state import drawn_with
 from interp.table import HeadTable
 
 if TYPE_CHECKING:
@@ -348,8 +348,7 @@ def random_init(model: Model, seed: int) -> Model:
     from interp.model.model import Model
     from interp.model.probe import probe
 
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with drawn_with(seed):
         module = model.untrained()
     name = f"{model.name} (random weights)"
     if model.ranks is None and {s.module for s in model.sites} <= {

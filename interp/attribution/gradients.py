@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -25,6 +24,7 @@ from interp.errors import NonFiniteError, UnreadableAttention
 from interp.model.calls import Call
 from interp.model.inference import inference
 from interp.model.sites import Site
+from interp.model.threads import in_this_thread
 
 if TYPE_CHECKING:
     from interp.attribution.example import Example
@@ -198,17 +198,16 @@ class Leaves:
 def leaves(model: Model, at: Embedded | None) -> Iterator[Leaves]:
     """Let what the embedding modules give be where gradients end, in this thread's runs."""
     kept = Leaves(model)
-    thread = get_ident()
 
     def leave(module: nn.Module, args: tuple, output: Tensor) -> Tensor | None:
-        if get_ident() != thread or not isinstance(output, Tensor):
+        if not isinstance(output, Tensor):
             return None
         x = output if at is None or kept.found else at.to(output)
         leaf = x.detach().clone().requires_grad_(True)
         kept.found.append(leaf)
         return leaf.clone()  # some families write into their embeddings
 
-    handles = [m.register_forward_hook(leave) for m in embedding_modules(model)]
+    handles = [m.register_forward_hook(in_this_thread(leave)) for m in embedding_modules(model)]
     try:
         yield kept
     finally:

@@ -20,6 +20,7 @@ from torch import Tensor
 from interp.errors import OptionError, PromptError, UnreadableAttention
 from interp.model.inputs import is_encoder_decoder
 from interp.model.layout import layouts
+from interp.model.threads import in_this_thread
 
 if TYPE_CHECKING:
     from interp.attribution.example import Example
@@ -157,7 +158,7 @@ def _changed(table: Any, change: Callable[[Tensor], Tensor]) -> Iterator[None]:
         runs += 1
         return change(output) if runs == 1 else None
 
-    handle = table.register_forward_hook(hook)
+    handle = table.register_forward_hook(in_this_thread(hook))
     try:
         yield
     finally:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from threading import get_ident
 from typing import TYPE_CHECKING
 
 import torch
@@ -15,6 +14,7 @@ from torch import Tensor, nn
 from interp.errors import UnreadableAttention
 from interp.model.calls import precise
 from interp.model.norms import Norm, read_norm
+from interp.model.threads import in_this_thread
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -137,10 +137,9 @@ def _few(x: Tensor) -> Tensor:
 def _leaves(module: nn.Module, seen: dict[nn.Module, tuple[str, Tensor, Tensor]]) -> Iterator[None]:
     """Note a little of what modules without children are given and give, where shapes agree."""
     names = {m: name for name, m in module.named_modules()}
-    thread = get_ident()
 
     def leave(inner: nn.Module, args: tuple, kwargs: dict, output: object) -> None:
-        if get_ident() != thread or inner in seen or len(args) != 1 or kwargs:
+        if inner in seen or len(args) != 1 or kwargs:
             return
         x = args[0]
         if not (isinstance(x, Tensor) and isinstance(output, Tensor) and x.is_floating_point()):
@@ -149,7 +148,7 @@ def _leaves(module: nn.Module, seen: dict[nn.Module, tuple[str, Tensor, Tensor]]
             seen[inner] = names[inner], _few(x), _few(output)
 
     handles = [
-        m.register_forward_hook(leave, with_kwargs=True)
+        m.register_forward_hook(in_this_thread(leave), with_kwargs=True)
         for m in module.modules()
         if not any(True for _ in m.children())
     ]

@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from threading import get_ident
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -34,6 +33,7 @@ from interp.errors import OptionError
 from interp.model.calls import Call, RecordedCall, precise
 from interp.model.sites import Site
 from interp.model.tap import inside_interface
+from interp.model.threads import in_this_thread
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -215,18 +215,14 @@ def mixed(
 
 @contextmanager
 def _hooks(module: nn.Module, run: Ruled, roles: Roles) -> Iterator[None]:
-    thread = get_ident()  # hooks run in every thread; what others run is none of ours
     names = {m: name or type(m).__name__ for name, m in module.named_modules()}
     whole = set(roles.norms) | set(roles.activations)
 
     def enter(inner: nn.Module, args: tuple) -> None:
-        if get_ident() == thread:
-            run.path.append(names[inner])
-            run.opaque += inner in whole
+        run.path.append(names[inner])
+        run.opaque += inner in whole
 
     def leave(inner: nn.Module, args: tuple, output: Any) -> Any:
-        if get_ident() != thread:
-            return None
         run.opaque -= inner in whole
         run.path.pop()
         if inner not in whole or not isinstance(output, Tensor) or not torch.is_grad_enabled():
@@ -242,11 +238,12 @@ def _hooks(module: nn.Module, run: Ruled, roles: Roles) -> Iterator[None]:
             return _Ratio.apply(x, output.detach())
         return None
 
+    begin, end = in_this_thread(enter), in_this_thread(leave)
     handles = []
     try:
         for m in module.modules():
-            handles.append(m.register_forward_pre_hook(enter))
-            handles.append(m.register_forward_hook(leave, always_call=True))
+            handles.append(m.register_forward_pre_hook(begin))
+            handles.append(m.register_forward_hook(end, always_call=True))
         yield
     finally:
         for handle in handles:

@@ -30,6 +30,7 @@ from interp.errors import NonFiniteError, UnknownName
 from interp.model.calls import Call
 from interp.model.inference import inference
 from interp.model.sites import Site
+from interp.model.threads import in_this_thread
 
 Walk = Literal["auto", "chain", "fold"]
 WALKS = ("auto", "chain", "fold")
@@ -232,10 +233,12 @@ def _next(game: Game, number: int, last: CleanRun, first: Site, gates: Tensor) -
     module_of = game.model.module.get_submodule
     with ExitStack() as stack:
         for name in reuse.blocks[block:-1]:  # nothing is ever put back after the last
-            stack.callback(module_of(name).register_forward_hook(keep_block(name)).remove)
+            stack.callback(
+                module_of(name).register_forward_hook(in_this_thread(keep_block(name))).remove
+            )
         for site in reuse.attention if reuse.keep_rest else ():
             if place[site] > place[first]:
-                hook = module_of(site.module).register_forward_hook(keep_rest(site))
+                hook = module_of(site.module).register_forward_hook(in_this_thread(keep_rest(site)))
                 stack.callback(hook.remove)
         if place[first] + 1 < len(place):
             stack.enter_context(game.model.visited(visit))

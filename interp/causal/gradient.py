@@ -34,6 +34,7 @@ from interp.errors import NonFiniteError, OptionError, UnknownName
 from interp.model.calls import Call
 from interp.model.inference import inference
 from interp.model.sites import Site
+from interp.model.threads import Flag
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -270,17 +271,14 @@ def token_gradients(
     return found
 
 
+_learning = Flag[Tensor](lambda p: p.requires_grad, lambda p, on: p.requires_grad_(on))
+
+
 @contextmanager
 def frozen(module: nn.Module) -> Iterator[None]:
     """Weights without gradients for a while; each gets its own setting back."""
-    learning = [p for p in module.parameters() if p.requires_grad]
-    for p in learning:
-        p.requires_grad_(False)
-    try:
+    with _learning.off(module.parameters()):
         yield
-    finally:
-        for p in learning:
-            p.requires_grad_(True)
 
 
 def _by_player(game: Game, found: Mapping[Site, Tensor]) -> Tensor:

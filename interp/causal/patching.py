@@ -1,31 +1,15 @@
-"""Put another forward in place of a module's own for a while, and copy what modules return."""
+"""What modules return, taken apart into tensors and put together again."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from typing import Any
 
 import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-
-@contextmanager
-def replaced(module: nn.Module, forward: Callable[..., Any]) -> Iterator[None]:
-    """Inside the block the module runs `forward`; its own is back afterwards, also after an error.
-
-    Hooks of the module still run.
-    """
-    own = module.__dict__.get("forward")  # set by libraries that wrap modules; usually absent
-    module.forward = forward  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        if own is None:
-            del module.forward
-        else:
-            module.forward = own  # type: ignore[method-assign]
+from interp.model.threads import forward_here
 
 
 def leaves(tree: Any) -> list[Tensor]:
@@ -72,7 +56,7 @@ def restricted(
 
     What it is given besides, or in another shape, goes to the module's own forward.
     """
-    own = module.forward
+    own = forward_here(module)
     batch, pos = shape
 
     def forward(*args: Any, **kwargs: Any) -> Any:

@@ -18,12 +18,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from interp.causal.patching import leaves, rebuilt, replaced, restricted, tiled
+from interp.causal.patching import leaves, rebuilt, restricted, tiled
 from interp.causal.replacement import Replacement, gated, uniform_z
 from interp.errors import OptionError
 from interp.model.calls import Call
 from interp.model.model import Model
 from interp.model.sites import Site
+from interp.model.threads import in_this_thread, replaced
 
 Gates = Mapping[Site, Float[Tensor, "row head"]]
 
@@ -182,9 +183,13 @@ def capture(
 
     with ExitStack() as stack:
         for name in reuse.blocks:
-            stack.callback(module_of(name).register_forward_hook(keep_block(name)).remove)
+            stack.callback(
+                module_of(name).register_forward_hook(in_this_thread(keep_block(name))).remove
+            )
         for site in reuse.attention:
-            hook = module_of(site.module).register_forward_hook(keep_attention(site))
+            hook = module_of(site.module).register_forward_hook(
+                in_this_thread(keep_attention(site))
+            )
             stack.callback(hook.remove)
         _restrict(stack, model, reuse, wanted, 1, tail=False)
         if reuse.attention or base:

@@ -24,6 +24,7 @@ from interp.model.inference import inference
 from interp.model.inputs import probe_inputs, takes
 from interp.model.model import Model
 from interp.model.sites import Site
+from interp.model.threads import in_this_thread
 
 _FAILURES = (RuntimeError, TypeError, ValueError, IndexError, KeyError, AttributeError)
 _known: WeakKeyDictionary[nn.Module, Reuse] = WeakKeyDictionary()
@@ -93,7 +94,9 @@ class _Trial:
         } | set(places.values())
         ran: list[str] = []
         handles = [
-            self.modules[name].register_forward_hook(lambda m, a, o, n=name: ran.append(n))
+            self.modules[name].register_forward_hook(
+                in_this_thread(lambda m, a, o, n=name: ran.append(n))
+            )
             for name in names
         ]
         try:
@@ -126,7 +129,8 @@ class _Trial:
             z[site] = call.z.transpose(1, 2).flatten(2).clone()
 
         handles = [
-            self.modules[s.module].register_forward_hook(keep(s.module)) for s in self.model.sites
+            self.modules[s.module].register_forward_hook(in_this_thread(keep(s.module)))
+            for s in self.model.sites
         ]
         try:
             with self.model.visited(visit):
@@ -155,8 +159,10 @@ class _Trial:
             seen: dict[str, list[torch.Size]] = {}
             handles = [
                 self.modules[name].register_forward_hook(
-                    lambda m, a, o, name=name, seen=seen: seen.update(
-                        {name: [x.shape for x in leaves(o)]}
+                    in_this_thread(
+                        lambda m, a, o, name=name, seen=seen: seen.update(
+                            {name: [x.shape for x in leaves(o)]}
+                        )
                     )
                 )
                 for name in names
@@ -285,7 +291,8 @@ class _Trial:
             if name.startswith(f"{reuse.blocks[-1]}.") and any(True for _ in module.parameters())
         ]
         handles = [
-            self.modules[n].register_forward_pre_hook(begin(n), with_kwargs=True) for n in inside
+            self.modules[n].register_forward_pre_hook(in_this_thread(begin(n)), with_kwargs=True)
+            for n in inside
         ]
         try:
             with self.model.visited(visit):

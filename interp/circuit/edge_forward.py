@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from interp.attribution.roles import NormRole, find_roles
-from interp.causal.patching import replaced, tiled
+from interp.causal.patching import tiled
 from interp.circuit.attention_parts import Parts, parts_of, set_parts
 from interp.circuit.node_outputs import paired_outputs, written
 from interp.circuit.residual_graph import Layer, Reader, ResidualGraph
@@ -32,6 +32,7 @@ from interp.model.calls import Call
 from interp.model.inference import inference
 from interp.model.projection import output_projection
 from interp.model.sites import Site, first_tensor
+from interp.model.threads import forward_here, in_this_thread, replaced
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -137,7 +138,7 @@ class EdgeForward:
                 if role.shape == (width,):  # norms of queries and keys stay exact
                     seen[module] = role, role.frozen(args[0], output)[1]
 
-            handles = [m.register_forward_hook(hook) for m in roles]
+            handles = [m.register_forward_hook(in_this_thread(hook)) for m in roles]
             try:
                 with torch.no_grad():
                     self.model.run(self.inputs)
@@ -250,10 +251,10 @@ class _Run(Watch):
         with ExitStack() as stack:
             for layer in self.graph.layers:
                 block = module.get_submodule(layer.block)
-                stack.enter_context(replaced(block, self._block(layer, block.forward)))
+                stack.enter_context(replaced(block, self._block(layer, forward_here(block))))
                 self.matrices[layer.order] = output_projection(module, layer.site)[0].detach()
             for norm in self.norms:
-                stack.callback(norm.register_forward_hook(self._norm).remove)
+                stack.callback(norm.register_forward_hook(in_this_thread(self._norm)).remove)
             stack.enter_context(watched(self.graph, self))
             stack.enter_context(self.graph.model.visited(self._visit))
             yield

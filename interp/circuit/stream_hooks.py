@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from threading import get_ident
 from typing import TYPE_CHECKING, Any, Protocol
 
 from interp.causal.patching import leaves, rebuilt
 from interp.model.sites import first_tensor
+from interp.model.threads import in_this_thread
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -65,14 +65,12 @@ class Watch:
 @contextmanager
 def watched(graph: ResidualGraph, watcher: Watcher) -> Iterator[None]:
     """Inside the block this thread's runs of the model show what their layers read and write."""
-    module, thread = graph.model.module, get_ident()
+    module = graph.model.module
     shape: list[tuple[int, ...]] = [()]
     handles = []
 
     def on_input(path: str, layer: Layer, see: Seen, first: bool = False) -> None:
         def hook(_: nn.Module, args: tuple, kwargs: dict) -> Any:
-            if get_ident() != thread:
-                return None
             given = first_tensor(args)
             x = first_tensor(kwargs) if given is None else given
             assert x is not None
@@ -83,12 +81,16 @@ def watched(graph: ResidualGraph, watcher: Watcher) -> Iterator[None]:
                 return None
             return replace_first((args, kwargs), x, new.reshape(x.shape).to(x.dtype))
 
-        handles.append(module.get_submodule(path).register_forward_pre_hook(hook, with_kwargs=True))
+        handles.append(
+            module.get_submodule(path).register_forward_pre_hook(
+                in_this_thread(hook), with_kwargs=True
+            )
+        )
 
     def on_output(path: str, layer: Layer, see: Seen, scale: float = 1.0) -> None:
         def hook(_: nn.Module, args: tuple, output: Any) -> Any:
             x = first_tensor(output)
-            if get_ident() != thread or x is None:
+            if x is None:
                 return None
             shown = _rows(x, shape[0])
             new = see(layer, shown if scale == 1 else shown * scale)
@@ -97,7 +99,7 @@ def watched(graph: ResidualGraph, watcher: Watcher) -> Iterator[None]:
             new = (new if scale == 1 else new / scale).reshape(x.shape).to(x.dtype)
             return replace_first(output, x, new)
 
-        handles.append(module.get_submodule(path).register_forward_hook(hook))
+        handles.append(module.get_submodule(path).register_forward_hook(in_this_thread(hook)))
 
     try:
         for layer in graph.layers:

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from interp.causal.patching import replaced
 from interp.circuit.attention_parts import Parts, parts_of, probabilities, scores_of
 from interp.circuit.residual_graph import Layer, ResidualGraph
 from interp.circuit.steps import advance
@@ -29,6 +28,7 @@ from interp.discovery._gradients import edge_scores
 from interp.errors import UnreadableAttention
 from interp.model.inference import inference
 from interp.model.sites import first_tensor
+from interp.model.threads import forward_here, replaced
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -150,7 +150,7 @@ class _Patched:
         with ExitStack() as stack:
             for layer in self.graph.layers:
                 block = module.get_submodule(layer.block)
-                stack.enter_context(replaced(block, self._block(layer, block.forward)))
+                stack.enter_context(replaced(block, self._block(layer, forward_here(block))))
             stack.enter_context(self.graph.model.visited(self._visit))
             yield
 

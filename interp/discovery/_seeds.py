@@ -13,6 +13,7 @@ from interp.errors import OptionError, UnreadableAttention
 from interp.model.calls import precise
 from interp.model.inference import inference
 from interp.model.sites import first_tensor
+from interp.model.threads import in_this_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -98,7 +99,7 @@ def _slope_at_end(
         raise UnreadableAttention(
             f"{model.name}: no stream was found to leave its last block, so no direct effect"
         )
-    handle = model.module.get_submodule(where.module).register_forward_hook(hook)
+    handle = model.module.get_submodule(where.module).register_forward_hook(in_this_thread(hook))
     try:
         with torch.enable_grad(), frozen(model.module), inference(model.module):
             logits = model.run(model.inputs(batch.clean))

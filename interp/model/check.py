@@ -8,18 +8,23 @@ of the output projection.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from interp.errors import CheckError
 from interp.model.calls import Call, ComputedCall, precise
+from interp.model.inputs import probe_inputs
 from interp.model.model import Model
 from interp.model.probe import probe_run
 from interp.model.projection import output_projection
 from interp.model.remote import RemoteModel
-from interp.model.sites import Event, Site
+from interp.model.sites import Event, Site, first_tensor
+from interp.model.threads import in_this_thread
 
 # Largest error over the largest entry, for the rounding of one attention in each type.
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
@@ -37,14 +42,17 @@ class SiteCheck:
     result_error: float | None  # None where nothing projects this attention's heads
     note: str = ""
     rounding: float = 0.0  # what the rounding of this attention's scores does to its weights
+    # whether what is projected keeps the heads apart; None where it is z itself or nothing is
+    heads_apart: bool | None = None
 
     def reads_pattern(self, tolerance: float) -> bool:
         """Whether the recomputed pattern is the model's, up to rounding."""
         return self.pattern_error <= max(tolerance, self.rounding)
 
     def passed(self, tolerance: float) -> bool:
-        """Whether both equalities hold."""
-        return self.reads_pattern(tolerance) and (self.result_error or 0.0) <= tolerance
+        """Whether both equalities hold, and heads stay apart up to the output projection."""
+        apart = self.heads_apart is not False
+        return apart and self.reads_pattern(tolerance) and (self.result_error or 0.0) <= tolerance
 
 
 @dataclass(frozen=True)
@@ -68,6 +76,19 @@ class Check:
             CheckError: naming the module and the size of the error.
         """
         for s in self.sites:
+            if s.heads_apart is False and s.site.projection is None:
+                raise CheckError(
+                    f"{self.model}: module {s.site.module} ({s.site.name}) neither returns nor "
+                    f"projects the {s.site.n_heads} attentions that it computes: they are combined "
+                    "first, so they are not its heads and it is refused"
+                )
+            if s.heads_apart is False:
+                raise CheckError(
+                    f"{self.model}: module {s.site.module} ({s.site.name}) mixes its heads between "
+                    f"attention and output projection ({s.site.projection}): zeroing a head's z "
+                    "does not zero its part of what is projected; results per head would not be "
+                    "the model's own, so it is refused"
+                )
             if not s.passed(self.tolerance):
                 what, error, allowed = "pattern·v == z", s.pattern_error, s.rounding
                 if s.reads_pattern(self.tolerance):
@@ -95,7 +116,93 @@ def check_model(model: Model, seed: int = 1) -> Check:
     _, events = probe_run(model.module, seed)
     with torch.no_grad():
         sites = tuple(_site(model, events, site) for site in model.sites)
+    if model.ranks is None:
+        apart = _heads_apart(model, [s for s in model.sites if s.gated], seed)
+        apart |= {s: _whole(model, events, s) for s in model.sites if s.projection is None}
+        sites = tuple(replace(s, heads_apart=apart.get(s.site)) for s in sites)
     return Check(model.name, tolerance, sites, model.unread)
+
+
+def _heads_apart(model: Model, gated: Sequence[Site], seed: int) -> dict[Site, bool]:
+    """Whether zeroing heads' z zeroes just their parts of what is projected, for gated attention.
+
+    A gate or a norm without an offset keeps a zero; a sum over heads does not. Half of the heads
+    are zeroed at a time, so that any two heads are told apart by one of the runs.
+    """
+    found = dict.fromkeys(gated, True)
+    if not gated:
+        return found
+    most = max(site.n_heads for site in gated)
+    inputs = probe_inputs(model.module, seed)
+    for bit in range(max(1, (most - 1).bit_length())):
+        for value in (0, 1):
+
+            def visit(site: Site, call: Call, real: Tensor, bit: int = bit, v: int = value) -> None:
+                if site in found:
+                    out = (torch.arange(site.n_heads, device=call.z.device) >> bit) % 2 == v
+                    call.z = call.z.masked_fill(out[:, None, None], 0)
+
+            projected: dict[str, list[Tensor]] = {}
+            names = {str(s.projection) for s in gated}
+            with torch.no_grad(), _given(model, names, projected), model.visited(visit):
+                model.run(inputs)
+            for site in gated:
+                given = projected[str(site.projection)][site.run]
+                size = given.reshape(-1, site.n_heads, site.d_v).abs().amax((0, 2))
+                out = (torch.arange(site.n_heads, device=size.device) >> bit) % 2 == value
+                found[site] &= not bool(size[out].any())
+    return found
+
+
+def _whole(model: Model, events: Sequence[Event], site: Site) -> bool:
+    """Whether z stays whole after an attention that no module projects.
+
+    Its module returns z itself, or holds the output matrix as a bare parameter. Attentions that are
+    combined to fewer heads, as in differential attention, do neither.
+    """
+    at = next(i for i, e in enumerate(events) if e.call and _of(e, site))
+    call = events[at].call
+    assert call is not None
+    flat = call.z.transpose(1, 2).reshape(-1)
+    end = next((e for e in events[at:] if not e.call and e.name == site.module), None)
+    returned = None if end is None else end.returned
+    if returned is not None and torch.equal(returned.reshape(-1), flat):
+        return True
+    for parameter in model.module.get_submodule(site.module).parameters(recurse=False):
+        shape = tuple(parameter.shape)
+        pairs = pairwise(shape)
+        wide = site.n_heads * site.d_v in shape or (site.n_heads, site.d_v) in pairs
+        if len(shape) >= 2 and wide:
+            return True
+    return False
+
+
+def _of(event: Event, site: Site) -> bool:
+    return event.name == site.module and event.run == site.run
+
+
+@contextmanager
+def _given(model: Model, names: set[str], into: dict[str, list[Tensor]]) -> Iterator[None]:
+    """Keep what modules are given in this thread's runs, one tensor a run."""
+
+    def keep(name: str) -> Callable[..., None]:
+        def hook(module: nn.Module, args: tuple, kwargs: dict) -> None:
+            x = first_tensor(args)
+            x = first_tensor(kwargs) if x is None else x
+            assert x is not None
+            into.setdefault(name, []).append(x.clone())
+
+        return in_this_thread(hook)
+
+    handles = [
+        model.module.get_submodule(name).register_forward_pre_hook(keep(name), with_kwargs=True)
+        for name in names
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 def _relative(got: Tensor, want: Tensor) -> float:
@@ -131,9 +238,7 @@ def _rounding(call: Call, pattern: Tensor) -> float:
 
 
 def _site(model: Model, events: list[Event], site: Site) -> SiteCheck:
-    index = next(
-        i for i, e in enumerate(events) if e.call and e.name == site.module and e.run == site.run
-    )
+    index = next(i for i, e in enumerate(events) if e.call and _of(e, site))
     call = events[index].call
     assert call is not None
     model.require_finite(call, site)  # overflow is no quirk of the family: say which layer

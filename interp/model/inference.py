@@ -1,5 +1,7 @@
 """Evaluation mode for the length of a run, and every submodule's own mode back after it.
 
+Several threads may run one module: it is in evaluation mode until the last of them is done.
+
 The attention components of a TransformerLens bridge keep their last pattern, with its graph: a
 run would hold the patterns of all layers at once. During our runs they are let go layer by layer.
 """
@@ -11,6 +13,8 @@ from contextlib import contextmanager
 
 from torch import nn
 
+from interp.model.threads import Flag, in_this_thread
+
 _KEPT = "_pattern"
 
 
@@ -18,18 +22,21 @@ def _let_go(module: nn.Module, *_: object) -> None:
     setattr(module, _KEPT, None)
 
 
+def _set_training(module: nn.Module, on: bool) -> None:
+    module.training = on
+
+
+_training = Flag[nn.Module](lambda module: module.training, _set_training)
+
+
 @contextmanager
 def inference(module: nn.Module) -> Iterator[None]:
     """Evaluation mode for a while; every submodule gets its own mode back."""
-    training = [m for m in module.modules() if m.training]
     keeping = [m for m in module.modules() if _KEPT in m.__dict__]
-    handles = [m.register_forward_hook(_let_go) for m in keeping]
-    for m in training:
-        m.training = False
+    handles = [m.register_forward_hook(in_this_thread(_let_go)) for m in keeping]
     try:
-        yield
+        with _training.off(module.modules()):
+            yield
     finally:
         for handle in handles:
             handle.remove()
-        for m in training:
-            m.training = True

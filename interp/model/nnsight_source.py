@@ -27,6 +27,7 @@ from interp.model.inputs import is_encoder_decoder, probe_inputs, takes
 from interp.model.remote import Asked, RemoteModel
 from interp.model.sites import Site, stacks_and_layers
 from interp.model.sources import Held
+from interp.model.threads import in_this_thread
 
 OPERATION = re.compile(r"attention_interface_\d+")
 SCORES = 2**20  # formed at a time: rows of a pattern come in blocks of so many
@@ -277,7 +278,7 @@ def _attentions(module: nn.Module) -> list[str]:
         )
     order: list[str] = []
     handles = [
-        m.register_forward_hook(lambda *_, path=path: order.append(path))
+        m.register_forward_hook(in_this_thread(lambda *_, path=path: order.append(path)))
         for path, m in named.items()
     ]
     cached = {"use_cache": False} if "use_cache" in takes(module) else {}

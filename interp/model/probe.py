@@ -15,7 +15,7 @@ from interp.model.inference import inference
 from interp.model.inputs import is_encoder_decoder, probe_inputs, takes
 from interp.model.model import Model
 from interp.model.ranks import ranks_of
-from interp.model.sites import Event, Site, find_sites, recorded
+from interp.model.sites import Event, Site, calls_of_one_forward, find_sites, recorded
 from interp.model.stirring import stirred
 from interp.model.streams import find_streams, layers_of
 
@@ -55,7 +55,7 @@ def probe(
     sites = find_sites(module, events, length) if any(e.call for e in events) else []
     if not sites:
         raise UnreadableAttention(_why_nothing(module))
-    _require_known_layout(module, sites)
+    _require_known_layout(module, sites, events)
     ranks = ranks_of(module, sites)
     if ranks is None:  # nobody reads the streams of a model that is spread
         noise = stirred(module, events, sites, layers_of(module, sites))
@@ -102,7 +102,16 @@ def _why_nothing(module: nn.Module) -> str:
     )
 
 
-def _require_known_layout(module: nn.Module, sites: list[Site]) -> None:
+def _require_known_layout(module: nn.Module, sites: list[Site], events: list[Event]) -> None:
+    for together in calls_of_one_forward(events):
+        mine = [sites[i] for i in together]
+        if len(mine) > 1 and any(site.projection is None or site.gated for site in mine):
+            raise UnreadableAttention(
+                f"{type(module).__name__}: {mine[0].module} calls attention {len(mine)} times in "
+                "one forward and combines the results before its output projection, as "
+                "differential attention does; the output of such a head is not one softmax over "
+                "keys times the values, so its patterns cannot be read"
+            )
     for site in sites:
         if site.n_heads % site.n_kv_heads:
             raise UnreadableAttention(

@@ -20,6 +20,7 @@ from interp.model.inference import inference
 from interp.model.inputs import probe_inputs, takes
 from interp.model.norms import read_norm
 from interp.model.sites import Event, Site, recorded
+from interp.model.threads import in_this_thread
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -121,7 +122,7 @@ def _noisy_embeddings(
         return noise
 
     handles = [
-        m.register_forward_hook(hook(name))
+        m.register_forward_hook(in_this_thread(hook(name)))
         for name, m in model.module.named_modules()
         if isinstance(m, nn.Embedding)
     ]

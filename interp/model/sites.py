@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from interp.model.calls import Call, RecordedCall
 from interp.model.tap import tapped
+from interp.model.threads import in_this_thread
 
 
 @dataclass(frozen=True)
@@ -108,11 +109,12 @@ def recorded(model: nn.Module) -> Iterator[list[Event]]:
     def see(module: nn.Module, run: int, call: Call) -> None:
         events.append(Event(names[module], run, call=call))
 
+    begin, end = in_this_thread(enter), in_this_thread(leave)
     handles = []
     try:
         for module in model.modules():
-            handles.append(module.register_forward_pre_hook(enter, with_kwargs=True))
-            handles.append(module.register_forward_hook(leave))
+            handles.append(module.register_forward_pre_hook(begin, with_kwargs=True))
+            handles.append(module.register_forward_hook(end))
         with tapped(model, see, watch=True):
             yield events
     finally:
@@ -156,6 +158,20 @@ def find_sites(model: nn.Module, events: list[Event], target_length: int | None)
             )
         )
     return sites
+
+
+def calls_of_one_forward(events: list[Event]) -> list[list[int]]:
+    """Numbers of the attention calls, in order, that each forward of an attention module made."""
+    found: list[list[int]] = []
+    open_calls: dict[str, list[int]] = defaultdict(list)
+    number = 0
+    for event in events:
+        if event.call is not None:
+            open_calls[event.name].append(number)
+            number += 1
+        elif event.name in open_calls:  # the end of a forward
+            found.append(open_calls.pop(event.name))
+    return found
 
 
 def _is_causal(call: Call) -> bool:

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from threading import get_ident
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +20,7 @@ from torch.overrides import TorchFunctionMode
 
 from interp.model.calls import Call, ComputedCall, RecordedCall
 from interp.model.tap import inside_interface
+from interp.model.threads import in_this_thread
 
 _SOFTMAX = {torch.softmax, F.softmax, Tensor.softmax}
 _PRODUCT = {torch.matmul, Tensor.matmul, Tensor.__matmul__, torch.bmm, Tensor.bmm}
@@ -208,27 +208,25 @@ def watching(model: nn.Module, show: Callable[[nn.Module, Call], None]) -> Itera
     """Show each attention that `model` computes outside transformers' interface in the block."""
     stack: list[tuple[nn.Module, int]] = []
     watch = _Watch(show, stack)
-    thread = get_ident()  # hooks are the module's and run in every thread, the mode only in this
 
     def enter(module: nn.Module, args: tuple, kwargs: dict) -> None:
-        if get_ident() != thread:
-            return
         # the batch axis comes first in what modules are given, also where they flatten it away
         given = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and x.dim() >= 2]
         stack.append((module, given[0].shape[0] if given else 1))
 
     def leave(module: nn.Module, args: object, output: object) -> None:
-        if get_ident() == thread:
-            stack.pop()
-            watch.forget(module)
+        stack.pop()
+        watch.forget(module)
 
+    # hooks are the module's and run in every thread, the mode only in this one
+    begin, end = in_this_thread(enter), in_this_thread(leave)
     handles = []
     try:
         for module in model.modules():
             if isinstance(module, (nn.Softmax, nn.Dropout)):
                 continue  # a softmax written as a module belongs to the module around it
-            handles.append(module.register_forward_pre_hook(enter, with_kwargs=True))
-            handles.append(module.register_forward_hook(leave, always_call=True))
+            handles.append(module.register_forward_pre_hook(begin, with_kwargs=True))
+            handles.append(module.register_forward_hook(end, always_call=True))
         with watch:
             yield
     finally:

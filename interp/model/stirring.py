@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from interp.model.sites import Event, Site, first_tensor
+from interp.model.threads import in_this_thread
 
 
 @contextmanager
@@ -45,13 +46,14 @@ def stirred(
         assert x is not None
         return _with(output, x, x + noise(x))
 
+    begin, end = in_this_thread(enter), in_this_thread(leave)
     handles = []
     try:
         for block, writers in _writers(model, events, sites, blocks).items():
             layer = model.get_submodule(block)
-            handles.append(layer.register_forward_pre_hook(enter, with_kwargs=True))
+            handles.append(layer.register_forward_pre_hook(begin, with_kwargs=True))
             for name in writers:
-                handles.append(model.get_submodule(name).register_forward_hook(leave))
+                handles.append(model.get_submodule(name).register_forward_hook(end))
         yield
     finally:
         for handle in handles:

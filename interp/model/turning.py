@@ -22,6 +22,7 @@ from interp.model.layout import Layout, Reading, layouts
 from interp.model.matching import Columns, find_columns, flat, heads_flat
 from interp.model.recording import TOKENS
 from interp.model.sites import Site
+from interp.model.threads import in_this_thread
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -164,7 +165,7 @@ def _run(
     """A run with something else in place of what these modules give."""
 
     def hook(place: _Place) -> Any:
-        return lambda module, args, output: put(place, output)
+        return in_this_thread(lambda module, args, output: put(place, output))
 
     handles = [
         model.module.get_submodule(name).register_forward_hook(hook(place))

@@ -13,7 +13,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from threading import get_ident
 from typing import Any
 
 import torch
@@ -23,6 +22,7 @@ from torch import Tensor, nn
 from interp.model.calls import Call, ComputedCall
 from interp.model.sites import Site
 from interp.model.tap import tapped
+from interp.model.threads import in_this_thread
 
 Visit = Callable[[Site, Call, Bool[Tensor, "batch query_pos"]], None]
 
@@ -61,19 +61,16 @@ def visiting(
         by_module[module.get_submodule(site.module)].append(site)
     targets = any(site.stack == "cross" for site in sites)
     signature = inspect.signature(module.forward)
-    thread = get_ident()
     running: list[_Forward] = []
     runs: dict[nn.Module, int] = defaultdict(int)
 
     def enter(_: nn.Module, args: tuple, kwargs: dict) -> None:
-        if get_ident() == thread:
-            # a forward that was broken off must not shift the layers of the next one
-            runs.clear()
-            running[:] = [_read(signature, args, kwargs)]
+        # a forward that was broken off must not shift the layers of the next one
+        runs.clear()
+        running[:] = [_read(signature, args, kwargs)]
 
     def leave(*_: object) -> None:
-        if get_ident() == thread:
-            running.clear()
+        running.clear()
 
     def show(inner: nn.Module, _: int, call: Call) -> None:
         mine = by_module.get(inner)
@@ -86,8 +83,8 @@ def visiting(
         visit(site, call, real)
 
     handles = [
-        module.register_forward_pre_hook(enter, with_kwargs=True),
-        module.register_forward_hook(leave, always_call=True),
+        module.register_forward_pre_hook(in_this_thread(enter), with_kwargs=True),
+        module.register_forward_hook(in_this_thread(leave), always_call=True),
     ]
     try:
         with tapped(module, show, watch=any(s.watched for s in sites), fused=fused):

@@ -22,6 +22,7 @@ from interp.errors import OptionError
 from interp.planted import heads as blocks
 from interp.planted.heads import Geometry
 from interp.planted.residual import Residual, random_rotation
+from interp.random_state import drawn_with
 
 if TYPE_CHECKING:
     from transformers import LlamaForCausalLM
@@ -209,7 +210,7 @@ def _llama(
         dtype="float32",
     )
     # The constructor draws random weights from the global generator; the caller's state is kept.
-    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+    with drawn_with(None), torch.device("cpu"):
         model = LlamaForCausalLM(config)
     model = model.float()
     with torch.no_grad():

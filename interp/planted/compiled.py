@@ -22,6 +22,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import CausalLMOutput
 
 from interp.errors import OptionError
+from interp.random_state import drawn_with
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -196,7 +197,7 @@ def compiled(made: Any, *, output: str, name: str) -> Program:
         causal=about.causal,
         name_or_path=f"tracr:{name}",
     )
-    with torch.random.fork_rng(devices=[]):
+    with drawn_with(None):
         module = CompiledTransformer(config).float()
     weights = {
         "token_embed.weight": params["token_embed"]["embeddings"],

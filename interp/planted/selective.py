@@ -25,6 +25,7 @@ from interp.errors import OptionError
 from interp.planted.assemble import BOS, NORM_EPSILON, NORM_WEIGHT, Planted
 from interp.planted.residual import random_rotation
 from interp.planted.rotary import _least_amplitude
+from interp.random_state import drawn_with
 
 if TYPE_CHECKING:
     from transformers import GPT2LMHeadModel
@@ -239,7 +240,7 @@ def _gpt2(weights: dict[str, Tensor], plan: _Plan, layers: int) -> GPT2LMHeadMod
         dtype="float32",
     )
     config.transition_matrix = plan.law.tolist()
-    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+    with drawn_with(None), torch.device("cpu"):
         model = GPT2LMHeadModel(config).float()
     with torch.no_grad():
         for name, parameter in model.named_parameters():

@@ -13,6 +13,7 @@ from interp.causal.measures import kl_to_clean
 from interp.errors import OptionError, UnreadableAttention
 from interp.model.inference import inference
 from interp.model.layout import layouts
+from interp.model.threads import in_this_thread
 from interp.prompts import Prompts
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class HiddenGame(Game):
 
         module = self.model.module.get_submodule(leaving.matrix)
         packs = self.packs(table)
-        handle = module.register_forward_pre_hook(keep)
+        handle = module.register_forward_pre_hook(in_this_thread(keep))
         try:
             for number, batch in enumerate(self.batches):
                 assert batch.wanted is not None

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,6 +18,7 @@ from interp.lens.finish import predicting_stack
 from interp.model.calls import precise
 from interp.model.sites import Site, Where
 from interp.model.streams import unavailable
+from interp.model.threads import in_this_thread
 from interp.outliers.passes import equal_lengths
 from interp.prompts import Prompts
 
@@ -140,15 +140,12 @@ def _changed(model: Model, path: str, side: str, run: int | None, change: Change
 
     Runs are counted within one forward of the model, which a module shared by layers needs.
     """
-    thread, runs = get_ident(), [-1]
+    runs = [-1]
 
     def begin(module: nn.Module, args: tuple) -> None:
-        if get_ident() == thread:
-            runs[0] = -1
+        runs[0] = -1
 
     def mine() -> bool:
-        if get_ident() != thread:
-            return False
         runs[0] += 1
         return run is None or runs[0] == run
 
@@ -163,11 +160,13 @@ def _changed(model: Model, path: str, side: str, run: int | None, change: Change
 
     module = model.module.get_submodule(path)
     with ExitStack() as stack:
-        stack.callback(model.module.register_forward_pre_hook(begin).remove)
+        stack.callback(model.module.register_forward_pre_hook(in_this_thread(begin)).remove)
         if side == "in":
-            stack.callback(module.register_forward_pre_hook(before, with_kwargs=True).remove)
+            stack.callback(
+                module.register_forward_pre_hook(in_this_thread(before), with_kwargs=True).remove
+            )
         else:
-            stack.callback(module.register_forward_hook(after).remove)
+            stack.callback(module.register_forward_hook(in_this_thread(after)).remove)
         yield
 
 

@@ -12,11 +12,12 @@ from torch import Tensor
 
 from interp import edits
 from interp.causal import Game, Players, Task, custom, kl_to_clean, loss, repeats_task
-from interp.causal.patching import leaves, rebuilt, replaced
+from interp.causal.patching import leaves, rebuilt
 from interp.causal.replay import Reuse, Wanted
 from interp.causal.verify import reuse_of
 from interp.model.model import Model
 from interp.model.probe import probe
+from interp.model.threads import replaced
 from interp.planted import build
 from interp.prompts import Prompts
 

@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 ROOM = {
     "base": ("errors", "head", "columns", "files", "resources", "page", "display", "sign",
-        "__init__"),
+        "random_state", "__init__"),
     "models": ("planted", "bundled"),
     "model": ("model", "edits", "prompts", "tokens"),
     "capture": ("capture", "generation", "provenance"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 import zoo
 
 import interp
+from interp.model.threads import forward_here, replaced
 
 IDS = torch.tensor([[9, 33, 21, 40, 11], [52, 17, 30, 8, 44]])
 OTHER = torch.tensor([[12, 13, 14]])
@@ -235,3 +237,131 @@ def test_an_exception_in_a_visitor_restores_everything(loaded):
             len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.module.modules()
         ]
         assert torch.equal(model.run(IDS), model.capture(IDS).logits)
+
+
+def at_once(*works) -> list[Any]:
+    """The results of works that run in a thread each, all at the same time, switching often."""
+    results: list[Any] = [None] * len(works)
+    together = threading.Barrier(len(works))
+
+    def run(i: int) -> None:
+        together.wait(20)
+        try:
+            results[i] = works[i]()
+        except Exception as error:
+            results[i] = error
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(len(works))]
+    often = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(120)
+    finally:
+        sys.setswitchinterval(often)
+    for result in results:
+        if isinstance(result, Exception):
+            raise result
+    return results
+
+
+def in_training(name: str) -> interp.Model:
+    """A model of the zoo whose module is being trained, with much dropout."""
+    module = zoo.FAMILIES[name].build("eager")
+    for m in module.modules():
+        if isinstance(m, torch.nn.Dropout):
+            m.p = 0.5
+    return interp.load(module.train(), name=name)
+
+
+@pytest.mark.parametrize("name", BOTH)
+def test_threads_share_a_module_in_train_mode(name):
+    """None of them may put dropout back while another is still running."""
+    model = in_training(name)
+    modes = [m.training for m in model.module.modules()]
+    want = model.run(IDS).detach()
+    for found in at_once(*[lambda: [model.run(IDS).detach() for _ in range(20)]] * 4):
+        assert all(torch.equal(x, want) for x in found)
+    assert modes == [m.training for m in model.module.modules()]
+    assert any(modes)
+
+
+def analyses(model: interp.Model) -> dict[str, Any]:
+    """One call for each way in which a run changes the module that it runs."""
+    from interp.causal import next_token_task
+    from interp.causal.methods import importances
+
+    ids = [[9, 33, 21, 40, 11, 9], [52, 17, 30, 8, 44, 17]]
+
+    def scored() -> Any:
+        return interp.score(model, ["entropy", "induction"], ids).to_pandas()["score"].tolist()
+
+    def null() -> Any:
+        return interp.score(model, "entropy", ids, null="random-init").to_pandas()["null"].tolist()
+
+    def importance(method: str) -> Any:
+        task = next_token_task(model, ids)
+        return importances(model, task, [method])[method].per_prompt.tolist()
+
+    def captured() -> Any:
+        return model.capture(ids, ["resid_post", "result"]).logits.tolist()
+
+    return {
+        "score": scored,
+        "random weights": null,
+        "ablation, which puts other forwards in place": lambda: importance("ablation"),
+        "gradients, which freeze the weights": lambda: importance("gate_gradient"),
+        "load, which stirs the streams": lambda: [
+            sorted((name, at) for name, at in site.streams.items())
+            for site in interp.load(model.module).sites
+        ],
+        "capture": captured,
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BOTH)
+def test_analyses_of_one_module_do_not_meet(name):
+    """Every analysis, beside all others on one module, gives what it gives alone."""
+    model = in_training(name)
+    works = analyses(model)
+    alone = {key: work() for key, work in works.items()}
+    forwards = [m.__dict__.get("forward") for m in model.module.modules()]
+    learns = [p.requires_grad for p in model.module.parameters()]
+    for _ in range(3):
+        together = at_once(*works.values(), *works.values())
+        for key, found in zip([*works, *works], together, strict=True):
+            assert str(found) == str(alone[key]), key
+    assert learns == [p.requires_grad for p in model.module.parameters()]
+    assert all(learns)
+    assert forwards == [m.__dict__.get("forward") for m in model.module.modules()]
+    assert all(m.training for m in model.module.modules())
+
+
+def test_forwards_put_in_place_by_two_threads_do_not_meet():
+    """Ended in either order, each thread ran its own, and the module's own is back."""
+    module = torch.nn.Linear(1, 1)
+    inside, done = threading.Event(), threading.Event()
+
+    def other() -> Any:
+        with replaced(module, lambda x: x + 2):
+            inside.set()
+            done.wait(10)
+            return module(torch.zeros(1)).item()
+
+    box: list[Any] = []
+    thread = threading.Thread(target=lambda: box.append(other()))
+    with replaced(module, lambda x: forward_here(module) and x + 1):
+        thread.start()
+        inside.wait(10)
+        assert module(torch.zeros(1)).item() == 1
+        with replaced(module, lambda x: x + 5):
+            assert module(torch.zeros(1)).item() == 5
+        assert module(torch.zeros(1)).item() == 1
+    assert module(torch.zeros(1)).item() == module.bias.item()
+    done.set()
+    thread.join()
+    assert box == [2.0]
+    assert "forward" not in module.__dict__
