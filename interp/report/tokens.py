@@ -127,7 +127,7 @@ def scale_of(one: Attribution) -> Scale:
 
 
 def residual_text(one: Attribution) -> str:
-    """The completeness residual as a sentence, also where none is promised."""
+    """The completeness residual as a sentence, also where none is promised, and its flag."""
     if one.residual is None:
         return (
             f"The scores sum to {one.scores.sum():.4g}; this method promises no completeness, "
@@ -136,8 +136,8 @@ def residual_text(one: Attribution) -> str:
     share = f" ({abs(one.residual / one.total):.1%})" if one.total else ""
     return (
         f"Completeness: the scores sum to {one.scores.sum():.6g} of {one.total:.6g}; "
-        f"residual {one.residual:.2g}{share}."
-    )
+        f"residual {one.residual:.2g}{share}. {one.warning}"
+    ).rstrip()
 
 
 def colours() -> str:
@@ -173,11 +173,16 @@ def _section(one: Attribution, top: int) -> str:
     made_by = escape(json.dumps(dict(one.provenance), indent=1, ensure_ascii=False, default=str))
     return (
         f"<section><h2>{escape(one.method)}</h2><dl>{about}</dl>{spans(one)}"
-        f"<p>{escape(residual_text(one))}</p>{_top(one, top)}"
+        f"{_residual(one)}{_top(one, top)}"
         f"<details><summary>Every token as a table ({len(one.tokens):,})</summary>{_every(one)}"
         '</details><details class="stored"><summary>How it was made</summary>'
         f"<pre>{made_by}</pre></details></section>"
     )
+
+
+def _residual(one: Attribution) -> str:
+    flag = ' class="warning" role="note"' if one.incomplete else ""
+    return f"<p{flag}>{escape(residual_text(one))}</p>"
 
 
 def _every(one: Attribution) -> str:
