@@ -7,6 +7,10 @@ Per text and method, over the tokens that are not special:
     aopc                    mean fall of the target as the top 10 to 50 % are removed
     comprehensiveness       the same at 1, 5, 10, 20 and 50 % (DeYoung et al. 2020, "ERASER")
     sufficiency             mean fall when only those are kept; lower is better
+    aopc_signed, comprehensiveness_signed, sufficiency_signed
+                            the same in the order of the signed score, as ERASER orders: tokens that
+                            speak against the target come last. The three above order by |score|.
+                            A method without signs has one order and so the same numbers twice.
     soft_comprehensiveness  fall when embeddings are thinned out where scores are large
     soft_sufficiency        fall when they are thinned out where scores are small; lower is better
 
@@ -236,7 +240,8 @@ def _measured(
         row |= dict.fromkeys(MEASURES)
         try:
             found = chosen_one.of(example)
-            row["residual"] = found.residual
+            row |= {"residual": found.residual, "residual_share": found.residual_share}
+            row["incomplete"] = found.incomplete
             scores[len(rows)] = found.scores[where]
             row["spearman"] = spearman(np.abs(found.scores[where]), np.abs(effect))
             if found.signed:
@@ -278,12 +283,14 @@ def _by_removal(
 
     asked: dict[int, dict[str, list[int]]] = {}
     for k, x in scores.items():
-        order = np.argsort(-np.abs(x), kind="stable")
-        asked[k] = {
-            "aopc": [ask(order[:c]) for c in counts(AOPC, n)],
-            "comprehensiveness": [ask(order[:c]) for c in counts(ERASER, n)],
-            "sufficiency": [ask(order[c:]) for c in counts(ERASER, n)],
-        }
+        asked[k] = {}
+        for kind, by in (("", np.abs(x)), ("_signed", x)):
+            order = np.argsort(-by, kind="stable")
+            asked[k] |= {
+                f"aopc{kind}": [ask(order[:c]) for c in counts(AOPC, n)],
+                f"comprehensiveness{kind}": [ask(order[:c]) for c in counts(ERASER, n)],
+                f"sufficiency{kind}": [ask(order[c:]) for c in counts(ERASER, n)],
+            }
     if not index:
         return {}
     gone = np.zeros((len(index), len(example)), dtype=bool)

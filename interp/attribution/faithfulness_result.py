@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from interp.attribution.deceived import Deceived, warning
-from interp.attribution.paired import Difference, differences
+from interp.attribution.paired import Difference, Limit, differences, limit
+from interp.attribution.result import LARGEST_SHARE
 from interp.display import Displayed
 from interp.errors import UnknownName
 from interp.files import write_atomically
@@ -25,11 +26,26 @@ if TYPE_CHECKING:
 MEASURES = {
     "spearman": ("rank correlation of |score| with |change| under occlusion", True),
     "spearman_signed": ("rank correlation of score with change under occlusion", True),
-    "aopc": ("fall of the target, top 10 to 50 % removed", True),
-    "comprehensiveness": ("fall of the target, top 1 to 50 % removed", True),
-    "sufficiency": ("fall of the target, only top 1 to 50 % kept", False),
-    "soft_comprehensiveness": ("fall of the target, top thinned out, matched retention", True),
-    "soft_sufficiency": ("fall of the target, rest thinned out, matched retention", False),
+    "aopc": ("fall of the target, top 10 to 50 % by |score| removed", True),
+    "aopc_signed": ("fall of the target, top 10 to 50 % by score removed", True),
+    "comprehensiveness": ("fall of the target, top 1 to 50 % by |score| removed", True),
+    "comprehensiveness_signed": (
+        "fall of the target, top 1 to 50 % by score removed, as in ERASER",
+        True,
+    ),
+    "sufficiency": ("fall of the target, only top 1 to 50 % by |score| kept", False),
+    "sufficiency_signed": (
+        "fall of the target, only top 1 to 50 % by score kept, as in ERASER",
+        False,
+    ),
+    "soft_comprehensiveness": (
+        "fall of the target, top by |score| thinned out, matched retention",
+        True,
+    ),
+    "soft_sufficiency": (
+        "fall of the target, rest by |score| thinned out, matched retention",
+        False,
+    ),
 }
 
 
@@ -39,7 +55,8 @@ class Faithfulness(Displayed):
 
     Args:
         rows: one per method and text: `MEASURES`, the number of tokens, the completeness
-            residual, and an error where the method has no scores on the text.
+            residual, its share of the total and whether that flags the scores as incomplete, and
+            an error where the method has no scores on the text.
         needs: what each method asks of a model.
         warned: ranks on `bundled:deceive`; see `interp.attribution.deceived`.
     """
@@ -64,6 +81,22 @@ class Faithfulness(Displayed):
     def failures(self) -> list[tuple[str, int, str]]:
         """Method, text (counted from 0) and error, where a method gave no scores."""
         return [(r["method"], r["text"], r["error"]) for r in self.rows if r["error"]]
+
+    @property
+    def incomplete(self) -> dict[str, int]:
+        """Texts on which a method's scores miss more of their total than `LARGEST_SHARE`."""
+        found = dict.fromkeys(self.methods, 0)
+        for row in self.rows:
+            found[row["method"]] += bool(row.get("incomplete"))
+        return {m: n for m, n in found.items() if n}
+
+    @property
+    def incomplete_warning(self) -> str:
+        """The incomplete methods as a sentence; empty if there are none."""
+        if not self.incomplete:
+            return ""
+        told = ", ".join(f"{m} on {n} of {len(self.texts)}" for m, n in self.incomplete.items())
+        return f"Scores miss their total by more than {LARGEST_SHARE:.0%} of it: {told} texts."
 
     @property
     def warning(self) -> str:
@@ -100,11 +133,21 @@ class Faithfulness(Displayed):
 
     def compare(self, measure: str = "spearman", *, seed: int = 0) -> list[Difference]:
         """Every pair of methods in a paired permutation test, Holm-corrected over the pairs."""
-        values = {m: x for m, x in self.values(measure).items() if not np.isnan(x).all()}
+        values = self._measured(measure)
         return differences(values, seed=seed) if len(values) > 1 else []
 
+    def _measured(self, measure: str) -> dict[str, np.ndarray]:
+        return {m: x for m, x in self.values(measure).items() if not np.isnan(x).all()}
+
+    def limit(self, measure: str = "spearman", level: float = 0.05) -> Limit:
+        """The smallest corrected p-value that the number of texts and of methods allows."""
+        return limit(self._measured(measure), level)
+
     def better_than(self, measure: str = "spearman", level: float = 0.05) -> dict[str, list[str]]:
-        """For each method those that it beats at a corrected level."""
+        """For each method those that it beats at a corrected level.
+
+        Empty lists say nothing where `limit(measure).can_show` is false: there are too few texts.
+        """
         more = MEASURES[measure][1]
         found: dict[str, list[str]] = {m: [] for m in self.methods}
         for d in self.compare(measure):
@@ -117,7 +160,16 @@ class Faithfulness(Displayed):
         """One row per method and text."""
         import pandas as pd
 
-        columns = ["method", "text", "tokens", *MEASURES, "residual", "error"]
+        columns = [
+            "method",
+            "text",
+            "tokens",
+            *MEASURES,
+            "residual",
+            "residual_share",
+            "incomplete",
+            "error",
+        ]
         return pd.DataFrame([{c: row.get(c) for c in columns} for row in self.rows])
 
     def to_dict(self) -> dict[str, Any]:
@@ -134,6 +186,12 @@ class Faithfulness(Displayed):
                 m: [{k: _number(v) for k, v in asdict(d).items()} for d in self.compare(m)]
                 for m in MEASURES
             },
+            "limits": {
+                m: asdict(told) | {"can_show": told.can_show, "text": str(told)}
+                for m, told in ((m, self.limit(m)) for m in MEASURES)
+            },
+            "incomplete": self.incomplete,
+            "incomplete_warning": self.incomplete_warning,
             "failures": [list(f) for f in self.failures],
             "warning": self.warning,
             "deceived": [{k: _number(v) for k, v in asdict(d).items()} for d in self.warned],

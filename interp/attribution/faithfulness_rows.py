@@ -11,7 +11,7 @@ from typing import Any
 from interp.errors import StoreError
 from interp.files import cannot_write, read_bytes
 
-_FORMAT = "interp faithfulness 1"
+_FORMAT = "interp faithfulness 2"
 
 
 class Rows:

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from interp.attribution.example import Example
 
 Array = np.ndarray
+# Share of the total that scores may miss before they are flagged: at a tenth the sum is still the
+# number explained to its leading digit.
+LARGEST_SHARE = 0.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,6 +91,32 @@ class Attribution(Displayed):
         """What the scores miss of the total they promise, in `unit`; None without a promise."""
         return None if self.total is None else float(self.total - self.scores.sum())
 
+    @property
+    def residual_share(self) -> float | None:
+        """Size of the residual over that of the total; None without a promise or a total of 0."""
+        if self.residual is None or not self.total:
+            return None
+        return abs(self.residual / self.total)
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether the scores miss more of the total they promise than `LARGEST_SHARE` of it."""
+        return self.residual is not None and abs(self.residual) > LARGEST_SHARE * abs(
+            self.total or 0.0
+        )
+
+    @property
+    def warning(self) -> str:
+        """The flag of incomplete scores as a sentence; empty for all others."""
+        if not self.incomplete:
+            return ""
+        share = self.residual_share
+        much = "" if share is None else f" by {share:.1%} of it"
+        return (
+            f"Incomplete: the scores miss their total{much}, more than {LARGEST_SHARE:.0%}, so "
+            "they are not the parts of the number explained."
+        )
+
     def top(self, k: int = 5) -> list[tuple[int, str, float]]:
         """The k sources of largest absolute score: position, token, score."""
         order = np.argsort(-np.abs(self.scores), kind="stable")[:k]
@@ -106,6 +135,7 @@ class Attribution(Displayed):
                 "method": self.method,
                 "target": self.target,
                 "unit": self.unit,
+                "incomplete": self.incomplete,
             }
         )
 
@@ -148,6 +178,9 @@ class Attribution(Displayed):
             "matrix": None if self.matrix is None else self.matrix.tolist(),
             "total": self.total,
             "residual": self.residual,
+            "residual_share": self.residual_share,
+            "incomplete": self.incomplete,
+            "warning": self.warning,
             "notes": dict(self.notes),
             "provenance": dict(self.provenance),
         }
@@ -165,4 +198,5 @@ class Attribution(Displayed):
         left = (
             "" if self.residual is None else f"; residual {self.residual:.2g} of {self.total:.3g}"
         )
+        left += "; incomplete" if self.incomplete else ""
         return f"Attribution({self.method} of {self.target} = {self.value:.4g}: {best}{left})"

@@ -1,6 +1,6 @@
 """One engine for the gradient rules: the forward stays, the backward follows rules.
 
-Four things of a transformer are not linear, and each has a rule that stands for its derivative:
+These of a transformer's steps are not linear, and each has a rule that stands for its derivative:
 
     softmax      "exact"; "freeze": no gradient into the pattern, so none into queries and keys
                  (nor into the router of a mixture of experts);
@@ -9,6 +9,9 @@ Four things of a transformer are not linear, and each has a rule that stands for
     activation   "gradient"; "identity": f(x)/x in place of f'(x)
     product      `split`: each factor of a product gets half: q and k a quarter, v a half; both
                  sides of a gated MLP a half
+    gate         "stop": no gradient into the factor of a product that comes out of an activation,
+                 so that the other side of a gated MLP gets the whole; "share" leaves products to
+                 `split`
 
 Every number of the forward pass stays the model's own, and everything is as before on leaving.
 What none of the rules stands for is refused by the name of its module, never passed over.
@@ -28,8 +31,8 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from interp.attribution.roles import Roles, close
-from interp.attribution.tracing import check_graph, label, trust
-from interp.errors import OptionError
+from interp.attribution.tracing import check_graph, is_gate, label, mark_gate, trust
+from interp.errors import OptionError, UnreadableAttention
 from interp.model.calls import Call, RecordedCall, precise
 from interp.model.sites import Site
 from interp.model.tap import inside_interface
@@ -49,6 +52,7 @@ _PRODUCT = {
 }
 _SOFTMAX = {torch.softmax, F.softmax, Tensor.softmax}
 _KEEP_ZERO = {F.gelu, F.silu, F.relu, torch.relu, Tensor.relu, torch.tanh, Tensor.tanh, F.tanh}
+_GATES = {torch.sigmoid, Tensor.sigmoid, F.sigmoid} | _KEEP_ZERO
 
 
 @dataclass(frozen=True)
@@ -60,12 +64,14 @@ class Rules:
     norm: Literal["exact", "freeze"] = "exact"
     activation: Literal["gradient", "identity"] = "gradient"
     split: bool = False
+    gate: Literal["share", "stop"] = "share"
 
     def __post_init__(self) -> None:
         for name, known in (
             ("softmax", ("exact", "freeze")),
             ("norm", ("exact", "freeze")),
             ("activation", ("gradient", "identity")),
+            ("gate", ("share", "stop")),
         ):
             if getattr(self, name) not in known:
                 raise OptionError(f"{name} rule {getattr(self, name)!r}; known: {', '.join(known)}")
@@ -234,9 +240,13 @@ def _hooks(module: nn.Module, run: Ruled, roles: Roles) -> Iterator[None]:
         if inner in roles.norms and run.rules.norm == "freeze":
             return as_is(output, roles.norms[inner].frozen(x, output)[0])
         role = roles.activations.get(inner)
-        if role is not None and run.rules.activation == "identity" and role.keeps_zero:
-            return _Ratio.apply(x, output.detach())
-        return None
+        if role is None:
+            return None
+        given = None
+        if run.rules.activation == "identity" and role.keeps_zero:
+            given = _Ratio.apply(x, output.detach())
+        mark_gate(output if given is None else given)
+        return given
 
     begin, end = in_this_thread(enter), in_this_thread(leave)
     handles = []
@@ -262,7 +272,9 @@ class _Watch(TorchFunctionMode):
         if inside_interface.get() or self.run.opaque or not torch.is_grad_enabled():
             return func(*args, **kwargs)
         rules = self.run.rules
-        if func in _PRODUCT and rules.split and _both_carry(args):
+        if func in _PRODUCT and rules.gate == "stop" and _both_carry(args):
+            out = torch.mul(*self._one_side(*args[:2]))
+        elif func in _PRODUCT and rules.split and _both_carry(args):
             out = torch.mul(*(_Scaled.apply(x, 0.5) for x in args[:2]))
         elif func in _KEEP_ZERO and rules.activation == "identity" and _carries(args[0]):
             with torch.no_grad():
@@ -276,7 +288,25 @@ class _Watch(TorchFunctionMode):
             out = func(*args, **kwargs)
         if self.run.path:
             label(out, self.run.path[-1])
+        if func in _GATES and _carries(out):
+            mark_gate(out)
         return out
+
+    def _one_side(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+        """The factors of a product, the gate without its gradient.
+
+        Raises:
+            UnreadableAttention: neither or both come out of an activation.
+        """
+        gates = is_gate(a), is_gate(b)
+        if sum(gates) != 1:
+            where = self.run.path[-1] if self.run.path else "the model"
+            which = "both factors come" if all(gates) else "neither factor comes"
+            raise UnreadableAttention(
+                f"module {where}: {which} out of an activation in a product of two, so none is its "
+                "gate; take gate=half"
+            )
+        return (a.detach(), b) if gates[0] else (a, b.detach())
 
 
 def _carries(x: object) -> bool:

@@ -18,6 +18,7 @@ _MOVES = (
     "IndexSelect Gather Cat Stack Split SplitWithSizes Unbind Squeeze Unsqueeze AsStrided "
     "ConstantPadNd Repeat Roll Flip Copy CopySlices Unfold Tril Triu MaskedFill Where"
 )
+_MOVED = frozenset(_MOVES.split())
 _SUMS = "Add Sub Neg Sum Mean IndexAdd ScatterAdd Convolution AccumulateGrad"
 _LINEAR = frozenset([*_MOVES.split(), *_SUMS.split(), "Scaled", "Ratio"])
 _PRODUCTS = frozenset(["Mul", "Mm", "Bmm", "Addmm", "Baddbmm", "Addbmm", "GroupedMm"])
@@ -40,6 +41,22 @@ def label(x: object, module: str) -> None:
     node: Any = x.grad_fn if isinstance(x, Tensor) else None
     if node is not None:
         node.metadata["interp"] = module
+
+
+def mark_gate(x: Tensor) -> None:
+    """Note that a tensor comes out of an activation."""
+    node: Any = x.grad_fn
+    if node is not None:
+        node.metadata["interp gate"] = True
+
+
+def is_gate(x: Tensor) -> bool:
+    """Whether a tensor comes out of an activation, perhaps moved or converted since."""
+    node: Any = x.grad_fn
+    while node is not None and "interp gate" not in node.metadata:
+        carrying = _carrying(node)
+        node = carrying[0] if _kind(node) in _MOVED and len(carrying) == 1 else None
+    return node is not None
 
 
 def trust(end: Tensor, starts: list[Tensor], trusted: set[Any]) -> None:

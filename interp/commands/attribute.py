@@ -73,7 +73,8 @@ def attribute(
     """Explain a number of MODEL by the tokens of TEXT.
 
     Scores in the target's unit are parts of it: above zero a token speaks for the target. What
-    they miss of the whole is printed. Compare methods with `interp faithfulness`.
+    they miss of the whole is printed, and flagged as incomplete above a tenth of it. Compare
+    methods with `interp faithfulness`.
     """
     from interp.attribution.example import Example
     from interp.attribution.named import choose

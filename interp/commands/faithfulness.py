@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from interp.commands.progress import Voice
 if TYPE_CHECKING:
     from interp.attribution.faithfulness_result import Faithfulness
 
+PRINTED = ("spearman", "aopc", "aopc_signed", "soft_comprehensiveness", "soft_sufficiency")
 DEFAULT = "attn_lrp,gradient_x_input,raw_attention,rollout"
 
 
@@ -87,7 +89,8 @@ def faithfulness(
     """Hold attribution methods to interventions, over the texts of FILE (one per line).
 
     Means and standard errors over texts, best first. "Beats" lists what a method is better than in
-    a paired permutation test, corrected for all pairs of methods (Holm, 5 %).
+    a paired permutation test, corrected for all pairs of methods (Holm, 5 %). With few texts no
+    difference can pass that test; the table then says how many texts could.
     """
     from interp.attribution.faithfulness import faithfulness as measure
     from interp.attribution.faithfulness import read_texts
@@ -104,8 +107,10 @@ def faithfulness(
             how=how, special=special, draws=draws, seed=seed, batch_size=batch_size,
             keep=None if out is None else out / "rows.jsonl", tell=tell,
         )  # fmt: skip
-    for name in ("spearman", "aopc", "soft_comprehensiveness", "soft_sufficiency"):
+    for name in PRINTED:
         click.echo(table(found, name))
+    if found.incomplete_warning:
+        voice.note(found.incomplete_warning)
     if found.warning:
         voice.note(found.warning)
     if out is not None:
@@ -124,11 +129,15 @@ def table(found: Faithfulness, measure: str) -> str:
     lines = [f"{measure}: {what}{'' if more else ' (lower is better)'}; {len(found.texts)} texts"]
     if not rows:
         return f"{lines[0]}\n  not measured\n"
-    beats = found.better_than(measure)
+    beats, limit = found.better_than(measure), found.limit(measure)
     width = max(len(r[0]) for r in rows)
     for method, mean, sem, n in rows:
         left_out = "" if n == len(found.texts) else f" ({n} texts)"
+        error = "" if math.isnan(sem) else f" ± {sem:.3f}"
         beaten = beats[method]
         told = "all others" if len(beaten) == len(rows) - 1 > 0 else ", ".join(beaten) or "none"
-        lines.append(f"  {method:<{width}}  {mean:>7.3f} ± {sem:.3f}{left_out}  beats {told}")
+        told = f"  beats {told}" if limit.can_show else ""
+        lines.append(f"  {method:<{width}}  {mean:>7.3f}{error}{left_out}{told}")
+    if not limit.can_show and limit.pairs:
+        lines.append(f"  {limit}")
     return "\n".join([*lines, ""])

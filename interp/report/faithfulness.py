@@ -15,7 +15,8 @@ _READING = (
     "Every measure takes tokens away and looks at the target, one text being one observation;"
     " means are over texts, ± is their standard error. “Better than” lists what a method beats in a"
     " paired permutation test over the texts, corrected for all pairs of the table (Holm, 5 %)."
-    " Differences that are not listed are not told from chance."
+    " Differences that are not listed are not told from chance. Where there are too few texts for"
+    " any difference to pass the test, the table says so and lists none."
 )
 
 
@@ -26,6 +27,8 @@ def render(
     parts = [f"<p>{_READING}</p></header>\n<main>"]
     if found.warning:
         parts.append(f'<p class="warning" role="note">{escape(found.warning)}</p>')
+    if found.incomplete_warning:
+        parts.append(f'<p class="warning" role="note">{escape(found.incomplete_warning)}</p>')
     made = dict(found.provenance)
     targets = dict.fromkeys(made.pop("targets", []))
     versions = made.pop("versions", {})
@@ -45,13 +48,17 @@ def _table(found: Faithfulness, measure: str, what: str, better: bool) -> str:
     rows = [r for r in found.summary(measure) if r[3]]
     if not rows:
         return ""
-    beats = found.better_than(measure)
+    beats, limit = found.better_than(measure), found.limit(measure)
     size = max(abs(mean) + (0 if math.isnan(sem) else sem) for _, mean, sem, _ in rows) or 1.0
     signed = any(mean < 0 for _, mean, _, _ in rows)
+
+    def told_beaten(method: str) -> str:
+        return _beaten(beats[method], len(rows)) if limit.can_show else "not testable"
+
     body = "".join(
         f'<tr><th scope="row">{escape(method)}</th><td class="wide">{bar(mean, size, signed, sem)}'
         f"</td><td>{mean:.3f}{'' if math.isnan(sem) else f' ± {sem:.3f}'}</td><td>{n}</td>"
-        f'<td class="token">{_beaten(beats[method], len(rows))}</td></tr>'
+        f'<td class="token">{told_beaten(method)}</td></tr>'
         for method, mean, sem, n in rows
     )
     lower = "" if better else "; lower is better"
@@ -61,7 +68,7 @@ def _table(found: Faithfulness, measure: str, what: str, better: bool) -> str:
         '</caption><thead><tr><th scope="col">method</th><th scope="col" class="wide"></th>'
         '<th scope="col">mean</th><th scope="col">texts</th>'
         f'<th scope="col" class="token">better than</th></tr></thead><tbody>{body}</tbody></table>'
-        "</div>"
+        f"</div>{f'<p>{escape(str(limit))}.</p>' if str(limit) else ''}"
     )
 
 

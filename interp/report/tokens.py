@@ -142,7 +142,7 @@ def scale_text(one: Attribution) -> str:
 
 
 def residual_text(one: Attribution) -> str:
-    """The completeness residual as a sentence, also where none is promised."""
+    """The completeness residual as a sentence, also where none is promised, and its flag."""
     if one.residual is None:
         return (
             f"The scores sum to {one.scores.sum():.4g}; this method promises no completeness, "
@@ -151,8 +151,8 @@ def residual_text(one: Attribution) -> str:
     share = f" ({abs(one.residual / one.total):.1%})" if one.total else ""
     return (
         f"Completeness: the scores sum to {one.scores.sum():.6g} of {one.total:.6g}; "
-        f"residual {one.residual:.2g}{share}."
-    )
+        f"residual {one.residual:.2g}{share}. {one.warning}"
+    ).rstrip()
 
 
 def colours() -> str:
@@ -189,11 +189,16 @@ def _section(one: Attribution, top: int) -> str:
     return (
         f"<section><h2>{escape(one.method)}</h2><dl>{about}</dl>{spans(one)}"
         f'<p class="note">{escape(scale_text(one))}</p>'
-        f"<p>{escape(residual_text(one))}</p>{_top(one, top)}"
+        f"{_residual(one)}{_top(one, top)}"
         f"<details><summary>Every token as a table ({len(one.tokens):,})</summary>{_every(one)}"
         '</details><details class="stored"><summary>How it was made</summary>'
         f"<pre>{made_by}</pre></details></section>"
     )
+
+
+def _residual(one: Attribution) -> str:
+    flag = ' class="warning" role="note"' if one.incomplete else ""
+    return f"<p{flag}>{escape(residual_text(one))}</p>"
 
 
 def _every(one: Attribution) -> str:

@@ -167,7 +167,12 @@ def test_faithfulness_prints_tables_writes_files_and_goes_on(run, tmp_path) -> N
     assert "spearman: rank correlation" in result.stdout
     assert "occlusion:how=mean" in result.stdout
     assert "± " in result.stdout
-    assert "beats none" in result.stdout  # three texts tell nothing apart, and it says so
+    # three texts cannot tell anything apart, which is not the same as finding nothing
+    assert "beats" not in result.stdout
+    few = "3 texts cannot show a difference between 10 pairs of methods: the smallest possible p is"
+    few += " 0.25, corrected 1"
+    assert few in result.stdout
+    assert "9 texts could" in result.stdout
     assert "trained to hide the deciding word" in result.stderr
     assert {p.name for p in out.iterdir()} == {
         "rows.jsonl", "faithfulness.csv", "faithfulness.json", "faithfulness.html",
@@ -179,6 +184,10 @@ def test_faithfulness_prints_tables_writes_files_and_goes_on(run, tmp_path) -> N
     page = (out / "faithfulness.html").read_text()
     assert not Reader(page).tags & {"script", "img", "link"}
     assert 'class="warning"' in page
+    assert few in page
+    assert "not testable" in page
+    limits = json.loads((out / "faithfulness.json").read_text())["limits"]["spearman"]
+    assert (limits["can_show"], limits["p"], limits["needed"]) == (False, 0.25, 9)
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ class By:
     norm: bool = False
     identity: bool = False
     split: bool = False
+    gate_stops: bool = False
 
     def share(self, x: Tensor, factor: float) -> Tensor:
         return x * factor + (x * (1 - factor)).detach() if self.split else x
@@ -85,6 +86,7 @@ def llama(module, x: Tensor, by: By, parts: Tensor | None = None) -> tuple[Tenso
         )
         gate, up = h @ w_gate, h @ w_up
         active = by.act(gate, F.silu)
+        active = active.detach() if by.gate_stops else active
         x = x + (by.share(active, 0.5) * by.share(up, 0.5)) @ w_down
         if parts is not None:
             assert hp is not None

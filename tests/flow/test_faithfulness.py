@@ -16,7 +16,7 @@ from interp.attribution.deceived import warning
 from interp.attribution.faithfulness import counts, faithfulness, nearest, read_texts, spearman
 from interp.attribution.faithfulness_result import MEASURES
 from interp.attribution.named import choose
-from interp.attribution.paired import differences, flipped, holm
+from interp.attribution.paired import differences, flipped, holm, least, limit
 from interp.attribution.removal import one_by_one, values_scaled, values_without
 from interp.attribution.soft import matched
 from interp.bundled.deceive_text import sentences
@@ -95,6 +95,40 @@ def test_no_difference_between_equals_is_called_one_more_often_than_allowed() ->
         values = {k: rng.normal(size=12) for k in "abcd"}
         called += any(d.p_holm < 0.05 for d in differences(values))
     assert called <= 8
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 6, 14, 15])
+def test_the_smallest_possible_p_is_that_of_differences_of_one_sign(n: int) -> None:
+    """Reached by differences that no other arrangement of signs can equal, and never beaten."""
+    flips = 19_999
+    assert least(n) == pytest.approx(flipped(2.0 ** np.arange(n), flips, 0), abs=2e-4)
+    draw = np.random.default_rng(n)
+    assert min(flipped(draw.normal(1, 1, n), 199, 0) for _ in range(20)) >= least(n, 199)
+
+
+@pytest.mark.parametrize("methods", [2, 5, 7])
+def test_a_limit_says_from_how_many_texts_a_difference_can_count(methods: int) -> None:
+    """The most different methods there can be pass at `needed` texts and not at one fewer."""
+    pairs = methods * (methods - 1) // 2
+
+    def apart(n: int) -> dict:
+        return {f"m{i}": np.full(n, 10.0**i) for i in range(methods)}
+
+    told = limit(apart(3), 0.05)
+    assert (told.texts, told.pairs, told.p) == (3, pairs, 0.25)
+    assert not told.can_show
+    assert told.needed is not None
+    assert f"{told.needed} texts could" in str(told)
+    for n, can in ((told.needed - 1, False), (told.needed, True)):
+        found = apart(n)
+        assert limit(found, 0.05).can_show == can
+        tested = differences(found)
+        assert any(d.p_holm < 0.05 for d in tested) == can
+        assert {d.p_least for d in tested} == {least(n)}
+    assert str(limit(apart(told.needed), 0.05)) == ""
+    assert str(limit({"m0": np.ones(3)}, 0.05)) == ""
+    missing = apart(6) | {"m0": np.array([1.0, np.nan, np.nan, np.nan, np.nan, np.nan])}
+    assert limit(missing, 0.05).texts == (1 if methods == 2 else 6)
 
 
 def test_a_text_without_a_value_is_left_out_of_its_pairs_only() -> None:
@@ -195,12 +229,41 @@ def test_measures_by_hand(model, found) -> None:
 
     aopc = np.mean([fall(order[: int(np.ceil(q * n))]) for q in (0.1, 0.2, 0.3, 0.4, 0.5)])
     assert row["aopc"] == pytest.approx(aopc, abs=1e-4)
+    signed = [int(i) for i in np.argsort(-scores, kind="stable") if not example.special[i]]
+    assert signed != order
+    by_score = np.mean([fall(signed[: int(np.ceil(q * n))]) for q in (0.1, 0.2, 0.3, 0.4, 0.5)])
+    assert row["aopc_signed"] == pytest.approx(by_score, abs=1e-4)
+    assert row["aopc_signed"] != pytest.approx(aopc, abs=1e-3)
     eraser = (0.01, 0.05, 0.1, 0.2, 0.5)
     kept = np.mean([fall(order[max(1, int(np.ceil(q * n))) :]) for q in eraser])
     assert row["sufficiency"] == pytest.approx(kept, abs=1e-4)
+    for measure, part in (("comprehensiveness_signed", 0), ("sufficiency_signed", 1)):
+        cuts = [max(1, int(np.ceil(q * n))) for q in eraser]
+        want = np.mean([fall(signed[c:] if part else signed[:c]) for c in cuts])
+        assert row[measure] == pytest.approx(want, abs=1e-4)
     effect = [fall([i]) for i in sorted(order)]
     want = stats.spearmanr(np.abs(scores[sorted(order)]), np.abs(effect)).statistic
     assert row["spearman"] == pytest.approx(want, abs=0.02)
+
+
+def test_a_method_without_signs_has_one_order(found) -> None:
+    for row in found.rows:
+        if row["method"] in ("raw_attention", "random_scores"):
+            for measure in ("aopc", "comprehensiveness", "sufficiency"):
+                assert row[measure] == row[f"{measure}_signed"]
+    assert "ERASER" in MEASURES["comprehensiveness_signed"][0]
+    assert "|score|" in MEASURES["comprehensiveness"][0]
+
+
+def test_incomplete_scores_are_counted_and_said(model, found) -> None:
+    shares = {r["text"]: r["residual_share"] for r in found.rows if r["method"] == "attn_lrp"}
+    high = sum(share > 0.1 for share in shares.values())
+    assert found.incomplete == {"attn_lrp": high}
+    told = f"Scores miss their total by more than 10% of it: attn_lrp on {high} of 6 texts."
+    assert found.incomplete_warning == told
+    assert found.to_dict()["incomplete_warning"] == told
+    frame = found.to_pandas()
+    assert frame.groupby("method")["incomplete"].sum()["attn_lrp"] == high
 
 
 def test_the_warning_names_what_reads_attention_alone(found) -> None:

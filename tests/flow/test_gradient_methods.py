@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -14,6 +18,7 @@ from interp import planted
 from interp.attribution import Example, Target, token_logit
 from interp.catalogue import method
 from interp.errors import OptionError
+from interp.report.tokens import render, residual_text
 
 BY_GRADIENT = ["decompx", "cp_lrp", "attn_lrp", "gim", "gradient_x_input"]
 
@@ -149,10 +154,118 @@ def test_baselines_are_what_they_say() -> None:
     assert found.notes["baseline_value"] == pytest.approx(want, abs=1e-5)
     with pytest.raises(OptionError, match="no mask token"):
         method("integrated_gradients").of(example, baseline="mask")
-    with pytest.raises(OptionError, match="known: pad, mask, zero, mean"):
+    with pytest.raises(OptionError, match="known: mean, zero, pad, mask"):
         method("integrated_gradients").of(example, baseline="black")
     with pytest.raises(OptionError, match="steps=0"):
         method("integrated_gradients").of(example, steps=0)
+
+
+TEXT = "Once upon a time there was a little girl named Lily. She liked to"
+
+
+@pytest.mark.parametrize(
+    "name", ["gpt2", "llama", "bert", "gemma", "qwen3", "olmo2", "bloom", "t5"]
+)
+def test_integrated_gradients_are_complete_by_default(name: str) -> None:
+    """With and without a padding token, layer norms and RMS norms, one stack and two."""
+    found = method("integrated_gradients").of(of(name))
+    assert found.residual_share < 0.025  # type: ignore[operator]
+    assert not found.incomplete
+
+
+@pytest.mark.parametrize("name", ["bundled:induction", "bundled:deceive"])
+def test_integrated_gradients_are_complete_by_default_on_trained_models(name: str) -> None:
+    found = method("integrated_gradients").of(Example(interp.load(name), TEXT))
+    assert found.residual_share < 0.025  # type: ignore[operator]
+    # the padding token of the one is embedded as zero, where its RMS norms jump
+    pad = method("integrated_gradients").of(Example(interp.load(name), TEXT), baseline="pad")
+    assert pad.incomplete == (name == "bundled:induction")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [f.name for f in zoo.having("causal")])
+def test_integrated_gradients_by_default_over_every_family(name: str) -> None:
+    """Complete, or flagged: where experts or keys are selected the value jumps on the way."""
+    found = method("integrated_gradients").of(of(name))
+    selects = ("mixtral", "deepseek", "qwen3_moe", "qwen3_next", "gpt_oss", "jamba", "llama4")
+    if not name.startswith(selects):
+        assert found.residual_share < 0.025  # type: ignore[operator]
+    assert found.incomplete == (found.residual_share > 0.1)  # type: ignore[operator]
+
+
+SHARED = Path(__file__).parents[3] / "shared" / "models"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not SHARED.exists(), reason="../shared is not here")
+@pytest.mark.parametrize("name", ["stories260k", "tinystories-instruct-3m"])
+def test_integrated_gradients_are_complete_by_default_on_story_models(name: str) -> None:
+    example = Example(interp.load(str(SHARED / name)), TEXT)
+    assert method("integrated_gradients").of(example).residual_share < 0.025  # type: ignore[operator]
+
+
+def test_the_mean_baseline_is_that_of_the_vocabulary(monkeypatch) -> None:
+    from interp.flow import integrated_gradients as declared
+
+    example = of("llama")
+    module = sys.modules[declared.function.__module__]
+    monkeypatch.setattr(module, "AT_ONCE", 7)
+    want = example.model.module.model.embed_tokens.weight.detach().mean(0)
+    found = module._baseline(example, "mean")
+    assert found.shape[:2] == (1, len(example))
+    assert torch.allclose(found[0], want.expand(len(example), -1), atol=1e-7)
+    assert not module._baseline(example, "zero").any()
+
+
+# --- completeness flags ---------------------------------------------------------------------------
+
+
+def test_scores_that_miss_their_total_are_flagged_everywhere(tmp_path) -> None:
+    example = of("llama")
+    wrong = method("integrated_gradients").of(example, baseline="zero")
+    right = method("integrated_gradients").of(example)
+    assert (wrong.incomplete, right.incomplete) == (True, False)
+    assert wrong.residual_share == pytest.approx(abs(wrong.residual / wrong.total))  # type: ignore[operator]
+    told = f"miss their total by {wrong.residual_share:.1%} of it, more than 10%"
+    assert told in wrong.warning
+    assert right.warning == ""
+    assert told in residual_text(wrong)
+    assert "incomplete" in repr(wrong)
+    assert "incomplete" not in repr(right)
+    page = render([wrong, right])
+    assert page.count('<p class="warning" role="note">Completeness') == 1
+    assert told in page
+    assert told in wrong._repr_html_()
+    whole = wrong.to_dict()
+    assert (whole["incomplete"], whole["warning"]) == (True, wrong.warning)
+    assert whole["residual_share"] == wrong.residual_share
+    assert right.to_dict()["incomplete"] is False
+    assert wrong.to_pandas()["incomplete"].all()
+    assert not right.to_pandas()["incomplete"].any()
+
+
+def test_the_flag_is_raised_above_a_tenth_of_the_total() -> None:
+    made = method("gradient_x_input").of(of("llama"))
+    for total, share, flagged in (
+        (made.scores.sum() / 0.91, 0.09, False),
+        (made.scores.sum() / 0.89, 0.11, True),
+        (made.scores.sum() / 1.11, 0.11, True),
+        (0.0, None, True),
+        (None, None, False),
+    ):
+        one = replace(made, total=total)
+        assert one.incomplete == flagged
+        assert one.residual_share == (share if share is None else pytest.approx(share))
+        assert bool(one.warning) == flagged
+
+
+@pytest.mark.parametrize("name", [*BY_GRADIENT, "integrated_gradients"])
+def test_every_method_with_a_total_can_be_flagged(name: str) -> None:
+    """A residual is never shown without the flag that its size asks for."""
+    found = method(name).of(of("gpt2"))
+    assert found.residual_share is not None
+    assert found.incomplete == (found.residual_share > 0.1)
+    assert ("Incomplete" in residual_text(found)) == found.incomplete
 
 
 # --- planted mechanisms ---------------------------------------------------------------------------

@@ -65,6 +65,67 @@ def test_rules_equal_a_llama_written_out(name: str, attention: str) -> None:
     assert abs(scores(name, example) - want).max() < 5e-6 * abs(want).max()
 
 
+@pytest.mark.parametrize("activation", ["gradient", "identity"])
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_cp_lrp_with_stopped_gates_equals_a_llama_written_out(attention, activation) -> None:
+    example = of("llama", attention)
+    module = example.model.module
+    x = module.model.embed_tokens(example.inputs["input_ids"])[0].detach().double()
+    x.requires_grad_()
+    logits, _ = llama(module, x, By(freeze=True, norm=True, gate_stops=True))
+    (grad,) = torch.autograd.grad(logits[-1, 3], x)
+    want = (grad * x).sum(-1).detach().numpy()
+    found = method("cp_lrp").of(example, gate="stop", activation=activation)
+    assert abs(found.scores - want).max() < 5e-6 * abs(want).max()
+    assert abs(found.residual) < 1e-5 * abs(want).sum()  # linear: nothing is left to bend
+    half = method("cp_lrp").of(example)
+    assert abs(half.scores - want).max() > 1e-3 * abs(want).max()
+    assert found.provenance["options"]["gate"] == "stop"
+    assert half.provenance["options"]["gate"] == "half"
+    assert "gate=stop" in found.method
+
+
+@pytest.mark.parametrize(
+    "name", ["gemma", "phi3", "qwen3", "olmo2", "cohere", "smollm3", "granite"]
+)
+def test_stopped_gates_leave_nothing_out_in_other_families(name: str) -> None:
+    """Fused gate and up projections too: without biases, what is frozen is linear and complete."""
+    found = method("cp_lrp").of(of(name, zoo.FAMILIES[name].attentions[-1]), gate="stop")
+    assert abs(found.residual) < 1e-5 * abs(found.scores).sum()  # type: ignore[arg-type]
+
+
+def test_a_gate_is_what_an_activation_gives() -> None:
+    """Either order of the factors, moved or converted; without a gate nothing changes."""
+    for f in (F.silu, torch.sigmoid, lambda x: F.gelu(x).double().float()[..., :]):
+        block = toy.Gated(f)
+        example = toy.example(block)
+        module = example.model.module
+        x = module.embed(example.inputs["input_ids"]).detach().requires_grad_()
+        scale = (x.square().mean(-1, keepdim=True) + torch.finfo(x.dtype).eps).rsqrt().detach()
+        h = x * scale * block.norm.weight
+        y = x + block.down(f(block.gate(h)).detach() * block.up(h))
+        (grad,) = torch.autograd.grad(module.out(y.sum(1))[0, 2], x)
+        want = (grad * x).sum(-1)[0].detach().numpy()
+        found = method("cp_lrp").of(example, gate="stop").scores
+        assert abs(found - want).max() < 1e-5 * abs(want).max()
+    plain = of("gpt2")
+    assert (scores("cp_lrp", plain, gate="stop") == scores("cp_lrp", plain)).all()
+
+
+@pytest.mark.parametrize(
+    ("f", "line"),
+    [(lambda x: 2 * x, "neither factor comes"), (F.silu, "both factors come")],
+)
+def test_a_product_without_one_gate_is_refused_by_name(f, line: str) -> None:
+    block = toy.Gated(f)
+    if "both" in line:
+        block.up = nn.Sequential(block.up, nn.SiLU())  # type: ignore[assignment]
+    with pytest.raises(UnreadableAttention, match=rf"module block: {line} out of an activation"):
+        scores("cp_lrp", toy.example(block), gate="stop")
+    with pytest.raises(OptionError, match="known: half, stop"):
+        scores("cp_lrp", toy.example(block), gate="open")
+
+
 def test_decompx_is_the_forward_decomposition_of_llama() -> None:
     example = of("llama")
     x = example.model.module.model.embed_tokens(example.inputs["input_ids"])[0].detach().double()
