@@ -42,11 +42,10 @@ def printed(
         lines += [*_edges(found, top), f"  nodes of these edges: score ({found.unit})"]
     lines += [*_nodes(found, top, patched), *_figures(found, measured, held_out)]
     if against is not None:
-        told = against.compared(found)
+        told, name = against.compared(found), called or against.name
         lines.append(
-            f"  {called or against.name}: AUROC {told['auroc']:.3f} [{told['low']:.3f}, "
-            f"{told['high']:.3f}]; {told['found']:.0f} of its {told['of']:.0f} heads among the "
-            "first as many"
+            f"  {name}: AUROC {told['auroc']:.3f} [{told['low']:.3f}, {told['high']:.3f}];"
+            f" {told['found']:.0f} of its {told['of']:.0f} heads among the first as many"
         )
     lines += [f"  control: {line}" for line in _controls(found)]
     lines += [f"  note: {note}" for note in found.notes]

@@ -12,7 +12,7 @@ import click
 from interp.commands.each import each_model
 from interp.commands.loading import Loading, import_first, loading_options, named
 from interp.commands.progress import Voice
-from interp.errors import InterpError, OptionError, UnknownName
+from interp.errors import OptionError, UnknownName, UnreadableAttention
 
 if TYPE_CHECKING:
     from interp.circuit.contrast import ContrastTask
@@ -257,7 +257,10 @@ def _patched(
 
     try:
         return patch_first(model, found, fresh, top, **kept)
-    except InterpError as error:  # a model whose writers do not add up to its stream
+    except (
+        OptionError,
+        UnreadableAttention,
+    ) as error:  # a model whose writers do not add up to its stream
         return str(error)
 
 

@@ -103,7 +103,7 @@ def screen_verify(
         backwards=screen.backwards, notes=(told,), tables={"backups": rows} if backups else {},
         measured=tuple(
             f"not patched; gradients estimate {estimate[n]:.3g}" if n in unmeasured
-            else ALONE + (f"; with {out} out where it says so" if out else "")
+            else ALONE + (f", and with {out} out" if out else "")
             for n, out in zip(names, on, strict=True)
         ),
         unmeasured=tuple(unmeasured),

@@ -66,7 +66,7 @@ def test_a_circuit_of_ones_own_pairs(run, model, lines, tmp_path) -> None:
     assert result.exit_code == 0, result.stderr
     assert "  mine, exact_patching, heads: score (logits)" in result.stdout
     assert "on 4 other pairs" in result.stdout
-    assert {x.split()[0] for x in result.stdout.splitlines()[2:5]} == {"embed", "L0H3", "L1H0"}
+    assert {x.split()[0] for x in result.stdout.splitlines()[3:6]} == {"embed", "L0H3", "L1H0"}
     told = json.loads((tmp_path / "planted-induction" / "evaluation.json").read_text())["made"]
     used, fresh = told["template_names"], told["evaluated_on"]["template_names"]
     assert len(used) == 8
@@ -91,7 +91,7 @@ def test_what_a_file_may_not_hold(errors, lines, tmp_path) -> None:
         ([same, *rest], "pair 0 has the same tokens on both sides, so there is no contrast"),
         (clean_only, "its lines have no field 'corrupted', the prompt without the behaviour"),
         ([clean_only[0], *rest], "prompt 1 has no 'corrupted', others have"),
-        (flat, "does not do mine: clean less corrupted 0 ± 0 logits over 8 pairs"),
+        (flat, "the metric is 0 logits on every prompt of all 8 pairs"),
         (lines[:5], "has 5 pairs; 6 or more are needed"),
         ([{"prompt": "a"}] * 6, "no tokenizer"),
         ([first | {"side": 1}, *rest], "has the field 'side'; known:"),

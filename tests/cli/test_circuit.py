@@ -42,7 +42,8 @@ def test_a_circuit_in_all_its_forms(run, tmp_path) -> None:
     told = json.loads((folder / "evaluation.json").read_text())
     figures = {row["figure"]: row for row in told["figures"]}
     assert set(figures) == {
-        "CMD", "CPR", "faithfulness", "completeness", "not needed", "Jaccard", "AUROC",
+        "CMD", "CMD, found on", "CPR", "faithfulness", "completeness", "not needed", "Jaccard",
+        "AUROC",
     }  # fmt: skip
     assert figures["CMD"]["low"] <= figures["CMD"]["value"] <= figures["CMD"]["high"]
     assert {n for n, row in figures.items() if not row["ablation"]} == {"Jaccard", "AUROC"}
@@ -190,3 +191,72 @@ def test_edges_are_measured_against_those_that_were_built_in(run, tmp_path) -> N
     assert edges["truth"] == [["L0H3", "L1H0.k"]]
     assert edges["against_truth"]["auroc"] == 1.0
     assert "L0H3>L1H0.k: AUROC 1.000" in (folder / "circuit.html").read_text()
+
+
+def test_edges_are_listed_and_written(run, tmp_path) -> None:
+    """What is called edges are edges: on the screen, the largest first, and in a file."""
+    args = ("circuit", "planted:induction", "planted:induction", "--method", "exact-patching",
+            "--level", "edge", "-n", 4, "--random", 2, "--top", 3, "-o", tmp_path)  # fmt: skip
+    shown = run(*args).stdout.splitlines()
+    folder = tmp_path / "planted-induction"
+    table = pd.read_csv(folder / "edges.csv")
+    assert list(table) == ["from", "to", "score", "sem", "n", "unit"]
+    assert len(table) == 110
+    assert table["score"].abs().is_monotonic_decreasing
+    assert (table["unit"] == "logits").all()
+    assert {"L0H3 -> L1H0.k", "L1H0 -> logits"} <= set(table["from"] + " -> " + table["to"])
+    found = Circuit.from_json(folder / "circuit.json")
+    assert shown[1] == "  planted:induction, exact_patching, edges: score (logits)"
+    for line, row in zip(shown[2:5], table.itertuples(), strict=False):
+        assert line.split()[:3] == [row[1], "->", row[2]]
+        assert float(line.split()[3]) == pytest.approx(row.score, rel=1e-3)
+        at = found.edges.index((row[1], row[2]))
+        assert found.edge_sem[at] == pytest.approx(row.sem)
+    assert shown[5] == "    and 107 more"
+    assert shown[6] == "  nodes of these edges: score (logits)"
+    assert Circuit.from_toml(folder / "circuit.toml").to_dict() == found.to_dict()
+    heads = run(*args[:5], *args[7:], "--method", "exact-patching").stdout  # no edges, no list
+    assert " -> " not in heads
+
+
+def test_controls_of_codes_are_on_the_screen(run) -> None:
+    """Where the help says to read them: per head, over all heads, and as a ranking."""
+    assert "controls are printed" in " ".join(run("circuit", "--help").stdout.split())
+    shown = run("circuit", "induction", "planted:bystander", *FAST).stdout
+    assert "control: heads ranked alike by trained and untrained codes (Spearman): " in shown
+    assert "control: heads with a p value below 0.05 over all heads: 0" in shown
+    assert "control: AUROC of the same recipe: codes " in shown
+    assert ", untrained 0." in shown.partition("same recipe")[2]
+    row = next(line for line in shown.splitlines() if line.startswith("    L0H3"))
+    assert "not patched; untrained " in row
+    assert ", over all heads " in row
+    traced = run("circuit", "induction", "planted:bystander", "-n", 6, "--random", 2,
+                 "--method", "svd_trace").stdout  # fmt: skip
+    assert "control: median number of slices in a signal, of " in traced
+    assert "note: heads fire from a weight of 0.5" in traced
+    assert "note: checked by patching: of the 2 heads and MLPs of most credit" in traced
+
+
+def test_pairs_that_it_was_found_on_are_not_those_that_it_is_measured_on(run, tmp_path) -> None:
+    """Though the seed of the second command makes the very pairs of the first."""
+    args = ("circuit", "induction", "planted:induction", "-n", 6, "--random", 2, "--method",
+            "attribution_patching")  # fmt: skip
+    first = run(*args, "--seed", 1, "-o", tmp_path).stdout
+    assert "on 6 other pairs" in first
+    assert "(0 is best; 0." in first
+    assert "on the 6 pairs it was found on)" in first
+    folder = tmp_path / "planted-induction"
+    told = json.loads((folder / "evaluation.json").read_text())
+    assert told["seen"] == 0
+    assert told["found_on"]["n"] == 6
+    saved = folder / "circuit.toml"
+    found = Circuit.from_toml(saved)
+    again = run(*args, "--seed", 0, "--circuit", saved, "-o", tmp_path / "again").stdout
+    assert "on 6 other pairs" in again
+    assert "pairs it was found on" not in again  # this seed makes other ones
+    told = json.loads((tmp_path / "again/planted-induction/evaluation.json").read_text())
+    assert told["seen"] == 0
+    assert told["made"]["evaluated_on"]["prompts_hash"] != found.made["prompts_hash"]
+    patched = pd.read_csv(folder / "patched.csv").set_index("node")
+    assert patched.loc["L0H3", "effect"] > 5  # 0.04 by gradients
+    assert abs(patched.loc["L0H3", "score"]) < 0.1

@@ -58,7 +58,39 @@ def test_a_gap_that_is_there_and_one_that_is_not(model, task) -> None:
     assert mean > 10 * sem > 0
     noise = interp.load("planted:noise")
     with pytest.raises(OptionError, match="does not do induction pairs: clean less corrupted"):
-        induction_pairs(noise).gap(noise)
+        induction_pairs(noise, seed=2).gap(noise)
+
+
+def with_values(task: ContrastTask, clean, corrupted) -> ContrastTask:
+    """The same pairs, with a measure that gives these numbers whatever the model does."""
+
+    class Fixed(ContrastTask):
+        def values(self, model):
+            return np.array(clean, dtype=float), np.array(corrupted, dtype=float)
+
+    return Fixed(task.task.__class__(**{
+        f: getattr(task.task, f) for f in
+        ("name", "prompts", "positions", "unit", "higher_is_better", "read_rows", "corrupted")
+    }))  # fmt: skip
+
+
+def test_too_few_pairs_are_not_a_model_that_fails(model) -> None:
+    """1.5 standard errors above zero may be either; so many pairs as are asked for decide."""
+    rng = np.random.default_rng(0)
+    noise = rng.standard_normal(24)
+    noise = (noise - noise.mean()) / noise.std(ddof=1) * np.sqrt(24)  # standard error 1
+    few = with_values(induction_pairs(model, 24), noise + 1.5, np.zeros(24))
+    with pytest.raises(OptionError, match=r"too few pairs to tell whether planted:bystander does"):
+        few.gap(model)
+    with pytest.raises(OptionError, match=r"1\.5 ± 1 logits over 24 pairs.* about 64 pairs are"):
+        few.gap(model)
+    enough = with_values(induction_pairs(model, 72), np.tile(noise + 1.5, 3), np.zeros(72))
+    assert enough.gap(model)[0] == pytest.approx(1.5)
+    for shift, told in ((0.5, "does not do"), (-1.0, "does not do"), (-3.0, "wrong way round")):
+        with pytest.raises(OptionError, match=told):
+            with_values(induction_pairs(model, 24), noise + shift, np.zeros(24)).gap(model)
+    with pytest.raises(OptionError, match="the metric is 1 logits on every prompt of all 24 pairs"):
+        with_values(induction_pairs(model, 24), np.ones(24), np.ones(24)).gap(model)
 
 
 def test_some_pairs_are_the_same_pairs(model, task) -> None:

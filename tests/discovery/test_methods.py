@@ -145,8 +145,13 @@ def test_a_backup_is_found_by_the_second_look_only() -> None:
     assert {(r["head"], r["for"]) for r in found.tables["backups"]} == {
         (backup, induction), (induction, backup),
     }  # fmt: skip
-    assert mean(found, backup) > 5
-    assert mean(found, induction) > 5
+    # the effect of patching it alone, as any other method has it, and the other beside it
+    for head, other in ((backup, induction), (induction, backup)):
+        at = found.nodes.index(head)
+        assert abs(mean(found, head)) < 0.01
+        assert found.conditional[at].mean() > 5
+        assert found.conditional_on[at] == other
+        assert found.measured[at] == f"patched alone, and with {other} out"
     blind = screen_verify(model, task, backups=False)
     assert abs(mean(blind, backup)) < 0.01
     without = interp.load("planted:induction")

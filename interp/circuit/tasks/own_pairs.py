@@ -110,7 +110,7 @@ def _made(model: Model, path: Path) -> ContrastTask:
         return ContrastTask(made)
     if not isinstance(made, ContrastTask):
         raise OptionError(
-            f"{path}: task(model) gave a {type(made).__name__}; for a circuit it must return a Task"
-            " with corrupted prompts, or a ContrastTask"
+            f"{path}: task(model) returned {type(made).__name__}; for a circuit it must return a"
+            " Task with corrupted prompts, or a ContrastTask"
         )
     return made

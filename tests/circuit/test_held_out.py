@@ -1,0 +1,98 @@
+"""What a circuit was found on and what it is measured on are told apart."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import interp
+from interp.circuit.contrast import hashes
+from interp.circuit.find import find_circuit
+from interp.circuit.patched import patch_first
+from interp.circuit.plan import Plan
+from interp.circuit.result import Circuit
+from interp.circuit.tasks import make_contrast
+from interp.discovery import exact_patching
+
+
+@pytest.fixture(scope="module")
+def model():
+    return interp.load("planted:backup")
+
+
+@pytest.fixture(scope="module")
+def found(model) -> Circuit:
+    return find_circuit(model, make_contrast(model, "planted:backup", n=6, seed=1))
+
+
+def test_pairs_that_were_seen_are_counted(model, found) -> None:
+    same = make_contrast(model, "planted:backup", n=6, seed=1)
+    other = make_contrast(model, "planted:backup", n=6, seed=2)
+    assert found.made["pairs"] == hashes(same)
+    assert not set(hashes(same)) & set(hashes(other))
+    measured = found.evaluate(model, same, n_random=2)
+    assert measured.seen == 6
+    assert "6 of 6 pairs it was found on" in repr(measured)
+    fresh = found.evaluate(model, other, n_random=2, found_on=same)
+    assert fresh.seen == 0
+    assert "found on" not in repr(fresh)
+    assert fresh.found_on == {"cmd": measured.cmd, "cpr": measured.cpr, "n": 6.0}
+    row = next(r for r in fresh.figures() if r["figure"] == "CMD, found on")
+    assert row["value"] == measured.cmd
+
+
+def test_fresh_pairs_are_others_whatever_the_seed(model, found) -> None:
+    """Seed 0 measures on the pairs of seed 1, on which this circuit was found."""
+    start = Plan("planted:backup", 6, 0)
+    assert hashes(start.fresh(model)) == found.made["pairs"]
+    plan = start.after(found)
+    fresh = plan.fresh(model)
+    assert len(fresh) == 6
+    assert not set(hashes(fresh)) & set(found.made["pairs"])
+    assert plan.found_on(model, start) is None
+    assert len(plan.found_on(model, Plan("planted:backup", 6, 1))) == 6
+
+
+def test_where_there_are_no_other_pairs_it_is_said(model, found) -> None:
+    from dataclasses import replace
+
+    start = Plan("planted:backup", 6, 0)
+    every = {
+        h for s in range(40) for h in hashes(make_contrast(model, "planted:backup", n=6, seed=s))
+    }
+    plan = replace(start, seen=frozenset(every))
+    fresh = plan.fresh(model)
+    assert len(fresh) == 6
+    assert "on 6 pairs, 6 of which it was found on" in plan.told(6, 6)
+
+
+def test_the_first_nodes_are_patched_on_other_pairs(model, found) -> None:
+    """As exact patching does there, alone and with the head that the circuit names."""
+    other = make_contrast(model, "planted:backup", n=6, seed=2)
+    patched = patch_first(model, found, other, 5)
+    assert patched.unit == "logits"
+    assert [row["node"] for row in patched.rows] == list(found.ranking[:5])
+    exact = exact_patching(model, other)
+    for row in patched.rows:
+        values = exact.per_prompt[exact.nodes.index(row["node"])]
+        assert row["effect"] == pytest.approx(values.mean(), abs=1e-4)
+        assert row["sem"] == pytest.approx(values.std(ddof=1) / np.sqrt(6), abs=1e-4)
+        assert row["n"] == 6
+        backup = row["node"] in ("L1H0", "L2H0")
+        assert (row["conditional"] > 5) if backup else np.isnan(row["conditional"])
+    table = patched.to_pandas()
+    assert list(table["node"]) == list(found.ranking[:5])
+    assert (table["unit"] == "logits").all()
+
+
+def test_patched_nodes_are_kept_and_found_again(model, found, tmp_path, monkeypatch) -> None:
+    other = make_contrast(model, "planted:backup", n=6, seed=2)
+    first = patch_first(model, found, other, 3, ledger=tmp_path)
+    from interp.discovery import _exact
+
+    def never(*given, **options):
+        raise AssertionError("nothing is run again")
+
+    monkeypatch.setattr(_exact.EdgeForward, "run", never)
+    again = patch_first(model, found, other, 3, ledger=tmp_path)
+    assert str(again) == str(first)
