@@ -151,5 +151,6 @@ def _about(key: tuple[str, str], made: dict[str, Any]) -> dict[str, Any]:
         "content_hash": made.get("content_hash"),
         "task": made.get("task"),
         "task_hash": made.get("task_hash"),
+        "prompts_hash": made.get("prompts_hash"),
         "higher_is_better": made.get("higher_is_better"),
     }

@@ -20,9 +20,10 @@ _SAME = ("model_id", "content_hash", "task_hash", "kind", "players", "always_out
 def plot_curves(curves: Sequence[PruningCurve], *, title: str | None = None) -> go.Figure:
     """Several pruning curves of one model and task in one figure.
 
-    Lines are means over prompts with bootstrap intervals at 95 %; the grey band holds the middle
-    95 % of random orders (those of the first curve that has some), the grey line their mean; the
-    dotted line is the undisturbed model.
+    Lines are means over prompts with bootstrap intervals at 95 %, and dotted ones the same on
+    prompts that the ranking was not made on, where it was judged by halves; the grey band holds the
+    middle 95 % of random orders (those of the first curve that has some), the grey line their mean;
+    the dotted level line is the undisturbed model.
 
     Raises:
         OptionError: no curve, or curves of different models, tasks or kinds of ablation.
@@ -62,6 +63,13 @@ def plot_curves(curves: Sequence[PruningCurve], *, title: str | None = None) -> 
             text=[text(x) for x in last],
             hovertemplate="%{x} removed, last %{text}: %{y:.4g}<extra></extra>",
         )  # fmt: skip
+        if curve.held_out_per_prompt is not None:
+            figure.add_scatter(
+                x=curve.counts, y=curve.held_out_per_prompt.mean(1), mode="lines",
+                line={"color": colour, "dash": "dot", "width": 1.5},
+                name=text(f"{_legend(curve, curves)}, held-out prompts"), legendgroup=f"curve {i}",
+                hovertemplate="%{x} removed, ranked on the other half: %{y:.4g}<extra></extra>",
+            )  # fmt: skip
     figure.add_hline(
         y=first.clean, line={"color": "#000000", "dash": "dot", "width": 1},
         annotation_text="undisturbed", annotation_position="bottom right",

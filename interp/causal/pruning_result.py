@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from interp.causal.importance import N_BOOT, bootstrap
+from interp.causal.pruning_folds import loop_interval
 from interp.display import Displayed
 from interp.errors import OptionError, StoreError
 from interp.files import read_bytes, write_atomically
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 Array = np.ndarray
-_FORMAT = "interp PruningCurve 1"
+_FORMAT = "interp PruningCurve 2"
+_READS = (_FORMAT, "interp PruningCurve 1")  # the first had nothing held out
 
 
 class Measured(NamedTuple):
@@ -52,6 +54,9 @@ class PruningCurve(Displayed):
         random_per_prompt: the same for every random order, on the same prompts.
         order: "least-first" or "most-first".
         made: provenance.
+        held_out_per_prompt: the task at each count for each prompt, with the players removed in
+            the order that the other half of the prompts gave; None where there are no halves.
+        loops: the held-out area in bootstrap draws, each ranked and judged anew.
     """
 
     name: str
@@ -65,6 +70,8 @@ class PruningCurve(Displayed):
     higher_is_better: bool
     seed: int
     made: Mapping[str, Any] = field(repr=False)
+    held_out_per_prompt: Float[Array, "count prompt"] | None = field(default=None, repr=False)
+    loops: tuple[float, ...] = field(default=(), repr=False)
 
     @property
     def value(self) -> Float[Array, " count"]:
@@ -100,17 +107,46 @@ class PruningCurve(Displayed):
         The area between the curve and the mean of the random orders over the share of players
         removed (0 to the last count's share, trapezoids), divided by that share: a mean gap in the
         task's unit. Positive is good for the ranking: with "least-first" the task stays better
-        than in random orders, with "most-first" it gets worse sooner. The interval draws prompts
-        and random orders with replacement.
+        in random orders, with "most-first" it gets worse sooner. The interval draws prompts
+        and random orders with replacement, for the ranking as it is: one that was made on these
+        very prompts flatters itself; see `held_out_area`.
 
         Raises:
             OptionError: the curve was made without random orders.
         """
+        return self._area(self.per_prompt)
+
+    @cached_property
+    def held_out_area(self) -> Measured | None:
+        """`area` of prompts that the ranking was not made on; None without halves.
+
+        Each half of the prompts is judged by the order of the other. The interval is that of the
+        whole loop: prompts are drawn anew, split, ranked and judged; without loops both rankings
+        are taken as given.
+
+        Raises:
+            OptionError: the curve was made without random orders.
+        """
+        if self.held_out_per_prompt is None:
+            return None
+        found = self._area(self.held_out_per_prompt)
+        if not self.loops:
+            return found
+        loops = [self._sign * x for x in self.loops]
+        low, high = loop_interval(found.value, loops, self.per_prompt.shape[1])
+        return Measured(found.value, low, high)
+
+    @property
+    def _sign(self) -> int:
+        """Turns a gap to random orders into one that is positive where the ranking is good."""
+        return 1 if self.higher_is_better == (self.order == "least-first") else -1
+
+    def _area(self, per_prompt: Float[Array, "count prompt"]) -> Measured:
         if not len(self.random):
             raise OptionError("area needs random orders to compare with; set n_random")
-        sign = 1 if self.higher_is_better == (self.order == "least-first") else -1
+        sign = self._sign
         share = self.counts / self.counts[-1]
-        own = sign * np.trapezoid(self.per_prompt, share, axis=0)  # [prompt]
+        own = sign * np.trapezoid(per_prompt, share, axis=0)  # [prompt]
         other = sign * np.trapezoid(self.random_per_prompt, share, axis=1)  # [draw, prompt]
         value = float(own.mean() - other.mean())
         n_draws, n = other.shape
@@ -123,24 +159,30 @@ class PruningCurve(Displayed):
         low, high = np.quantile(drawn, [0.025, 0.975]).tolist()
         return Measured(value, low, high)
 
-    def n_free(self, tolerance: float) -> int:
+    def n_free(self, tolerance: float, *, held_out: bool = False) -> int:
         """How many players go before the task worsens by more than `tolerance`, in its unit.
 
         The largest measured count up to which the mean over prompts never is worse than that of
-        the undisturbed model by more than `tolerance`. A later recovery does not count.
+        the undisturbed model by more than `tolerance`. A later recovery does not count. With
+            `held_out`, of prompts that the ranking was not made on.
 
         Raises:
-            OptionError: a tolerance that is negative or not finite.
+            OptionError: a tolerance that is negative or not finite, or nothing is held out.
         """
+        if held_out and self.held_out_per_prompt is None:
+            raise OptionError(f"{self.name}: there is no held-out half; see `made['ranked_on']`")
         if not (math.isfinite(tolerance) and tolerance >= 0):
             raise OptionError(f"tolerance={tolerance}; it is a worsening of the task, 0 or more")
         sign = 1 if self.higher_is_better else -1
-        worse = sign * (self.clean - self.value) > tolerance
+        value = self.value
+        if held_out and self.held_out_per_prompt is not None:
+            value = self.held_out_per_prompt.mean(1)
+        worse = sign * (self.clean - value) > tolerance
         first = int(np.argmax(worse)) if worse.any() else len(worse)
         return int(self.counts[first - 1])
 
     def to_pandas(self) -> pd.DataFrame:
-        """One row per count: who went last, the task with its interval, the random band."""
+        """One row per count: who went last, the task with its interval, held out, and random."""
         import pandas as pd
 
         interval, band = self.interval(), self.band()
@@ -153,6 +195,7 @@ class PruningCurve(Displayed):
                 "value": self.value,
                 "low": interval[:, 0],
                 "high": interval[:, 1],
+                "held_out": none if (x := self.held_out_per_prompt) is None else x.mean(1),
                 "random_mean": self.random.mean(0) if len(self.random) else none,
                 "random_low": band[:, 0],
                 "random_high": band[:, 1],
@@ -189,7 +232,8 @@ class PruningCurve(Displayed):
         """All values per prompt and how they were made, as one JSON document; see `read`."""
         from interp.page import to_json
 
-        told = {k: v for k, v in vars(self).items() if k != "area"}  # it is made anew
+        # areas are made anew
+        told = {k: v for k, v in vars(self).items() if k not in ("area", "held_out_area")}
         return to_json({"format": _FORMAT} | told)
 
     @classmethod
@@ -204,16 +248,19 @@ class PruningCurve(Displayed):
         content = read_bytes(path)
         try:
             told = json.loads(content)
-            if told.pop("format") != _FORMAT:
+            if told.pop("format") not in _READS:
                 raise ValueError(f"its 'format' is not '{_FORMAT}'")
             n_prompts = len(told["per_prompt"][0])
             shape = (-1, len(told["counts"]), n_prompts)
             drawn = np.array(told.pop("random_per_prompt"), dtype=np.float64)
+            apart = told.pop("held_out_per_prompt", None)
             return cls(
                 counts=np.array(told.pop("counts"), dtype=np.int64),
                 removed=tuple(told.pop("removed")),
                 per_prompt=np.array(told.pop("per_prompt"), dtype=np.float64),
                 random_per_prompt=drawn.reshape(shape),
+                held_out_per_prompt=None if apart is None else np.array(apart, dtype=np.float64),
+                loops=tuple(told.pop("loops", ())),
                 **told,
             )
         except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
@@ -231,8 +278,21 @@ class PruningCurve(Displayed):
             f"{self.clean:.3g} to {self.value[-1]:.3g} {self.unit}"
         )
         if len(self.random):
-            told += f"; better than random orders by {self.area} on average"
+            told += f"; better than random orders by {self.advantage}"
         return told
+
+    @property
+    def advantage(self) -> str:
+        """How much better than random orders, on which prompts, in words."""
+        if self.held_out_area is not None:
+            return (
+                f"{self.held_out_area} on held-out prompts, {self.area} on those it was ranked on"
+            )
+        where = {
+            "these prompts": ", on the prompts it was ranked on, which flatters it",
+            "other prompts": ", on prompts it was not ranked on",
+        }.get(self.made.get("ranked_on", ""), "")
+        return f"{self.area} on average{where}"
 
     def _repr_html_(self) -> str:
         from interp.page import html_table, text

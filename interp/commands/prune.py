@@ -64,7 +64,9 @@ def prune(
     """Take heads of each MODEL out one after another, the least important first.
 
     A ranking that knows which heads matter keeps the task where it is for long. How long says
-    little without the band of random orders, which comes with every curve.
+    little without the band of random orders, which comes with every curve, and on the prompts that
+    it was ranked on, which it knows too well: it is ranked on one half of the prompts and judged on
+    the other as well, and that number stands first.
     """
     asked = [name for text in by for name in split_names(text)]
 
@@ -133,8 +135,9 @@ def text(curves: list[PruningCurve], tolerance: float | None) -> str:
     ]
     width = max(len(c.name) for c in curves)
     for c in curves:
-        gap = f"; better than random by {c.area} {c.unit} on average" if len(c.random) else ""
-        lines.append(
-            f"  {c.name:<{width}}  {c.n_free(allowed)} go before it worsens by {allowed:.2g}{gap}"
-        )
+        gap = f"; better than random by {c.advantage} ({c.unit})" if len(c.random) else ""
+        free = str(c.n_free(allowed))
+        if c.held_out_per_prompt is not None:
+            free = f"{c.n_free(allowed, held_out=True)} ({c.n_free(allowed)} where ranked)"
+        lines.append(f"  {c.name:<{width}}  {free} go before it worsens by {allowed:.2g}{gap}")
     return "\n".join([*lines, ""])

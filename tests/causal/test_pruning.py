@@ -196,10 +196,10 @@ def test_steps_choose_the_counts_and_greedy_stops_after_the_last():
         progress=lambda *x: told.append(x),
     )  # fmt: skip
     assert len(greedy.removed) == 2
-    # 5 and 4 single removals, the clean run once, and two random sets of two
-    assert greedy.made["evaluations"] == told[-1][1] == told[-1][2] == 12
+    # 5 and 4 single removals for all prompts and for either half; the clean run, two random sets
+    assert greedy.made["evaluations"] == told[-1][1] == told[-1][2] == 3 * 9 + 3
     assert [x[1] for x in told] == sorted(x[1] for x in told)
-    whole = pruning_curve(model, task, how="greedy", heads=HEADS, n_random=0)
+    whole = pruning_curve(model, task, how="greedy", heads=HEADS, n_random=0, held_out=False)
     assert whole.made["evaluations"] == 15
 
 
@@ -208,8 +208,14 @@ def test_the_estimate_counts_what_is_run():
     one_shot = estimate_pruning(model, task, HEADS, heads=HEADS, n_random=3)
     ran = pruning_curve(model, task, HEADS, heads=HEADS, n_random=3)
     assert one_shot.coalitions == ran.made["evaluations"]
-    assert estimate_pruning(model, task, how="greedy", n_random=0).coalitions == 18 * 19 / 2
-    with pytest.raises(OptionError, match=r"takes 171 evaluations, more than max_evaluations=100"):
+    once = estimate_pruning(model, task, how="greedy", n_random=0, held_out=False)
+    assert once.coalitions == 18 * 19 / 2
+    assert estimate_pruning(model, task, how="greedy", n_random=0).coalitions == 3 * 18 * 19 / 2
+    found = leave_one_out(model, task, heads=HEADS, null="none")
+    halves = estimate_pruning(model, task, found, n_random=3, n_loops=4)
+    ran = pruning_curve(model, task, found, n_random=3, n_loops=4)
+    assert halves.coalitions == ran.made["evaluations"] > one_shot.coalitions
+    with pytest.raises(OptionError, match=r"takes 513 evaluations, more than max_evaluations=100"):
         pruning_curve(model, task, how="greedy", n_random=0, max_evaluations=100)
 
 
