@@ -1,7 +1,7 @@
 """The command line. Listing and help import neither torch nor pandas: each command loads its own.
 
 Exit codes: 0 done; 1 a model or a write failed, the rest was done; 2 the command was wrong;
-130 interrupted, 143 terminated.
+130 interrupted; 141 the reader of its output has gone; 143 terminated.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from interp.commands.ablate import ablate
 from interp.commands.attribute import attribute
 from interp.commands.check import check
 from interp.commands.circuit import circuit
+from interp.commands.closed_pipe import EXIT_CODE, ReaderGone, watched_streams
 from interp.commands.completion import completion
 from interp.commands.faithfulness import faithfulness
 from interp.commands.flow import flow
@@ -58,6 +59,14 @@ class Wrong(Failed):
 class Interp(click.Group):
     """Turns what the toolkit raises into one line and an exit code."""
 
+    def main(self, *args: Any, **options: Any) -> Any:
+        """Run as a program; ends quietly where nobody reads its output any more."""
+        try:
+            with watched_streams():
+                return super().main(*args, **options)
+        except ReaderGone:
+            sys.exit(EXIT_CODE)
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Keep the arguments as they were given."""
         ctx.meta[COMMAND] = list(args)
@@ -85,7 +94,7 @@ class Interp(click.Group):
     cls=Interp,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit codes: 0 done; 1 a model or a write failed, the rest was done; 2 the command was "
-    "wrong; 130 interrupted, 143 terminated (SIGTERM).",
+    "wrong; 130 interrupted; 141 the reader of its output has gone; 143 terminated (SIGTERM).",
 )
 @click.version_option(__version__, message="%(prog)s %(version)s")
 def main() -> None:

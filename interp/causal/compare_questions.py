@@ -102,14 +102,8 @@ QUESTIONS: dict[str, str] = {name: question.asks for name, question in METHODS.i
 
 
 def method_of(label: str) -> str:
-    """The method that a metric label names, such as "ablation" for `ablation:kind=zero,...`.
-
-    Attribution patching is the gate gradient towards corrupted prompts and is labelled so.
-    """
-    name, _, options = label.partition(":")
-    if name == "gate_gradient" and "kind=resample" in options.split(","):
-        return "attribution_patching"
-    return name
+    """The method that a metric label names, such as "ablation" for `ablation:kind=zero,...`."""
+    return label.partition(":")[0]
 
 
 def question_of(label: str) -> str:

@@ -34,6 +34,7 @@ from interp.causal.verify import reuse_of
 from interp.errors import NonFiniteError, OptionError
 from interp.model.inference import inference
 from interp.model.sites import Site
+from interp.prompts import Prompts
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -94,6 +95,7 @@ class Game:
                 "leave the block and name heads that are always out with without="
             )
         self.model, self.task, self.kind, self.seed = model, task, kind, seed
+        self.reference = None if reference is None else Prompts.of(reference, model)
         self.players = Players.of(model, players, stack=stack, heads=heads)
         self.always_out: dict[Site, Tensor] = {}
         if without is not None:
@@ -116,7 +118,7 @@ class Game:
         self.pace: Pace | None = None  # once it was measured
         self.step_seconds: float | None = None  # of a chain, once they were
         self.batches = make_batches(
-            model, task, kind, reference, seed, max_tokens, per_input=self.reuse.per_input
+            model, task, kind, self.reference, seed, max_tokens, per_input=self.reuse.per_input
         )
         self.ledger: Ledger | None = None
         if check:
@@ -236,7 +238,7 @@ class Game:
 
     def about(self) -> dict[str, Any]:
         """What provenance says about the game."""
-        return self.task.about() | {
+        about = self.task.about() | {
             "kind": self.kind,
             "players": self.players.kind,
             "n_players": len(self),
@@ -251,6 +253,9 @@ class Game:
             "folded": self.reuse.fold,
             "notes": list(self.notes),
         }
+        if self.reference is not None:
+            about["reference"] = f"{self.reference.design}, {self.reference.hash}"
+        return about
 
     def identity(self) -> dict[str, Any]:
         """All that moves the values, for whoever keeps them."""

@@ -85,6 +85,25 @@ def gradient_scores(
         OptionError: the task has no gradient, or none at the undisturbed model.
         NonFiniteError: a gradient is NaN or infinite.
     """
+    made_by = "interp.causal.gradient_scores, form {}"
+    return _gradient_scores(
+        model, task, kind, forms, normalise_layers, null, options, names=_SUMMARY, made_by=made_by
+    )
+
+
+def _gradient_scores(
+    model: Model,
+    task: Task,
+    kind: str,
+    forms: tuple[str, ...],
+    normalise_layers: bool,
+    null: Null,
+    options: dict[str, Any],
+    *,
+    names: Mapping[str, str],
+    made_by: str,
+) -> dict[str, Importance]:
+    """`gradient_scores` under the name that was asked for; `made_by` has a place for the form."""
     for form in forms:
         if form not in FORMS:
             raise UnknownName("form of gate gradient", form, FORMS)
@@ -102,10 +121,10 @@ def gradient_scores(
         form: make_importance(
             game,
             own[form],
-            method=_SUMMARY[form],
+            method=names[form],
             options=told,
             of="removal" if form == "signed" else "presence",
-            made_by=f"interp.causal.gradient_scores, form {form}",
+            made_by=made_by.format(form),
             null=None if nulls is None else nulls[form],
             null_kind=null,
             magnitude=form != "signed",
@@ -130,7 +149,14 @@ def gate_gradient(model: Model, task: Task, **options: Any) -> Importance:
     return gradient_scores(model, task, forms=("signed",), **options)["signed"]
 
 
-def attribution_patching(model: Model, task: Task, **options: Any) -> Importance:
+def attribution_patching(
+    model: Model,
+    task: Task,
+    *,
+    normalise_layers: bool = False,
+    null: Null = "random-init",
+    **options: Any,
+) -> Importance:
     """First-order estimate of putting each head's corrupted z into the clean run.
 
     Sum over tokens of (z_clean - z_corrupted)·dv/dz at the clean run, turned for a loss: an
@@ -146,7 +172,11 @@ def attribution_patching(model: Model, task: Task, **options: Any) -> Importance
         raise OptionError(
             f"task {task.name} has no corrupted prompts; give them with task.with_corrupted(...)"
         )
-    return gate_gradient(model, task, kind="resample", **options)
+    found = _gradient_scores(
+        model, task, "resample", ("signed",), normalise_layers, null, options,
+        names={"signed": "attribution_patching"}, made_by="interp.causal.attribution_patching",
+    )  # fmt: skip
+    return found["signed"]
 
 
 def integrated_gradients(

@@ -110,9 +110,9 @@ def _call(
     known = inspect.signature(function).parameters
     if "progress" not in known:
         given = {k: v for k, v in given.items() if k not in ("progress", "ledger")}
-    if name == "attribution_patching":
-        given.pop("kind")
-    if "null" not in known and name != "attribution_patching":
+    if name == "attribution_patching":  # its kind is resample
+        given = {k: v for k, v in given.items() if k not in ("kind", "reference")}
+    if "null" not in known:
         given.pop("null")
     _require(name, function, options)
     return function(model, task, **(given | options))

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from interp.commands.causal_notes import explained
 from interp.commands.each import each_model
 from interp.commands.loading import Loading, import_first, loading_options, named
 from interp.commands.progress import Voice
-from interp.errors import StoreError
+from interp.errors import OptionError, StoreError
 
 if TYPE_CHECKING:
     from interp.causal.importance import Importance
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 Tell = Callable[[str, int, int], None]
 SAFE = "the same command goes on from the last finished coalition"
 MEASURES = ("loss", "accuracy", "logit-difference", "answer-probability", "kl-to-clean")
-KINDS = ("zero", "mean-batch", "mean-position", "resample", "uniform-attention")
+KINDS = ("zero", "mean-batch", "mean-position", "mean-dataset", "resample", "uniform-attention")
 
 
 @dataclass
@@ -57,6 +58,7 @@ class Causal:
     longest: int | None
     seed: int
     game: dict[str, Any]
+    reference: Path | None = None
     found: list[Found] = field(default_factory=list)
 
     def run(self, sources: Sequence[str], work: Work) -> int:
@@ -105,6 +107,10 @@ class Causal:
             options = dict(self.game)
             if self.out is not None:
                 options["ledger"] = self.out / "ledger"
+            if self.reference is not None:
+                from interp.prompts import from_file
+
+                options["reference"] = from_file(self.reference, model)
             found = work(model, task, options, tell)
         self.found.append(found)
         if self.form is None:
@@ -192,7 +198,7 @@ def printed(importances: Sequence[Importance], top: int) -> str:
             about = (name, f"{row['unit'].partition(' (+')[0]}, {_means(found)}")
             about = about if at == 0 else ("", "")
             rows.append((about[0], label, score, null, str(row["n"]), about[1]))
-        notes += [f"{name}: {k.replace('_', ' ')} {_short(v)}" for k, v in found.notes.items()]
+        notes += [f"{name}: {sentence}" for sentence in explained(found)]
     width = [max(len(row[at]) for row in rows) for at in range(5)]
     lines = [
         "  ".join(f"{cell:<{w}}" for cell, w in zip(row, [*width, 0], strict=True)).rstrip()
@@ -208,12 +214,6 @@ def _means(found: Importance) -> str:
     from interp.causal.compare_questions import METHODS, method_of
 
     return METHODS[method_of(found.metric)].means
-
-
-def _short(x: object) -> str:
-    if not isinstance(x, float):
-        return str(x)
-    return "below 1e-9" if abs(x) < 1e-9 else f"{x:.4g}"  # what is left is rounding
 
 
 def causal_options(function: Callable) -> Callable:
@@ -235,13 +235,26 @@ def causal_options(function: Callable) -> Callable:
         context = click.get_current_context()
         voice = Voice(quiet=options.pop("quiet"), debug=bool(context.meta.get("interp.debug")))
         of_task = {k: options.pop(k) for k in ("task", "measure", "n", "longest", "seed")}
-        shared = {k: options.pop(k) for k in ("loading", "out", "form")}
+        shared = {k: options.pop(k) for k in ("loading", "out", "form", "reference")}
+        _require_reference(game["kind"], shared["reference"])
         causal = Causal(str(context.info_name), voice=voice, game=game, **of_task, **shared)
         return function(causal=causal, **options)
 
     for option in reversed(_OPTIONS):
         command = option(command)
     return loading_options(command)
+
+
+def _require_reference(kind: str, reference: Path | None) -> None:
+    """Raise OptionError where the kind of ablation and the reference prompts do not fit."""
+    if kind == "mean-dataset" and reference is None:
+        raise OptionError(
+            "--kind mean-dataset takes the mean over prompts of yours: name them with --reference"
+        )
+    if kind != "mean-dataset" and reference is not None:
+        raise OptionError(f"--reference is for --kind mean-dataset; --kind {kind} takes none")
+    if reference is not None and not reference.is_file():
+        raise OptionError(f"--reference {reference} is not a file; give a text file of prompts")
 
 
 def parse_heads(text: str) -> list[tuple[int, int]]:
@@ -267,6 +280,11 @@ _OPTIONS = (
     click.option(
         "--kind", default="zero", show_default=True, type=click.Choice(KINDS),
         help="What stands in for a head that is out.",
+    ),
+    click.option(
+        "--reference", type=click.Path(path_type=Path), metavar="FILE",
+        help="Of --kind mean-dataset: the prompts, one per line, over which a head's output is "
+        "averaged.",
     ),
     click.option(
         "--players", default="heads", show_default=True,

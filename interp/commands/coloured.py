@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from interp.commands.written import as_given, page_file
 from interp.files import write_atomically
 
 if TYPE_CHECKING:
@@ -19,11 +19,18 @@ if TYPE_CHECKING:
 _NAME = click.Path(path_type=Path, dir_okay=False)
 
 
+def _page(ctx: click.Context, parameter: click.Parameter, value: Path | None) -> Path | None:
+    return None if value is None else page_file(value, "attribution.html")
+
+
 def file_options(function: Callable) -> Callable:
     """Add --html, --json, --csv and --top."""
     for option in reversed(
         (
-            click.option("--html", type=_NAME, metavar="FILE", help="Write an offline page."),
+            click.option(
+                "--html", type=_NAME, metavar="FILE", callback=_page,
+                help="Write an offline page; .html is added to a name without it.",
+            ),
             click.option("--json", "json_file", type=_NAME, metavar="FILE", help="Write JSON."),
             click.option("--csv", type=_NAME, metavar="FILE", help="Write a row per token."),
             click.option(
@@ -75,13 +82,10 @@ def write(
     warning: str,
 ) -> None:
     """Write the files asked for, each whole or not at all."""
-    from interp.cli import COMMAND
-
     if html is not None:
         from interp.report.tokens import render
 
-        command = shlex.join(["interp", *click.get_current_context().meta[COMMAND]])
-        page = render(found, title=title, command=command, warning=warning)
+        page = render(found, title=title, command=as_given(), warning=warning)
         write_atomically(html, page.encode())
     if json_file is not None:
         whole: dict[str, Any] = {"warning": warning, "attributions": [f.to_dict() for f in found]}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,6 +12,9 @@ from interp.commands.causal import parse_heads
 from interp.commands.loading import Loading, import_first, loading_options, named
 from interp.commands.progress import Voice
 from interp.errors import OptionError
+
+if TYPE_CHECKING:
+    from interp.causal.influence_scores import TextScores
 
 
 @click.command(
@@ -102,6 +106,8 @@ def influence(
         raise OptionError(f"{file} does not exist")
     loading.require_device()
     import_first(imports)
+    if options["n_random"] == 1:
+        raise OptionError("--random 1 gives no spread to compare with; give 2 or more, or 0")
     voice = Voice(quiet=quiet, debug=bool(click.get_current_context().meta.get("interp.debug")))
     [(path, name)] = named([source]).items()
     with voice.bars(name) as tell:
@@ -125,9 +131,44 @@ def influence(
             nl=False,
         )
         return
-    for row in found.top(10).to_dict("records"):
-        shown = row["number"] if row["id"] is None else row["id"]
-        z = "" if row["z"] != row["z"] else f"  z {row['z']:+.1f}"
-        click.echo(f"{row['relative']:+.3f}{z}  {row['n_scored']} tokens  text {shown}")
+    click.echo("\n".join(listed(found)))
     if options["out"] is not None:
         voice.note(f"{len(found)} texts in {options['out']}")
+
+
+def listed(found: TextScores, k: int = 10) -> list[str]:
+    """The k texts that need the heads most, with what the columns are."""
+    made, rows = found.settings, found.top(k).to_dict("records")
+    sets = len(made["random_sets"])
+    lines = [
+        f"{made['model']} without {', '.join(made['heads'])} ({made['kind']}): the first"
+        f" {len(rows)} of {len(found)} texts",
+        "  rise: of the loss per predicted token without these heads, as a share of the loss",
+    ]
+    if sets:
+        lines.append(
+            f"  z: the rise minus its mean over {sets} random sets of as many heads of the same"
+            " layers, in their standard deviations"
+        )
+    names = ("rise", *(["z"] if sets else []), "loss, nats/token", "tokens", "text")
+    table = [names, *(_cells(row, bool(sets)) for row in rows)]
+    width = [max(len(row[at]) for row in table) for at in range(len(names))]
+    for row in table:
+        cells = [f"{cell:>{w}}" for cell, w in zip(row[:-1], width[:-1], strict=True)]
+        lines.append("  ".join(["", *cells, row[-1]]))
+    return lines
+
+
+def _cells(row: dict[str, Any], compared: bool) -> tuple[str, ...]:
+    """One text; of one that has no score, why."""
+    name = str(row["number"] if row["id"] is None else row["id"])
+    if math.isnan(row["relative"]):
+        name += f": {row['reason']}"
+    numbers = [_spelled(row["relative"], "+.3f")]
+    numbers += [_spelled(row["z"], "+.1f")] if compared else []
+    numbers += [_spelled(row["loss"], ".3f"), str(row["n_scored"])]
+    return (*numbers, name)
+
+
+def _spelled(x: float, how: str) -> str:
+    return "none" if math.isnan(x) else format(x, how)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from interp.commands.loading import Loading, import_first, loading_options, named
+from interp.commands.written import as_given, beside, page_file
 from interp.errors import OptionError
 
 if TYPE_CHECKING:
@@ -29,7 +29,8 @@ _MB = 1_000_000
     default=Path("report.html"),
     show_default=True,
     metavar="FILE",
-    help="The page; its numbers lie beside it, as .csv and .json of the same name.",
+    help="The page, with .html added to a name without it, or report.html in a folder; its "
+    "numbers lie beside it, as .csv and .json of the same name.",
 )
 @click.option(
     "-m",
@@ -80,12 +81,14 @@ def report(
     MODEL, which is scored first. Several models are shown beside each other.
     """
     from interp.catalogue import parse_metric, ranges
-    from interp.cli import COMMAND
     from interp.commands.names import split_names
     from interp.commands.progress import Voice
     from interp.report import write_report
 
     context = click.get_current_context()
+    out = page_file(out, "report.html")
+    numbers = [beside(out, suffix) for suffix in (".csv", ".json")]
+    _require_apart(sources, numbers)
     voice = Voice(quiet=quiet, debug=bool(context.meta.get("interp.debug")))
     kept = {source: is_results(Path(source).expanduser()) for source in sources}
     tables = {
@@ -121,15 +124,28 @@ def report(
         out,
         ranges=colours,
         title=title,
-        command=shlex.join(["interp", *context.meta[COMMAND]]),
-        beside=[out.with_suffix(suffix).name for suffix in (".csv", ".json")],
+        command=as_given(),
+        beside=[path.name for path in numbers],
         top=top,
         budget=round(budget * _MB),
     )
-    table.to_csv(out.with_suffix(".csv"))
-    table.to_json(out.with_suffix(".json"))
-    voice.note(f"{out}: {size / _MB:.2f} MB; its numbers in {out.stem}.csv and {out.stem}.json")
+    table.to_csv(numbers[0])
+    table.to_json(numbers[1])
+    names = " and ".join(path.name for path in numbers)
+    voice.note(f"{out}: {size / _MB:.2f} MB; its numbers in {names}")
     context.exit(int(bool(failed)))
+
+
+def _require_apart(sources: Sequence[str], numbers: Sequence[Path]) -> None:
+    """Refuse to write over what is read: a table given, or one in a folder of results given."""
+    for source in sources:
+        path = Path(source).expanduser()
+        for number in numbers:
+            inside = path.is_dir() and number.exists() and number.resolve().parent == path.resolve()
+            if inside or number.resolve() == path.resolve():
+                raise OptionError(
+                    f"the page's numbers would be written over {number}; give --out another name"
+                )
 
 
 def is_results(path: Path) -> bool:

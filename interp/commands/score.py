@@ -124,7 +124,8 @@ def score(
 
     \b
     Exit codes: 0 all scored; 1 a model or a write failed, the rest was done;
-    2 the command was wrong; 130 interrupted; 143 terminated.
+    2 the command was wrong; 130 interrupted; 141 the reader of its output has gone;
+    143 terminated.
     """  # fmt: skip
     from interp.commands.batch import Batch
 

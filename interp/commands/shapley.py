@@ -51,6 +51,14 @@ if TYPE_CHECKING:
     metavar="K",
     help="Also the interactions of every pair of the first K heads.",
 )
+@click.option(
+    "--null",
+    default="none",
+    show_default=True,
+    type=click.Choice(["random-init", "none"]),
+    help="The same on random weights beside each value, with as many sets of heads: twice the "
+    "time.",
+)
 @click.option("--top", default=5, show_default=True, type=click.IntRange(1), help="Heads to print.")
 @causal_options
 def shapley(
@@ -61,6 +69,7 @@ def shapley(
     target_sem: float | None,
     max_evaluations: int | None,
     pairs: int,
+    null: Any,
     top: int,
 ) -> None:
     """Share the task out among the heads of each MODEL, over every order of taking them out.
@@ -71,6 +80,8 @@ def shapley(
     budget = {"target_sem": target_sem, "max_evaluations": max_evaluations}
     if value == "per-layer" and any(x is not None for x in budget.values()):
         raise OptionError("per-layer values are exact: --sem and --evaluations say nothing there")
+    if value != "shapley" and null != "none":
+        raise OptionError(f"--null is of Shapley values; {value} ones have none")
     if value != "shapley" and method != "auto":
         raise OptionError(f"--method chooses how Shapley values are found, not {value} ones")
 
@@ -78,7 +89,10 @@ def shapley(
         from interp import causal as room
 
         if value == "shapley":
+            from interp.causal.ablation import random_game
+
             played = room.Game(model, task, **game)
+            beside = {k: v for k, v in game.items() if k not in ("kind", "players")}
             told: Any = room.estimate_shapley(
                 played,
                 method=method,
@@ -90,6 +104,8 @@ def shapley(
                 played,
                 method=method,
                 seed=causal.seed,
+                null=null,
+                beside=lambda: random_game(played, **beside),
                 progress=tell,
                 **budget,
             )

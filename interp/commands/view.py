@@ -10,6 +10,7 @@ import click
 from interp.commands.attribute import loaded
 from interp.commands.loading import Loading, loading_options
 from interp.commands.progress import Voice
+from interp.commands.written import page_file
 from interp.errors import OptionError, PromptError
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ _MB = 1_000_000
     default=Path("view.html"),
     show_default=True,
     metavar="FILE",
-    help="The page.",
+    help="The page, with .html added to a name without it, or view.html in a folder.",
 )
 @click.option(
     "--budget",
@@ -123,6 +124,7 @@ def view(
     from interp.commands.names import split_names
     from interp.head import Head
 
+    out = page_file(out, "view.html")
     named = [Head.parse(name) for name in split_names(heads)] if heads else []
     in_blocks = {"--block": block is not None, "--tile": bool(tiles)}
     given = _text(text, prompt_file) if image is None else None

@@ -129,7 +129,9 @@ def test_shapley_values_add_up_and_find_the_backup(run, tmp_path):
     assert value["L1H0"] == pytest.approx(value["L2H0"], rel=0.05)
     assert abs(value["L1H1"]) < abs(value["L2H0"]) / 100
     assert "L1H0 x L2H0" in shown.stdout or "L0H3 x L" in shown.stdout
-    assert "efficiency gap" in shown.stdout
+    assert f"all heads together: {float(whole[0] - whole[1]):.4g} nats/token" in shown.stdout
+    assert "the values of all heads add up to this; they do on every prompt" in shown.stdout
+    assert "every set of heads was run, 14 besides all and none" in shown.stdout
     assert (tmp_path / "planted-backup" / "interactions.csv").is_file()
 
 
@@ -158,6 +160,96 @@ def test_texts_by_how_much_they_need_the_heads(run, tmp_path):
     )  # fmt: skip
     assert "masked: L0H3" in by_metric.stderr
     assert json.loads(by_metric.stdout.splitlines()[0])["loss"] == scored[0]["loss"]
+
+
+def test_texts_are_listed_with_what_their_numbers_are(run, tmp_path):
+    texts = tmp_path / "texts.txt"
+    texts.write_text("one blue cat and one blue dog. one blue cat.\nx\n")
+    args = ("influence", "bundled:induction", texts, "--heads", "L0H3", "--quiet")
+    lines = run(*args, "--random", 3).stdout.splitlines()
+    frame = pd.DataFrame(map(json.loads, run(*args, "--random", 3, "--json").stdout.splitlines()))
+    assert lines[0] == (
+        "bundled:induction without L0H3 (uniform-attention): the first 2 of 2 texts"
+    )
+    assert "rise: of the loss per predicted token" in lines[1]
+    assert "z: the rise minus its mean over 3 random sets" in lines[2]
+    assert lines[3].split() == ["rise", "z", "loss,", "nats/token", "tokens", "text"]
+    first = frame.sort_values("relative", ascending=False).iloc[0]
+    want = [f"{first['relative']:+.3f}", f"{first['z']:+.1f}", f"{first['loss']:.3f}"]
+    assert lines[4].split() == [*want, str(first["n_scored"]), str(first["id"])]
+    lines = run(*args, "--random", 0, "--kind", "zero").stdout.splitlines()
+    assert "(zero)" in lines[0]
+    assert not [line for line in lines if "z:" in line]
+    assert lines[2].split() == ["rise", "loss,", "nats/token", "tokens", "text"]
+
+
+def test_a_mean_over_prompts_of_ones_own(run, errors, tmp_path):
+    """Each reference has a ledger of its own: the values of one are never served for another."""
+    one, two = tmp_path / "one.txt", tmp_path / "two.txt"
+    one.write_text("the cat sat on the mat\na dog\n")
+    two.write_text("zzz zzz zzz\n")
+    model = interp.load("bundled:induction")
+    task = repeats_task(model, n=2, longest=8)
+    args = ("ablate", "bundled:induction", "-n", 2, "--longest", 8, "--heads", "L0H3,L1H0",
+            "--null", "none", "--csv", "--quiet", "--out", tmp_path / "r")  # fmt: skip
+    scores = []
+    for path in (one, two, one):
+        shown = run(*args, "--kind", "mean-dataset", "--reference", path)
+        assert shown.exit_code == 0
+        frame = pd.read_csv(io.StringIO(shown.stdout), comment="#")
+        want = leave_one_out(
+            model, task, kind="mean-dataset", reference=path.read_text().splitlines(),
+            heads=["L0H3", "L1H0"], null="none",
+        )  # fmt: skip
+        assert frame["score"].to_numpy() == pytest.approx(want.score, abs=1e-6)
+        assert frame["metric"].str.contains("kind=mean-dataset").all()
+        assert f"lines of {path.name}" in shown.stdout  # the provenance says which prompts
+        scores.append(frame["score"].tolist())
+    assert scores[0] == scores[2]
+    assert scores[0] != scores[1]
+    for given, told in (
+        (("--kind", "mean-dataset"), "name them with --reference"),
+        (("--reference", one), "--reference is for --kind mean-dataset"),
+        (("--kind", "mean-dataset", "--reference", tmp_path / "no.txt"), "is not a file"),
+    ):
+        code, lines = errors(*args, *given)
+        assert code == 2
+        assert told in lines[0]
+
+
+def test_the_null_of_shapley_values(run, errors, model, task):
+    from interp.causal import shapley
+
+    args = ("shapley", MODEL, *SHORT, "--heads", "L0H1,L1H0,L1H1", "--csv", "--quiet")
+    shown = run(*args, "--null", "random-init")
+    frame = pd.read_csv(io.StringIO(shown.stdout), comment="#")
+    heads = ["L0H1", "L1H0", "L1H1"]
+    want = shapley(model, task, heads=heads, null="random-init").table.to_pandas()
+    for column in ("score", "null", "null_sem"):
+        assert frame[column].to_numpy() == pytest.approx(want[column].to_numpy(), abs=1e-6)
+    assert frame["null"].notna().all()
+    assert pd.read_csv(io.StringIO(run(*args).stdout), comment="#")["null"].isna().all()
+    code, lines = errors(*args, "--value", "banzhaf", "--null", "random-init")
+    assert code == 2
+    assert lines[0] == "--null is of Shapley values; banzhaf ones have none"
+
+
+def test_attribution_patching_has_its_own_name(run, tmp_path):
+    row = {"prompt": [0, 40, 41, 42, 40], "corrupted": [0, 43, 41, 42, 40], "answer": 41}
+    path = tmp_path / "task.jsonl"
+    path.write_text(json.dumps(row | {"wrong": 42}) + "\n" + json.dumps(row | {"wrong": 45}))
+    methods = "attribution_patching,gate_gradient"
+    shown = run("importance", MODEL, "--task", path, "-m", methods, "--kind", "resample", "--csv")
+    assert shown.exit_code == 0
+    frame = pd.read_csv(io.StringIO(shown.stdout), comment="#")
+    scores = {name.partition(":")[0]: rows for name, rows in frame.groupby("metric")}
+    assert set(scores) == {"attribution_patching", "gate_gradient"}
+    # the same derivative where prompts have corrupted ones, by the name that was asked for
+    assert (
+        scores["attribution_patching"]["score"].tolist()
+        == scores["gate_gradient"]["score"].tolist()
+    )
+    assert '"made_by": "interp.causal.attribution_patching"' in shown.stdout
 
 
 def test_a_task_from_a_file(run, tmp_path, monkeypatch):

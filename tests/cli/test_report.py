@@ -170,3 +170,52 @@ def test_the_script_completes_commands_and_options(monkeypatch) -> None:
     assert {"score", "shapley"} <= {c.value for c in complete.get_completions([], "s")}
     options = {c.value for c in complete.get_completions(["score"], "--m")}
     assert "--metric" in options
+
+
+@pytest.mark.parametrize(
+    ("given", "page", "numbers"),
+    [
+        ("rep", "rep.html", "rep.csv"),
+        ("page.v2", "page.v2.html", "page.v2.csv"),
+        ("a.b.HTML", "a.b.HTML", "a.b.csv"),
+        ("folder", "folder/report.html", "folder/report.csv"),
+    ],
+)
+def test_the_page_has_a_name_that_a_browser_opens(run, tmp_path, given, page, numbers) -> None:
+    results, out = tmp_path / "r", tmp_path / "out"
+    run("score", "planted:sink", "-m", "entropy", "-o", results, "-q")
+    (out / "folder").mkdir(parents=True)
+    shown = run("report", results, "-o", out / given)
+    assert shown.exit_code == 0
+    assert str(out / page) in shown.stderr
+    made = {str(p.relative_to(out)) for p in out.rglob("*") if p.is_file()}
+    assert made == {page, numbers, numbers.replace(".csv", ".json")}
+    assert (out / page).read_text().startswith("<!doctype html>")
+    assert f'href="./{numbers.rpartition("/")[2]}"' in (out / page).read_text()
+    assert len(HeadTable.read(out / numbers)) == 8
+
+
+def test_a_page_is_not_written_over_numbers(errors, run, tmp_path) -> None:
+    """Neither under the name of its own numbers nor so that they replace what was read."""
+    results = tmp_path / "r"
+    run("score", "planted:sink", "-m", "entropy", "-o", results, "-q")
+    before = {p: p.read_bytes() for p in results.iterdir()}
+    for name in ("x.csv", "x.json", "x.parquet"):
+        code, [told] = errors("report", results, "-o", tmp_path / name)
+        assert code == 2
+        assert told.endswith("give a name that ends in .html")
+    for source in (results, results / "table.csv"):
+        code, [told] = errors("report", source, "-o", results / "table.html")
+        assert code == 2
+        assert "would be written over" in told
+    assert {p: p.read_bytes() for p in results.iterdir()} == before
+
+
+def test_other_pages_get_their_ending_too(run, errors, tmp_path) -> None:
+    shown = run("view", "bundled:induction", "--text", "the cat", "-o", tmp_path / "view", "-q")
+    assert shown.stdout.strip() == str(tmp_path / "view.html")
+    assert (tmp_path / "view.html").is_file()
+    args = ("attribute", "the cat", "--model", "bundled:induction", "-m", "gradient_norm", "-q")
+    assert run(*args, "--html", tmp_path / "a").exit_code == 0
+    assert (tmp_path / "a.html").is_file()
+    assert errors(*args, "--html", tmp_path / "a.csv")[0] == 2

@@ -1,0 +1,94 @@
+"""The sentences below a table of importances: every note of every method, in plain words."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import replace
+
+import pytest
+
+import interp
+from interp import causal
+from interp.commands.causal_notes import LEFT_OUT, explained
+
+HEADS = ["L0H1", "L1H0", "L1H1"]
+
+
+@pytest.fixture(scope="module")
+def model():
+    return interp.load("planted:bystander")
+
+
+@pytest.fixture(scope="module")
+def task(model):
+    return causal.repeats_task(model, n=3, longest=8)
+
+
+@pytest.fixture(scope="module")
+def made(model, task):
+    """One importance by every method that leaves notes."""
+    sampled = {"heads": ["L0H0", "L0H1", "L1H0", "L1H1"], "max_evaluations": 14}
+    return {
+        "exact": causal.shapley(model, task, heads=HEADS),
+        "permutations": causal.shapley(model, task, method="permutations", **sampled),
+        "surrogate": causal.shapley(model, task, method="surrogate", **sampled),
+        "per layer": causal.shapley_per_layer(model, task),
+        "banzhaf": causal.banzhaf(model, task, heads=HEADS),
+        "truncated": causal.truncated_shapley(model, task, heads=HEADS),
+        "gradients": causal.integrated_gradients(model, task, steps=4, null="none"),
+        "ablation": causal.leave_one_out(model, task, null="none"),
+    }
+
+
+def test_every_note_has_a_sentence_or_is_left_out(made) -> None:
+    for name, found in made.items():
+        for line in explained(found):
+            for key in found.notes:
+                assert key not in LEFT_OUT or key not in line
+                assert not line.startswith(f"{key.replace('_', ' ')}:"), f"{name}: {line}"
+            assert "_" not in line
+            assert "nan" not in line.split()
+
+
+def test_the_sentences_say_what_the_notes_say(made) -> None:
+    told = {name: "\n".join(explained(found)) for name, found in made.items()}
+    for name in ("exact", "permutations", "surrogate"):
+        notes = made[name].notes
+        assert f"together: {notes['v_all_minus_v_none']:.4g} nats/token" in told[name]
+        assert "the values of all heads add up to this; they do on every prompt" in told[name]
+    assert "every set of heads was run, 6 besides all and none: no sampling error" in told["exact"]
+    sem = made["surrogate"].notes["sampling_sem"]
+    assert (
+        f"14 sets of heads were run; the sampling error is {sem:.4g} nats/token"
+        in (told["surrogate"])
+    )
+    assert "the values of each layer add up" in told["per layer"]
+    gap = abs(made["banzhaf"].notes["efficiency_gap"])
+    assert f"need not add up to this; they miss it by up to {gap:.4g} nats/token" in told["banzhaf"]
+    assert "biased: not the Shapley value at any number of samples" in told["truncated"]
+    assert told["ablation"] == ""
+    residual = abs(made["gradients"].notes["completeness_residual"])
+    assert f"together by {residual:.4g} nats/token on average" in told["gradients"]
+
+
+@pytest.mark.parametrize(
+    ("bias", "sem", "words"),
+    [
+        (0.045, 0.042, "no bias detected, 0.045 ± 0.042 nats/token"),
+        (0.2, 0.042, ": bias of 0.2 ± 0.042 nats/token"),
+        (0.2, math.nan, "too few orders to tell bias from noise"),
+    ],
+)
+def test_a_bias_is_claimed_only_where_its_error_allows(made, bias, sem, words) -> None:
+    notes = dict(made["surrogate"].notes)
+    notes |= {"surrogate_bias": bias, "surrogate_bias_sem": sem}
+    told = explained(replace(made["surrogate"], notes=notes))
+    assert [line for line in told if words in line], told
+
+
+def test_a_note_without_a_sentence_is_shown_as_it_is(made) -> None:
+    told = explained(replace(made["ablation"], notes={"something_new": 0.5}))
+    assert told == ["something new: 0.5"]
+    assert re.match("no null: overflow", explained(
+        replace(made["ablation"], notes={"null": "none: overflow"}))[0])  # fmt: skip
