@@ -10,6 +10,7 @@ import click
 from interp.commands.causal import parse_heads
 from interp.commands.loading import Loading, import_first, loading_options, named
 from interp.commands.progress import Voice
+from interp.commands.stopping import goes_on
 from interp.errors import OptionError
 
 
@@ -104,7 +105,7 @@ def influence(
     import_first(imports)
     voice = Voice(quiet=quiet, debug=bool(click.get_current_context().meta.get("interp.debug")))
     [(path, name)] = named([source]).items()
-    with voice.bars(name) as tell:
+    with goes_on(voice, options["out"]), voice.bars(name) as tell:
         model = loading.load(path, name)
         if heads is not None:
             chosen = parse_heads(heads)
