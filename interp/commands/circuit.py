@@ -13,6 +13,7 @@ import click
 from interp.commands.each import each_model
 from interp.commands.loading import Loading, import_first, loading_options, named
 from interp.commands.progress import Voice
+from interp.commands.written import own_folder
 from interp.errors import OptionError, UnknownName
 
 if TYPE_CHECKING:
@@ -161,7 +162,7 @@ def circuit(
         told = None if against is None else against.compared(found)
         click.echo(_printed(found, measured, top, truth, told, edges, plan) + doubt)
         if out is not None:
-            folder = out / (re.sub(r"[^A-Za-z0-9._-]+", "-", model_name).strip("-.") or "model")
+            folder = own_folder(out, model_name, "circuit.json", _of, _of(found.to_dict()))
             line = shlex.join(["interp", *context.meta["interp.command"]])
             write(
                 found, measured, edges, folder, command=line, held_out=plan.told(len(fresh)),
@@ -175,6 +176,12 @@ def circuit(
         voice.error("interrupted; " + KEPT[out is not None])
         context.exit(130)
     context.exit(int(bool(failed)))
+
+
+def _of(told: dict[str, Any]) -> tuple[str, ...]:
+    """What a circuit.json is of: weights, task, method and level."""
+    made = str(told["made"].get("content_hash"))
+    return made, told["task"], told["method"], told["level"]
 
 
 def _options(method: str) -> tuple[str, dict[str, str]]:
