@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 FIELDS = {
     "model", "aliases", "n_layers", "n_heads", "task", "granularity", "uncertain", "source",
-    "roles", "positions", "groups", "edges", "mlps", "variants", "claims",
+    "roles", "positions", "groups", "edges", "mlps", "variants", "claims", "content_hash",
 }  # fmt: skip
 NEEDED = ("model", "n_layers", "n_heads", "task", "granularity", "source", "roles")
 
@@ -40,6 +40,8 @@ class Published:
         variants: heads of other lists of the same circuit, with their sources.
         claims: what is said of it, with numbers.
         uncertain: why the list is not to be relied on; empty where it is.
+        content_hash: sha256 of the weights that it was found on, where that is known; then the
+            model's name does not matter.
     """
 
     name: str
@@ -58,6 +60,7 @@ class Published:
     variants: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     claims: tuple[Mapping[str, Any], ...] = ()
     uncertain: str = ""
+    content_hash: str = ""
 
     @property
     def heads(self) -> tuple[str, ...]:
@@ -65,18 +68,31 @@ class Published:
         return tuple(dict.fromkeys(h for heads in self.roles.values() for h in heads))
 
     def require(self, model: Model) -> None:
-        """Raise OptionError unless the circuit is of a model of this size and name."""
+        """Raise OptionError unless the circuit is of a model of this size, and of its weights.
+
+        Of a published circuit whose weights are not known, the name is compared.
+        """
         size = (model.n_layers, model.n_heads)
         if size != (self.n_layers, self.n_heads):
             raise OptionError(
                 f"{self.name} is a circuit of {self.model} ({self.n_layers} layers of "
                 f"{self.n_heads} heads); {model.name} has {size[0]} of {size[1]}"
             )
+        if self.content_hash:
+            if self.content_hash != model.content_hash:
+                raise OptionError(
+                    f"{self.name} is a circuit of {self.model} with the weights sha256"
+                    f" {self.content_hash[:12]}; {model.name} has {model.content_hash[:12]}, so it"
+                    " is another model; compare with a circuit found on these weights"
+                )
+            return
         known = {self.model, *self.aliases}
         if model.name not in known and Path(model.name).name not in {Path(k).name for k in known}:
             raise OptionError(
                 f"{self.name} is a circuit of {' or '.join(sorted(known))}, and this model is "
-                f"called {model.name}; load it under that name if it is the same"
+                f"called {model.name}; if it is the same, add"
+                f' content_hash = "{model.content_hash}" to a copy of the circuit\'s file and give'
+                " that, or name the model so (a folder of that name, or interp.load(name=...))"
             )
 
     def circuit(self, variant: str | None = None) -> Circuit:
@@ -178,6 +194,7 @@ def read(path: Path) -> Published:
         {k: tuple(v) for k, v in told.get("mlps", {}).items()},
         {k: _variant(path, told, heads, v) for k, v in told.get("variants", {}).items()},
         tuple(told.get("claims", ())), str(told.get("uncertain", "")),
+        str(told.get("content_hash", "")),
     )  # fmt: skip
 
 
@@ -192,6 +209,7 @@ def _found(path: Path) -> Published:
         path.stem, found.model, (), found.n_layers, found.n_heads, found.task, found.level,
         f"found by {found.method} on {found.made.get('n_prompts', found.n)} pairs",
         {r: names for r, names in (named | {"found": rest}).items() if names}, found.edges,
+        content_hash=str(found.made.get("content_hash") or ""),
     )  # fmt: skip
 
 

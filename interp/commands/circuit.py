@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ import click
 from interp.commands.each import each_model
 from interp.commands.loading import Loading, import_first, loading_options, named
 from interp.commands.progress import Voice
+from interp.commands.written import own_folder
 from interp.errors import OptionError, UnknownName, UnreadableAttention
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ def circuit(
             doubt = _doubt(model, fresh)
         click.echo(printed(found, measured, top, called=truth or "", **parts) + doubt)
         if out is not None:
-            folder = out / (re.sub(r"[^A-Za-z0-9._-]+", "-", model_name).strip("-.") or "model")
+            folder = own_folder(out, model_name, "circuit.json", _of, _of(found.to_dict()))
             line = shlex.join(["interp", *context.meta["interp.command"]])
             write(found, measured, folder, command=line, **parts)
             voice.note(f"{folder}: circuit.toml, circuit.html and others")
@@ -190,6 +190,12 @@ def _prepared(out: Path | None) -> Path | None:
 
     Store(out).prepare()
     return out / "ledger"
+
+
+def _of(told: dict[str, Any]) -> tuple[str, ...]:
+    """What a circuit.json is of: weights, task, method and level."""
+    made = str(told["made"].get("content_hash"))
+    return made, told["task"], told["method"], told["level"]
 
 
 def _options(method: str) -> tuple[str, dict[str, str]]:

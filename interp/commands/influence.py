@@ -11,6 +11,7 @@ import click
 from interp.commands.causal import parse_heads
 from interp.commands.loading import Loading, import_first, loading_options, named
 from interp.commands.progress import Voice
+from interp.commands.stopping import goes_on
 from interp.errors import OptionError
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def influence(
         raise OptionError("--random 1 gives no spread to compare with; give 2 or more, or 0")
     voice = Voice(quiet=quiet, debug=bool(click.get_current_context().meta.get("interp.debug")))
     [(path, name)] = named([source]).items()
-    with voice.bars(name) as tell:
+    with goes_on(voice, options["out"]), voice.bars(name) as tell:
         model = loading.load(path, name)
         if heads is not None:
             chosen = parse_heads(heads)

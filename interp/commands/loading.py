@@ -36,6 +36,7 @@ class Loading:
 
     def load(self, source: str, name: str) -> Model:
         """The model, not yet checked; raises InterpError."""
+        from interp.model.content import hold
         from interp.model.load import load
         from interp.model.sources import adapter, wrapped
 
@@ -44,12 +45,14 @@ class Loading:
             adapter(through)  # before any weights are read
         options = {k: v for k, v in vars(self).items() if k != "through"}
         model = load(source, name=name, check=False, **options)
-        if through == "transformers":
-            return model
-        held = wrapped(through, model.module, model.tokenizer)
-        again = load(held, tokenizer=model.tokenizer, name=name, check=False)
-        again.revision = model.revision
-        return again
+        if through != "transformers":
+            held, revision = wrapped(through, model.module, model.tokenizer), model.revision
+            model = load(held, tokenizer=model.tokenizer, name=name, check=False)
+            model.revision = revision
+        context = click.get_current_context(silent=True)
+        if context is not None and model.elsewhere is None:
+            context.call_on_close(hold(model.module))
+        return model
 
     def checked(self, source: str, name: str, tell: Callable[[str, int, int], None]) -> Model:
         """The model, loaded with a bar and checked; raises InterpError."""

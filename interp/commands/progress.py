@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-EVERY = 10.0  # seconds between two lines about progress, where bars cannot be drawn
+EVERY = 30.0  # seconds between two lines about progress, where bars cannot be drawn
 
 
 class Voice:

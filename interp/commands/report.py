@@ -83,6 +83,7 @@ def report(
     from interp.catalogue import parse_metric, ranges
     from interp.commands.names import split_names
     from interp.commands.progress import Voice
+    from interp.commands.stopping import goes_on
     from interp.report import write_report
 
     context = click.get_current_context()
@@ -108,7 +109,8 @@ def report(
             metrics=metrics, out=keep, loading=loading, quiet=quiet, prompt_file=None, context=None,
             null="auto", seed=0, batch_size=16, engine="auto",
         )  # fmt: skip
-        tables["scored now"] = batch.scored(named(models))
+        with goes_on(voice, keep):
+            tables["scored now"] = batch.scored(named(models))
         failed = batch.failed
         colours |= {b.label: (b.analysis.low, b.analysis.high) for b in batch.metrics}
     elif asked:

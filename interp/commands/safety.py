@@ -10,7 +10,7 @@ import click
 from interp.commands.each import each_model
 from interp.commands.loading import Loading, import_first, loading_options, named
 from interp.commands.progress import Voice
-from interp.commands.written import as_given, model_folder
+from interp.commands.written import as_given, own_folder
 from interp.errors import OptionError
 
 if TYPE_CHECKING:
@@ -108,7 +108,8 @@ def safety(
                           **options)  # fmt: skip
         click.echo(f"{found}\n")
         if out is not None:
-            folder = model_folder(out, name)
+            weights = (str(found.made.get("content_hash")),)
+            folder = own_folder(out, name, "safety.json", _weights, weights)
             write(found, folder, as_given())
             voice.note(f"{folder}: heads.csv, directions.csv, curves.csv, safety.json, safety.html")
 
@@ -119,6 +120,10 @@ def safety(
         voice.error(f"interrupted; {goes_on if out is not None else f'with --out {goes_on}'}")
         context.exit(130)
     context.exit(int(bool(failed)))
+
+
+def _weights(told: dict[str, Any]) -> tuple[str]:
+    return (str(told["provenance"]["content_hash"]),)
 
 
 def _sets(

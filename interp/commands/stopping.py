@@ -8,11 +8,14 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from interp.errors import DamagedKept, KeptWarning
+
+if TYPE_CHECKING:
+    from interp.commands.progress import Voice
 
 INTERRUPTED = 130
 _SIGNALS = ("SIGTERM", "SIGHUP")  # of a scheduler, a container or a terminal that closes
@@ -45,6 +48,17 @@ def stopping_signals() -> Iterator[None]:
     finally:
         for number in taken:
             signal.signal(number, signal.SIG_DFL)
+
+
+@contextmanager
+def goes_on(voice: Voice, out: object) -> Iterator[None]:
+    """Inside the block an interrupt says what is safe and how to go on, and ends the command."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        where = "" if out is not None else "with --out "
+        voice.error(f"interrupted; {where}the same command goes on from what is finished")
+        click.get_current_context().exit(INTERRUPTED)
 
 
 @contextmanager

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -41,6 +44,26 @@ def page_file(out: Path, name: str) -> Path:
 def beside(page: Path, suffix: str) -> Path:
     """The file of a page's numbers: its name with another ending."""
     return page.with_name(page.name.removesuffix(page.suffix) + suffix)
+
+
+def own_folder(
+    out: Path, name: str, file: str, read: Callable[[Any], Sequence[str]], mine: Sequence[str]
+) -> Path:
+    """The folder of a model, or one beside it where that holds another result.
+
+    Args:
+        file: the JSON in the folder that says what is there; a damaged one may be replaced.
+        read: what a result is of, from that JSON: the sha256 of the weights first.
+        mine: the same of the result to be written.
+    """
+    plain = model_folder(out, name)
+    try:
+        there = read(json.loads((plain / file).read_bytes()))
+    except (OSError, ValueError, KeyError, TypeError):
+        return plain
+    if list(there) == list(mine):
+        return plain
+    return model_folder(out, ".".join([f"{name}-{mine[0][:8]}", *mine[1:]]))
 
 
 def as_given() -> str:

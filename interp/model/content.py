@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any
+from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from interp.model.ranks import whole
 _ROW = 4096  # words of 8 bytes that are reduced to two
 _ROWS = 16  # reduced at once: half a MiB, which stays in a processor's cache
 _MANY = 1 << 26  # bytes from which several threads read them
+_held: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()
 
 
 def content_hash(module: nn.Module) -> str:
@@ -34,7 +36,21 @@ def checksum(module: nn.Module) -> str:
 
     Versions that torch counts are not enough: what is written through `.data` has none.
     """
-    return checksum_of(_tensors(module))
+    if module not in _held:
+        return checksum_of(_tensors(module))
+    if not _held[module]:
+        _held[module] = checksum_of(_tensors(module))
+    return _held[module]
+
+
+def hold(module: nn.Module) -> Callable[[], object]:
+    """Take the checksum of a module once, until the function that this returns is called.
+
+    For a command that loaded the model itself, where nobody else can change its weights.
+    """
+    _held[module] = ""
+    there = ref(module)
+    return lambda: None if (held := there()) is None else _held.pop(held, None)
 
 
 def checksum_of(tensors: Iterable[tuple[str, Tensor]]) -> str:

@@ -9,7 +9,7 @@ import torch
 
 import interp
 from interp.causal import Game, custom, leave_one_out, loss
-from interp.errors import StoreError
+from interp.errors import DamagedKept, StoreError
 
 PROMPTS = [[1, 5, 9, 4, 5, 9], [1, 7, 3, 8, 7, 3], [1, 2, 6, 2, 6]]
 
@@ -114,10 +114,14 @@ def test_a_cut_off_or_damaged_record_is_run_again(model, tmp_path):
     assert torch.equal(shorter.values(table)[:-1], values[:-1])
     assert len(path.read_bytes()) == len(whole)
     path.write_bytes(whole[:-30] + bytes([whole[-30] ^ 1]) + whole[-29:])
-    assert len(Game(model, task, ledger=tmp_path).ledger) == len(table) - 1
+    with pytest.warns(DamagedKept, match=f"damaged after {len(table) - 1} finished coalitions"):
+        assert len(Game(model, task, ledger=tmp_path).ledger) == len(table) - 1
+    path.write_bytes(whole[:20])  # cut off in its first line
+    assert len(Game(model, task, ledger=tmp_path).ledger) == 0
     path.write_bytes(b"something else\n")
-    with pytest.raises(StoreError, match="first line; delete it"):
-        Game(model, task, ledger=tmp_path)
+    with pytest.warns(DamagedKept, match="it is set aside as"):
+        assert len(Game(model, task, ledger=tmp_path).ledger) == 0
+    assert path.with_name(f"{path.name}.damaged").read_bytes() == b"something else\n"
 
 
 def test_a_folder_that_cannot_be_written_is_one_clear_error(model, tmp_path):

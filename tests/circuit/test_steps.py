@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from interp.circuit import steps_file
 from interp.circuit.steps import advance, counted, following, step
 from interp.circuit.steps_file import Store, _decoded, _encoded
-from interp.errors import StoreError
+from interp.errors import DamagedKept, StoreError
 
 
 @pytest.fixture(autouse=True)
@@ -173,19 +174,25 @@ def test_a_damaged_end_is_made_again(tmp_path) -> None:
     ):
         path.write_bytes(damaged)
         calls: list[str] = []
-        with following(Store(tmp_path, {}), None):
-            assert repr(course(calls)) == repr(whole)
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            with following(Store(tmp_path, {}), None):
+                assert repr(course(calls)) == repr(whole)
         assert calls, "what was damaged cannot have been read"
+        changed = len(damaged) == len(content) and damaged[:starts] == content[:starts]
+        assert len(told) == (changed and damaged[starts:][:8] == content[starts:][:8])
         with following(Store(tmp_path, {}), None):  # and is whole again
             course(calls := [])
         assert calls == []
 
 
-def test_a_file_of_something_else_is_refused(tmp_path) -> None:
+def test_a_file_of_something_else_is_set_aside(tmp_path) -> None:
     path = Store(tmp_path, {}).path
     path.write_bytes(b"something else\n")
-    with pytest.raises(StoreError, match="damaged in its first line; delete it"):
-        Store(tmp_path, {})
+    with pytest.warns(DamagedKept, match="it is set aside as"):
+        assert len(Store(tmp_path, {})) == 0
+    assert path.with_name(f"{path.name}.damaged").read_bytes() == b"something else\n"
+    assert len(Store(tmp_path, {})) == 0
     path.unlink()
     path.mkdir()
     with pytest.raises(StoreError, match="cannot read"):

@@ -332,15 +332,29 @@ def test_a_full_disk_ends_the_run_and_keeps_what_is_there(
     assert "1 of 2 metrics were already" in result.stderr
 
 
-def test_a_damaged_result_is_named_and_not_overwritten(errors, run, llama, tmp_path) -> None:
+def test_a_damaged_result_is_set_aside_and_scored_again(run, llama, tmp_path) -> None:
     command = ("score", llama, *QUICK, "--out", tmp_path)
-    run(*command)
+    first = run(*command)
     [path] = tmp_path.glob("llama.entropy.*.parquet")
     path.write_bytes(path.read_bytes()[:-10])
-    code, [told] = errors(*command)
-    assert code == 1
-    assert path.name in told
-    assert "delete" in told
+    result = run(*command)
+    assert result.exit_code == 0
+    assert result.stdout == first.stdout
+    [told] = [line for line in result.stderr.splitlines() if "is damaged (" in line]
+    assert told.startswith(f"interp: {path} is damaged (")
+    assert told.endswith(f"it is set aside as {path.name}.damaged, and computed again")
+    assert path.with_name(f"{path.name}.damaged").exists()
+    assert "is damaged (" not in run(*command).stderr
+
+
+def test_a_damaged_result_of_another_command_stops_nothing(run, llama, tmp_path) -> None:
+    run("score", llama, "-m", "first_token", "--out", tmp_path)
+    [path] = tmp_path.glob("llama.first-token.*.parquet")
+    path.write_bytes(b"")
+    result = run("score", llama, *QUICK, "--out", tmp_path)
+    assert result.exit_code == 0
+    assert result.stderr.count("is damaged (") == 1
+    assert HeadTable.read(tmp_path / "table.parquet").metrics == ("entropy",)
 
 
 @pytest.mark.parametrize("form", ["--json", "--csv"])

@@ -260,3 +260,30 @@ def test_pairs_that_it_was_found_on_are_not_those_that_it_is_measured_on(run, tm
     patched = pd.read_csv(folder / "patched.csv").set_index("node")
     assert patched.loc["L0H3", "effect"] > 5  # 0.04 by gradients
     assert abs(patched.loc["L0H3", "score"]) < 0.1
+
+
+def test_a_truth_is_of_the_weights_and_not_of_a_folders_name(run, errors, tmp_path) -> None:
+    """A circuit of before is the truth for the same model in another folder, and no other's."""
+    import interp
+
+    for name, folder in (("bystander", "mine"), ("bystander", "renamed"), ("noise", "other/mine")):
+        interp.load(f"planted:{name}").module.save_pretrained(tmp_path / folder)
+    mine, args = tmp_path / "mine", ("circuit", "induction")
+    run(*args, mine, *FAST, "-o", tmp_path / "out")
+    file = tmp_path / "first.toml"
+    found = Circuit.from_toml(tmp_path / "out" / "mine" / "circuit.toml")
+    found.top(2, heads_only=True).to_toml(file)
+    result = run(*args, tmp_path / "renamed", *FAST, "--truth", file)
+    assert result.exit_code == 0, result.stderr
+    assert "first.toml: AUROC 1.000" in result.stdout
+    code, lines = errors(*args, tmp_path / "other" / "mine", *FAST, "--truth", file)
+    assert code == 1
+    assert "so it is another model" in lines[0]
+    own = tmp_path / "own.toml"
+    head = 'model = "gpt9"\nn_layers = 2\nn_heads = 4\ntask = "induction"\n'
+    own.write_text(head + 'granularity = "head"\nsource = "x"\n[roles]\ninduction = ["L1H0"]\n')
+    code, [told] = errors(*args, mine, *FAST, "--truth", own)
+    assert code == 1
+    [hashed] = [word for word in told.split() if len(word) == 66]
+    own.write_text(f"content_hash = {hashed}\n" + own.read_text())
+    assert run(*args, mine, *FAST, "--truth", own).exit_code == 0

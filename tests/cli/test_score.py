@@ -129,11 +129,14 @@ def test_an_interrupted_run_goes_on_where_it_stopped(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize(
+    ("sent", "code"),
+    [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 130), (signal.SIGTERM, 143)],
+)
 def test_a_killed_process_leaves_whole_files_that_are_not_scored_again(
-    run, llama, tmp_path, sent
+    run, llama, tmp_path, sent, code
 ) -> None:
-    code = f"""
+    text = f"""
 import os, signal, sys, threading
 from interp.store import Store
 from interp.cli import main
@@ -151,10 +154,11 @@ main(sys.argv[1:])
 """
     command = ["score", str(llama), *METRICS, "--out", str(tmp_path / "out")]
     done = subprocess.run(
-        [sys.executable, "-c", code, *command], env=os.environ, capture_output=True, text=True,
+        [sys.executable, "-c", text, *command], env=os.environ, capture_output=True, text=True,
         check=False,
     )  # fmt: skip
-    assert done.returncode == (130 if sent == signal.SIGINT else -signal.SIGKILL), done.stderr
+    assert done.returncode == code, done.stderr
+    assert ("2 results are safe in" in done.stderr) == (sent != signal.SIGKILL)
     assert "Traceback" not in done.stderr
     kept = {key.metric for key in Store(tmp_path / "out").keys()}  # noqa: SIM118
     assert kept == set(LABELS[:2])

@@ -143,3 +143,23 @@ def test_quantised_weights_have_a_hash(per_channel) -> None:
         module.register_buffer("w", x)
         found |= {content.content_hash(module), content.checksum(module)}
     assert len(found) == 4
+
+
+def test_a_module_that_is_held_is_read_once_and_not_kept_alive(monkeypatch) -> None:
+    import gc
+    from weakref import ref
+
+    module = torch.nn.Linear(4, 4)
+    release = content.hold(module)
+    first = content.checksum(module)
+    monkeypatch.setattr(content, "_reduced", None)
+    assert content.checksum(module) == first
+    monkeypatch.undo()
+    release()
+    module.weight.data[0, 0] += 1
+    assert content.checksum(module) != first
+    release, alive = content.hold(module), ref(module)
+    del module
+    gc.collect()
+    assert alive() is None
+    release()

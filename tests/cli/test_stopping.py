@@ -1,0 +1,84 @@
+"""SIGTERM and SIGHUP end a command as Ctrl-C does, with exit codes of their own."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import click
+import pytest
+
+from interp.commands.progress import Voice
+from interp.commands.stopping import stopping_signals
+
+SIGNALS = [n for n in ("SIGTERM", "SIGHUP") if hasattr(signal, n)]
+
+
+def stopped(number: int) -> None:
+    """A command that is stopped by a signal and ends as it does after Ctrl-C."""
+    with stopping_signals():
+        with pytest.raises(KeyboardInterrupt):
+            deliver(number)
+        raise click.exceptions.Exit(130)
+
+
+def deliver(number: int) -> None:
+    """What a signal does, without the risk that it ends the tests."""
+    handler = signal.getsignal(number)
+    assert callable(handler), "nobody handles it"
+    handler(number, None)
+
+
+@pytest.mark.parametrize("name", SIGNALS)
+def test_a_signal_is_an_interrupt_with_its_own_exit_code(name) -> None:
+    number = getattr(signal, name)
+    with pytest.raises(click.exceptions.Exit) as end:
+        stopped(number)
+    assert end.value.exit_code == 128 + number
+    assert signal.getsignal(number) is signal.SIG_DFL
+
+
+def test_without_a_signal_the_codes_stay() -> None:
+    for code in (0, 1, 130):
+        with pytest.raises(click.exceptions.Exit) as end, stopping_signals():
+            raise click.exceptions.Exit(code)
+        assert end.value.exit_code == code
+
+
+@pytest.mark.parametrize("name", SIGNALS)
+def test_a_signal_that_is_ignored_stays_ignored(name) -> None:
+    number = getattr(signal, name)
+    signal.signal(number, signal.SIG_IGN)
+    try:
+        with stopping_signals():
+            assert signal.getsignal(number) is signal.SIG_IGN
+    finally:
+        signal.signal(number, signal.SIG_DFL)
+
+
+@pytest.mark.parametrize("command", ["score", "ablate", "circuit", "trees", "influence"])
+def test_a_terminated_command_says_what_is_safe(run, tmp_path, monkeypatch, command) -> None:
+    texts = tmp_path / "texts.txt"
+    texts.write_text("a dog\n")
+    more = {"circuit": ["induction"], "influence": []}.get(command, [])
+    after = {"influence": [texts, "--heads", "L0H1"]}.get(command, [])
+    out = tmp_path / "out" / ("rows.jsonl" if command == "influence" else "")
+    monkeypatch.setattr("interp.commands.loading.Loading.load", lambda *_: deliver(signal.SIGTERM))
+    result = run(command, *more, "bundled:induction", *after, "-o", out)
+    assert result.exit_code == 143
+    assert "interrupted; " in result.stderr
+    assert "the same command" in result.stderr or "run the same command again" in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_where_no_bar_can_be_drawn_a_line_says_how_far_it_is(capsys, monkeypatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    for quiet in (False, True):
+        with Voice(quiet=quiet, debug=False).bars("bert") as tell:
+            for done in range(100):
+                now[0] += 1.0
+                tell("sentences", done, 100)
+    assert capsys.readouterr().err.splitlines() == [
+        f"interp: bert: sentences, {done} of 100" for done in (29, 59, 89)
+    ]
