@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from interp.errors import PromptError
 from interp.model.inference import inference
 from interp.model.inputs import is_encoder_decoder, takes, text_config, vocabulary
+from interp.model.threads import aside
 
 if TYPE_CHECKING:
     from interp.prompts import Prompts
@@ -21,7 +22,10 @@ _SAME = 1e-3  # of the largest entry; positions that are off by two change far m
 
 
 class Padding:
-    """Pads prompts for one model, and knows where that would change their numbers."""
+    """Pads prompts for one model, and knows where that would change their numbers.
+
+    It is tried on the model as it is, also when the prompts are run inside a visit or an edit.
+    """
 
     def __init__(self, module: nn.Module, config: Any, name: str):
         self.module, self.config, self.name = module, config, name
@@ -29,12 +33,12 @@ class Padding:
     @cached_property
     def left(self) -> LeftPadding | None:
         """What left padding needs beside the mask; None where it changes the numbers regardless."""
-        return left_padding(self.module)
+        return aside(lambda: left_padding(self.module))
 
     @cached_property
     def right(self) -> bool:
         """Whether padding on the right leaves a prompt's numbers as they are."""
-        return right_padding(self.module)
+        return aside(lambda: right_padding(self.module))
 
     def changes(self, prompts: Prompts) -> str | None:
         """Why padding these prompts would change the model's numbers; None where it does not."""

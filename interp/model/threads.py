@@ -8,6 +8,7 @@ one to end turns them on again. A thread that trains the module meanwhile would 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import wraps
 from threading import RLock, get_ident
@@ -31,6 +32,15 @@ def in_this_thread(hook: Callable[..., Any]) -> Callable[..., Any]:
         return hook(*args, **kwargs) if get_ident() == thread else None
 
     return guarded
+
+
+def aside(run: Callable[[], _T]) -> _T:
+    """The result of `run`, on which no hook, edit or forward that this thread has set acts.
+
+    It runs in a thread of its own, which sees none of them.
+    """
+    with ThreadPoolExecutor(1) as other:
+        return other.submit(run).result()
 
 
 class Flag(Generic[_T]):

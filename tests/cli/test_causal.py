@@ -129,7 +129,7 @@ def test_shapley_values_add_up_and_find_the_backup(run, tmp_path):
     assert value["L1H0"] == pytest.approx(value["L2H0"], rel=0.05)
     assert abs(value["L1H1"]) < abs(value["L2H0"]) / 100
     assert "L1H0 x L2H0" in shown.stdout or "L0H3 x L" in shown.stdout
-    assert f"all heads together: {float(whole[0] - whole[1]):.4g} nats/token" in shown.stdout
+    assert f"all heads together: {float(whole[1] - whole[0]):.4g} nats/token" in shown.stdout
     assert "the values of all heads add up to this; they do on every prompt" in shown.stdout
     assert "every set of heads was run, 14 besides all and none" in shown.stdout
     assert (tmp_path / "planted-backup" / "interactions.csv").is_file()

@@ -80,3 +80,17 @@ def test_short_prompts_share_a_batch(loaded, name):
     batch = Prompts(((10, 11, 12), (20, 21)), padding="left")
     assert len(list(model.batches(batch, 16))) == 1
     torch.testing.assert_close(model.run(batch)[1, 1:], model.run([[20, 21]])[0], atol=2e-5, rtol=0)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_padding_is_tried_apart_from_visits_and_edits(side):
+    """The trial is a forward of its own: no visitor sees it, and no edit changes its outcome."""
+    batch, seen = Prompts(IDS, padding=side), []
+    model = interp.load(zoo.FAMILIES["gpt2"].build("sdpa"), name="gpt2")
+    with (
+        model.edited(interp.zero([(0, 0)])),
+        model.visited(lambda site, call, real: seen.append(tuple(call.z.shape))),
+    ):
+        model.run(batch)
+    assert len(seen) == len(model.sites)
+    assert model.padding.changes(batch) is None
