@@ -21,6 +21,7 @@ from interp.model.folder import check_folder, one_line
 from interp.model.model import Model
 from interp.model.placement import placement, require_here
 from interp.model.sources import adapter, package_of
+from interp.random_state import drawn_with
 
 
 def load(
@@ -154,9 +155,10 @@ def _adopt(
             raise NonFiniteError(
                 f"{name}: NaN or infinity in the weights {key}; the checkpoint is damaged"
             )
-    model = probe(module, name, tokenizer, revision)
-    if check:
-        check_model(model).require()
+    with drawn_with(None):  # a family may draw random numbers as it runs
+        model = probe(module, name, tokenizer, revision)
+        if check:
+            check_model(model).require()
     return model
 
 
