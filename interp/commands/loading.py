@@ -44,11 +44,15 @@ class Loading:
             adapter(through)  # before any weights are read
         options = {k: v for k, v in vars(self).items() if k != "through"}
         model = load(source, name=name, check=False, **options)
+        if model.unused:
+            from interp.model.surplus import described
+
+            click.echo(f"{model.name}: {described(model.unused)}", err=True)
         if through == "transformers":
             return model
         held = wrapped(through, model.module, model.tokenizer)
         again = load(held, tokenizer=model.tokenizer, name=name, check=False)
-        again.revision = model.revision
+        again.revision, again.unused = model.revision, model.unused
         return again
 
     def checked(self, source: str, name: str, tell: Callable[[str, int, int], None]) -> Model:

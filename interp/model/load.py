@@ -21,6 +21,7 @@ from interp.model.folder import check_folder, one_line
 from interp.model.model import Model
 from interp.model.placement import placement, require_here
 from interp.model.sources import adapter, package_of
+from interp.model.surplus import surplus
 from interp.random_state import drawn_with
 
 
@@ -59,7 +60,9 @@ def load(
         device_map: spread layers over this machine's devices, such as "auto" (needs accelerate).
         tp_plan: spread heads over processes started by torchrun: "auto" takes the family's plan.
 
-    A model object is used as it is: neither it nor its config is changed.
+    A model object is used as it is: neither it nor its config is changed. A checkpoint with tensors
+    of the model itself that its class does not use is refused; those of a head of another task are
+    named in `Model.unused` and in provenance.
 
     Raises:
         LoadError: the source is missing, damaged or needs trust that was not given.
@@ -117,20 +120,17 @@ def load(
     if attention is not None:
         options["attn_implementation"] = attention
     options |= placement(device=device, **spread)
-    module, found_revision = _from_pretrained(folder, options, local)
+    module, found_revision, unused = _from_pretrained(folder, options, local)
     if tokenizer is None:
         tokenizer = _tokenizer(folder, local, trust_remote_code)
     if device is not None:
         module = module.to(device)
     require_here(module, folder)
     module.eval()
-    return _adopt(
-        module,
-        tokenizer,
-        name or (path.resolve().name if local and kind != "bundled" else source),
-        found_revision,
-        check,
-    )
+    given_name = path.resolve().name if local and kind != "bundled" else source
+    model = _adopt(module, tokenizer, name or given_name, found_revision, check)
+    model.unused = unused
+    return model
 
 
 def _refuse(given: dict[str, Any], of_what: str) -> None:
@@ -231,7 +231,7 @@ def _config(folder: str, options: dict[str, Any], local: bool) -> Any:
 
 def _from_pretrained(
     folder: str, options: dict[str, Any], local: bool
-) -> tuple[nn.Module, str | None]:
+) -> tuple[nn.Module, str | None, tuple[str, ...]]:
     from transformers.utils import logging
 
     config = _config(folder, options, local)
@@ -275,7 +275,8 @@ def _from_pretrained(
             f"{folder}: tensors do not have the config's shapes: "
             f"{sorted(map(str, info['mismatched_keys']))[:2]}"
         )
-    return module, None if local else _commit(folder, options["revision"])
+    unused = surplus(module, info["unexpected_keys"], folder)
+    return module, None if local else _commit(folder, options["revision"]), unused
 
 
 def _commit(repo: str, revision: str | None) -> str | None:
