@@ -15,6 +15,7 @@ from torch import nn
 
 from interp.model.threads import Flag, in_this_thread
 from interp.model.unchanged import unchanged
+from interp.model.wrappers import eager
 
 _KEPT = "_pattern"
 
@@ -39,7 +40,7 @@ def inference(module: nn.Module) -> Iterator[None]:
     keeping = [m for m in module.modules() if _KEPT in m.__dict__]
     handles = [m.register_forward_hook(in_this_thread(_let_go)) for m in keeping]
     try:
-        with unchanged(module), _training.off(module.modules()):
+        with unchanged(module), eager(module), _training.off(module.modules()):
             yield
     finally:
         for handle in handles:

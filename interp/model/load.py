@@ -22,6 +22,7 @@ from interp.model.model import Model
 from interp.model.placement import placement, require_here
 from interp.model.sources import adapter, package_of
 from interp.model.surplus import surplus
+from interp.model.wrappers import require_tensors, unwrapped
 from interp.random_state import drawn_with
 
 
@@ -60,7 +61,8 @@ def load(
         device_map: spread layers over this machine's devices, such as "auto" (needs accelerate).
         tp_plan: spread heads over processes started by torchrun: "auto" takes the family's plan.
 
-    A model object is used as it is: neither it nor its config is changed. A checkpoint with tensors
+    A model object is used as it is: neither it nor its config is changed; of one inside a compiled,
+    parallel or PEFT wrapper the model inside is read, adapters included. A checkpoint with tensors
     of the model itself that its class does not use is refused; those of a head of another task are
     named in `Model.unused` and in provenance.
 
@@ -97,7 +99,7 @@ def load(
     if isinstance(source, nn.Module):
         given = {"device": device, "dtype": dtype, "attention": attention, "revision": revision}
         _refuse(given, "for a model object")
-        return _adopt(source, tokenizer, name or _name_of(source), None, check)
+        return _adopt_object(source, tokenizer, name, check)
     source = str(source)
     kind, _, rest = source.partition(":")
     if kind == "planted":
@@ -139,6 +141,14 @@ def _refuse(given: dict[str, Any], of_what: str) -> None:
         raise LoadError(f"{', '.join(wrong)} cannot be chosen {of_what}; it is used as it is")
 
 
+def _adopt_object(source: nn.Module, tokenizer: Any, name: str | None, check: bool) -> Model:
+    module, wrappers = unwrapped(source)
+    model = _adopt(module, tokenizer, name or _name_of(module), None, check)
+    if wrappers:
+        model.source = f"{model.source}, inside {' and '.join(wrappers)}"
+    return model
+
+
 def _adopt(
     module: nn.Module, tokenizer: Any, name: str, revision: str | None, check: bool
 ) -> Model:
@@ -150,6 +160,7 @@ def _adopt(
             f"{type(module).__name__} is no Hugging Face model (it has no config); "
             "pass a transformers PreTrainedModel, a folder or a hub id"
         )
+    require_tensors(module, name)
     for key, x in module.named_parameters():
         if x.is_floating_point() and x.device.type != "meta" and not bool(torch.isfinite(x).all()):
             raise NonFiniteError(
