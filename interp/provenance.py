@@ -16,7 +16,8 @@ def model_provenance(model: Model) -> dict[str, Any]:
     import torch
     import transformers
 
-    return {
+    unused = {"unused_tensors": list(model.unused)} if model.unused else {}
+    return unused | {
         "model_id": model.name,
         "revision": model.revision,
         "content_hash": model.content_hash,

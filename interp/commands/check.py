@@ -72,4 +72,8 @@ def report(found: Check) -> str:
     lines.append(f"  {verdict}; largest error {largest:.1e}, allowed {found.tolerance:.0e}")
     if found.unread:
         lines.append(f"  not read (no softmax attention seen there): {', '.join(found.unread)}")
+    if found.unused:
+        from interp.model.surplus import described
+
+        lines.append(f"  {described(found.unused)}")
     return "\n".join(lines)

@@ -45,10 +45,14 @@ class Loading:
             adapter(through)  # before any weights are read
         options = {k: v for k, v in vars(self).items() if k != "through"}
         model = load(source, name=name, check=False, **options)
+        if model.unused:
+            from interp.model.surplus import described
+
+            click.echo(f"{model.name}: {described(model.unused)}", err=True)
         if through != "transformers":
-            held, revision = wrapped(through, model.module, model.tokenizer), model.revision
-            model = load(held, tokenizer=model.tokenizer, name=name, check=False)
-            model.revision = revision
+            held, loaded = wrapped(through, model.module, model.tokenizer), model
+            model = load(held, tokenizer=loaded.tokenizer, name=name, check=False)
+            model.revision, model.unused = loaded.revision, loaded.unused
         context = click.get_current_context(silent=True)
         if context is not None and model.elsewhere is None:
             context.call_on_close(hold(model.module))

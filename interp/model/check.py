@@ -63,6 +63,7 @@ class Check:
     tolerance: float
     sites: tuple[SiteCheck, ...]
     unread: tuple[str, ...] = ()
+    unused: tuple[str, ...] = ()  # tensors of the checkpoint
 
     @property
     def passed(self) -> bool:
@@ -120,7 +121,7 @@ def check_model(model: Model, seed: int = 1) -> Check:
         apart = _heads_apart(model, [s for s in model.sites if s.gated], seed)
         apart |= {s: _whole(model, events, s) for s in model.sites if s.projection is None}
         sites = tuple(replace(s, heads_apart=apart.get(s.site)) for s in sites)
-    return Check(model.name, tolerance, sites, model.unread)
+    return Check(model.name, tolerance, sites, model.unread, model.unused)
 
 
 def _heads_apart(model: Model, gated: Sequence[Site], seed: int) -> dict[Site, bool]:

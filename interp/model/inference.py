@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from torch import nn
 
 from interp.model.threads import Flag, in_this_thread
+from interp.model.unchanged import unchanged
+from interp.model.wrappers import eager
 
 _KEPT = "_pattern"
 
@@ -31,11 +33,14 @@ _training = Flag[nn.Module](lambda module: module.training, _set_training)
 
 @contextmanager
 def inference(module: nn.Module) -> Iterator[None]:
-    """Evaluation mode for a while; every submodule gets its own mode back."""
+    """Evaluation mode for a while; every submodule gets its own mode back.
+
+    What the module changes in itself as it runs is put back as well.
+    """
     keeping = [m for m in module.modules() if _KEPT in m.__dict__]
     handles = [m.register_forward_hook(in_this_thread(_let_go)) for m in keeping]
     try:
-        with _training.off(module.modules()):
+        with unchanged(module), eager(module), _training.off(module.modules()):
             yield
     finally:
         for handle in handles:

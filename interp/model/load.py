@@ -21,6 +21,9 @@ from interp.model.folder import check_folder, one_line
 from interp.model.model import Model
 from interp.model.placement import placement, require_here
 from interp.model.sources import adapter, package_of
+from interp.model.surplus import surplus
+from interp.model.wrappers import require_tensors, unwrapped
+from interp.random_state import drawn_with
 
 
 def load(
@@ -58,7 +61,10 @@ def load(
         device_map: spread layers over this machine's devices, such as "auto" (needs accelerate).
         tp_plan: spread heads over processes started by torchrun: "auto" takes the family's plan.
 
-    A model object is used as it is: neither it nor its config is changed.
+    A model object is used as it is: neither it nor its config is changed; of one inside a compiled,
+    parallel or PEFT wrapper the model inside is read, adapters included. A checkpoint with tensors
+    of the model itself that its class does not use is refused; those of a head of another task are
+    named in `Model.unused` and in provenance.
 
     Raises:
         LoadError: the source is missing, damaged or needs trust that was not given.
@@ -93,7 +99,7 @@ def load(
     if isinstance(source, nn.Module):
         given = {"device": device, "dtype": dtype, "attention": attention, "revision": revision}
         _refuse(given, "for a model object")
-        return _adopt(source, tokenizer, name or _name_of(source), None, check)
+        return _adopt_object(source, tokenizer, name, check)
     source = str(source)
     kind, _, rest = source.partition(":")
     if kind == "planted":
@@ -116,26 +122,31 @@ def load(
     if attention is not None:
         options["attn_implementation"] = attention
     options |= placement(device=device, **spread)
-    module, found_revision = _from_pretrained(folder, options, local)
+    module, found_revision, unused = _from_pretrained(folder, options, local)
     if tokenizer is None:
         tokenizer = _tokenizer(folder, local, trust_remote_code)
     if device is not None:
         module = module.to(device)
     require_here(module, folder)
     module.eval()
-    return _adopt(
-        module,
-        tokenizer,
-        name or (path.resolve().name if local and kind != "bundled" else source),
-        found_revision,
-        check,
-    )
+    given_name = path.resolve().name if local and kind != "bundled" else source
+    model = _adopt(module, tokenizer, name or given_name, found_revision, check)
+    model.unused = unused
+    return model
 
 
 def _refuse(given: dict[str, Any], of_what: str) -> None:
     wrong = [k for k, v in given.items() if v is not None]
     if wrong:
         raise LoadError(f"{', '.join(wrong)} cannot be chosen {of_what}; it is used as it is")
+
+
+def _adopt_object(source: nn.Module, tokenizer: Any, name: str | None, check: bool) -> Model:
+    module, wrappers = unwrapped(source)
+    model = _adopt(module, tokenizer, name or _name_of(module), None, check)
+    if wrappers:
+        model.source = f"{model.source}, inside {' and '.join(wrappers)}"
+    return model
 
 
 def _adopt(
@@ -149,14 +160,16 @@ def _adopt(
             f"{type(module).__name__} is no Hugging Face model (it has no config); "
             "pass a transformers PreTrainedModel, a folder or a hub id"
         )
+    require_tensors(module, name)
     for key, x in module.named_parameters():
         if x.is_floating_point() and x.device.type != "meta" and not bool(torch.isfinite(x).all()):
             raise NonFiniteError(
                 f"{name}: NaN or infinity in the weights {key}; the checkpoint is damaged"
             )
-    model = probe(module, name, tokenizer, revision)
-    if check:
-        check_model(model).require()
+    with drawn_with(None):  # a family may draw random numbers as it runs
+        model = probe(module, name, tokenizer, revision)
+        if check:
+            check_model(model).require()
     return model
 
 
@@ -229,7 +242,7 @@ def _config(folder: str, options: dict[str, Any], local: bool) -> Any:
 
 def _from_pretrained(
     folder: str, options: dict[str, Any], local: bool
-) -> tuple[nn.Module, str | None]:
+) -> tuple[nn.Module, str | None, tuple[str, ...]]:
     from transformers.utils import logging
 
     config = _config(folder, options, local)
@@ -273,7 +286,8 @@ def _from_pretrained(
             f"{folder}: tensors do not have the config's shapes: "
             f"{sorted(map(str, info['mismatched_keys']))[:2]}"
         )
-    return module, None if local else _commit(folder, options["revision"])
+    unused = surplus(module, info["unexpected_keys"], folder)
+    return module, None if local else _commit(folder, options["revision"]), unused
 
 
 def _commit(repo: str, revision: str | None) -> str | None:

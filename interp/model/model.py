@@ -61,6 +61,7 @@ class Model:
     tokenizer: Any = None
     revision: str | None = None
     unread: tuple[str, ...] = ()  # attention the model has that is not softmax attention
+    unused: tuple[str, ...] = ()  # tensors of the checkpoint that belong to a head of another task
     source: str = "transformers"  # the package that held it, and how it is read
     ranks: Ranks | None = None  # of a model spread over processes: sites count the heads held here
     _hashed: tuple[str, str] = field(default=("", ""), init=False, repr=False)
@@ -372,8 +373,7 @@ class Model:
 
     @cached_property
     def limit(self) -> int | None:
-        """Longest prompt of the position table; None where positions are computed (rotary, "
-        "ALiBi)."""
+        """Longest prompt of the position table; None where positions are computed."""
         return position_limit(self.module)
 
     @cached_property

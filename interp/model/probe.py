@@ -18,6 +18,7 @@ from interp.model.ranks import ranks_of
 from interp.model.sites import Event, Site, calls_of_one_forward, find_sites, recorded
 from interp.model.stirring import stirred
 from interp.model.streams import find_streams, layers_of
+from interp.model.unchanged import unchanged
 
 
 def probe_run(
@@ -30,15 +31,29 @@ def probe_run(
 
     Raises:
         LoadError: the model does not run on the inputs its forward names.
+        UnreadableAttention: it exchanges its own modules as it runs.
     """
     inputs = probe_inputs(module, seed)
     cached = {"use_cache": False} if "use_cache" in takes(module) else {}
-    with torch.no_grad(), inference(module), within or nullcontext(), recorded(module) as events:
+    with (
+        torch.no_grad(),
+        unchanged(module) as snapshot,
+        inference(module),
+        within or nullcontext(),
+        recorded(module) as events,
+    ):
         try:
             module(**inputs, **cached)
         except (TypeError, ValueError, RuntimeError, IndexError) as error:
             shapes = ", ".join(f"{k} {tuple(v.shape)}" for k, v in inputs.items())
             raise LoadError(f"{type(module).__name__} does not run on {shapes}: {error}") from error
+        exchanged = snapshot.exchanged()
+    if exchanged:
+        raise UnreadableAttention(
+            f"{type(module).__name__} exchanges modules of its own ({exchanged[0]}) as it runs on "
+            "a short input, so what runs depends on the length of the prompt; choose one kind of "
+            "attention in its config (BigBird: attention_type='original_full')"
+        )
     return inputs, events
 
 
