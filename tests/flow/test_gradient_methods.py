@@ -154,7 +154,7 @@ def test_baselines_are_what_they_say() -> None:
     assert found.notes["baseline_value"] == pytest.approx(want, abs=1e-5)
     with pytest.raises(OptionError, match="no mask token"):
         method("integrated_gradients").of(example, baseline="mask")
-    with pytest.raises(OptionError, match="known: mean, zero, pad, mask"):
+    with pytest.raises(OptionError, match="known: auto, pad, mask, mean, zero"):
         method("integrated_gradients").of(example, baseline="black")
     with pytest.raises(OptionError, match="steps=0"):
         method("integrated_gradients").of(example, steps=0)
@@ -202,6 +202,23 @@ SHARED = Path(__file__).parents[3] / "shared" / "models"
 def test_integrated_gradients_are_complete_by_default_on_story_models(name: str) -> None:
     example = Example(interp.load(str(SHARED / name)), TEXT)
     assert method("integrated_gradients").of(example).residual_share < 0.025  # type: ignore[operator]
+
+
+def test_the_padding_token_is_the_baseline_where_it_has_an_embedding() -> None:
+    """Not where it is embedded as zero or next to it, and not where there is none."""
+    example = of("bert")
+    assert example.model.config.pad_token_id is not None
+    table = example.model.module.bert.embeddings.word_embeddings.weight
+    row = table[example.model.config.pad_token_id]
+    for size, kind in ((0.0, "mean"), (0.05, "mean"), (1.0, "pad")):
+        with torch.no_grad():
+            row.copy_(size * table[example.inputs["input_ids"][0, 0]])
+        found = method("integrated_gradients").of(example)
+        assert found.notes["baseline"] == kind
+        assert found.provenance["options"]["baseline"] == "auto"
+        given = method("integrated_gradients").of(example, baseline=kind)
+        assert np.array_equal(found.scores, given.scores)
+    assert method("integrated_gradients").of(of("gpt2")).notes["baseline"] == "mean"
 
 
 def test_the_mean_baseline_is_that_of_the_vocabulary(monkeypatch) -> None:
