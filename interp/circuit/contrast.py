@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Array = np.ndarray
 BATCH = 32
 LEAST_GAP = 2.0  # standard errors that the clean and the corrupted value must lie apart
-FEW = 4  # times the pairs: where so many would decide, the model is not said to fail the task
+FEW = 8  # times the pairs: where so many would decide, the model is not said to fail the task
 
 
 @dataclass(frozen=True, eq=False)

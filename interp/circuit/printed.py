@@ -88,11 +88,11 @@ def _nodes(found: Circuit, top: int, patched: Patched | str | None) -> list[str]
     if patched is not None and not isinstance(patched, str):
         of = {row["node"]: row for row in patched.rows}
         told = [of.get(name, {}) for name in names]
-        columns[f"patched alone, held-out pairs ({patched.unit})"] = [
+        columns[f"held-out pairs: patched ({patched.unit})"] = [
             _estimate(row["effect"], row["sem"]) if row else "" for row in told
         ]
         if "with another head out" in columns:
-            columns["with another head out, held-out pairs"] = [
+            columns["held-out pairs: with another head out"] = [
                 _conditional(row["conditional"], row["conditional_sem"], row["conditional_on"])
                 if row else "" for row in told
             ]  # fmt: skip

@@ -156,7 +156,7 @@ def test_the_screen_and_the_files_have_a_column_for_each(run, tmp_path) -> None:
     shown = run(*args, "-o", tmp_path).stdout.splitlines()
     assert shown[2].split()[:2] == ["node", "score"]
     assert "with another head out" in shown[2]
-    assert "patched alone, held-out pairs (logits)" in shown[2]
+    assert "held-out pairs: patched (logits)" in shown[2]
     row = next(line for line in shown if line.split()[0] == "L2H0")
     assert row.count("(L1H0 out)") == 2
     assert "patched alone, and with L1H0 out" in row
