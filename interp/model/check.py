@@ -9,6 +9,7 @@ of the output projection.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -82,12 +83,16 @@ class Check:
                 )
 
 
-def check_model(model: Model, seed: int = 1) -> Check:
-    """Run the self-check on a few random tokens.
+def check_model(model: Any, seed: int = 1) -> Check:
+    """Run the self-check on a few random tokens; what `load` takes in place of a model is loaded.
 
     Raises:
+        OptionError: it is no model.
         NonFiniteError: an attention's output is NaN or infinite, naming the layer.
     """
+    from interp.model.given import one_model
+
+    model = one_model(model, check=False)
     tolerance = TOLERANCE.get(model.dtype, 5e-2)
     if isinstance(model, RemoteModel):  # what projects its heads is not here
         found = [SiteCheck(s, e, None, "projection not checked") for s, e in model.errors.items()]
