@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from interp.attribution.example import Example
     from interp.attribution.result import Attribution
     from interp.attribution.target import Target
-    from interp.model.model import Model
 
 Array = np.ndarray
 Needs = Literal["nothing", "patterns", "forward", "gradients"]
@@ -64,7 +63,7 @@ class Method:
 
     def __call__(
         self,
-        model: Model,
+        model: Any,
         prompt: Any,
         target: Target | str | None = None,
         *,
@@ -73,7 +72,9 @@ class Method:
     ) -> Attribution:
         """Explain one input; see `interp.attribution.Example` for prompt and target."""
         from interp.attribution.example import Example
+        from interp.model.given import one_model
 
+        model = one_model(model)
         return self.of(Example(model, prompt, target, position), **options)
 
     def of(self, example: Example, **options: Any) -> Attribution:
@@ -130,7 +131,7 @@ def attribution(*, unit: str, signed: bool, needs: Needs) -> Callable[[Callable]
 
 
 def attribute(
-    model: Model,
+    model: Any,
     prompt: Any,
     method: str | Method,
     target: Target | str | None = None,
@@ -141,6 +142,7 @@ def attribute(
     """Explain a number of the model by the tokens of its input.
 
     Args:
+        model: a loaded model, or what `load` takes.
         method: a name of the room `interp.flow`, or a declared method.
         target: the number; the model's own first choice unless given.
 

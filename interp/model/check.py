@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -104,12 +105,16 @@ class Check:
                 )
 
 
-def check_model(model: Model, seed: int = 1) -> Check:
-    """Run the self-check on a few random tokens.
+def check_model(model: Any, seed: int = 1) -> Check:
+    """Run the self-check on a few random tokens; what `load` takes in place of a model is loaded.
 
     Raises:
+        OptionError: it is no model.
         NonFiniteError: an attention's output is NaN or infinite, naming the layer.
     """
+    from interp.model.given import one_model
+
+    model = one_model(model, check=False)
     tolerance = TOLERANCE.get(model.dtype, 5e-2)
     if isinstance(model, RemoteModel):  # what projects its heads is not here
         found = [SiteCheck(s, e, None, "projection not checked") for s, e in model.errors.items()]

@@ -32,6 +32,19 @@ class Given:
         return self.source if isinstance(self.source, Model) else load(self.source, name=self.name)
 
 
+def one_model(model: Any, *, check: bool = True) -> Model:
+    """The model that an argument stands for, loaded where it is named; `check` as of `load`.
+
+    Raises:
+        OptionError: something that is no model, or several where one is asked for.
+    """
+    if not _is_one(model):
+        raise OptionError(_wrong(model).removesuffix(", or a list of these"))
+    if isinstance(model, Model):
+        return model
+    return load(model, name=_name(model) if isinstance(model, (str, Path)) else None, check=check)
+
+
 def given_models(models: Any) -> list[Given]:
     """The models that an argument stands for: one, or a list.
 
@@ -77,14 +90,18 @@ def _is_one(x: Any) -> bool:
 
 def _given(x: Any) -> Given:
     if isinstance(x, (str, Path)):
-        path = Path(x).expanduser()
-        return Given(str(x), path.resolve().name or str(x) if path.is_dir() else str(x))
+        return Given(str(x), _name(x))
     model = x if isinstance(x, Model) else load(x)
     return Given(model, model.name)
+
+
+def _name(source: str | Path) -> str:
+    path = Path(source).expanduser()
+    return path.resolve().name or str(source) if path.is_dir() else str(source)
 
 
 def _wrong(x: Any) -> str:
     return (
         f"{type(x).__name__} is not a model; give what interp.load returns, a name such as"
-        " 'bundled:induction', a folder, a hub id, a Hugging Face model, or a list of these"
+        " 'bundled:induction', a folder, a hub id or a Hugging Face model, or a list of these"
     )

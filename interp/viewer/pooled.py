@@ -20,6 +20,7 @@ from interp.engine import to_attention
 from interp.errors import OptionError, PromptError, StatisticsError
 from interp.head import Head
 from interp.model.calls import Call, RecordedCall
+from interp.model.given import one_model
 from interp.model.inputs import takes
 from interp.model.sites import Site
 from interp.prompts import Prompts
@@ -205,7 +206,7 @@ def _require_within(part: Sequence[int], n: int, what: str) -> None:
 
 
 def long_view(
-    model: Model,
+    model: Any,
     text: Any,
     *,
     context: int | None = None,
@@ -220,6 +221,7 @@ def long_view(
     """Exact block masses of every head over a long text; the pattern itself is never there.
 
     Args:
+        model: a loaded model, or what `load` takes.
         text: a text or token ids.
         context: only so many tokens from its start; an error if it has fewer.
         block: queries and keys of a block; by default a power of two that makes at most 256.
@@ -232,6 +234,7 @@ def long_view(
         OptionError: heads, stacks or tiles that do not exist.
         StatisticsError: the kernels refuse a layer.
     """
+    model = one_model(model)
     refuse_elsewhere(model)
     prompts = _one_prompt(model, text, context)
     inputs = model.inputs(prompts)

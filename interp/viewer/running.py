@@ -12,6 +12,7 @@ from torch import Tensor
 from interp.errors import OptionError, PromptError
 from interp.head import Head
 from interp.model.calls import Call, ComputedCall, precise
+from interp.model.given import one_model
 from interp.model.inputs import is_encoder_decoder, takes
 from interp.model.sites import Site
 from interp.prompts import Prompts, text_of
@@ -28,7 +29,7 @@ _NO_PRODUCT = "the scores of this family are not one product of a query and a ke
 
 
 def view(
-    model: Model,
+    model: Any,
     text: Any,
     *,
     text_b: str | None = None,
@@ -40,6 +41,7 @@ def view(
     """All patterns of a model over one text, with what each score is made of.
 
     Args:
+        model: a loaded model, or what `load` takes.
         text: a text, token ids, or the model's input tensors by name (a batch of one).
         text_b: the second sentence of a pair; of an encoder-decoder, what the decoder reads.
             Without it the decoder reads the text itself.
@@ -52,6 +54,7 @@ def view(
         OptionError: an unknown head or stack, several texts, patterns too large to keep.
         NonFiniteError: NaN or infinity in an attention output, naming the layer.
     """
+    model = one_model(model)
     refuse_elsewhere(model)
     if stack is not None and stack not in model.stacks:
         raise OptionError(f"no stack {stack!r}; {model.name} has {', '.join(model.stacks)}")
