@@ -174,7 +174,11 @@ def printed(importances: Sequence[Importance], top: int) -> str:
             about = (name, f"{row['unit'].partition(' (+')[0]}, {_means(found)}")
             about = about if at == 0 else ("", "")
             rows.append((about[0], label, score, null, str(row["n"]), about[1]))
-        notes += [f"{name}: {k.replace('_', ' ')} {_short(v)}" for k, v in found.notes.items()]
+        notes += [
+            f"{name}: {k.replace('_', ' ')} {_short(v)}"
+            for k, v in found.notes.items()
+            if k not in _IN_WORDS or "bias_check" not in found.notes
+        ]
     width = [max(len(row[at]) for row in rows) for at in range(5)]
     lines = [
         "  ".join(f"{cell:<{w}}" for cell, w in zip(row, [*width, 0], strict=True)).rstrip()
@@ -183,6 +187,9 @@ def printed(importances: Sequence[Importance], top: int) -> str:
     model = importances[0].table.models[0]
     sign = [] if all(found.magnitude for found in importances) else [SIGN]
     return "\n".join([model, *(f"  {line}" for line in [*lines, *sign, *notes]), ""])
+
+
+_IN_WORDS = ("surrogate_bias", "surrogate_bias_sem", "check_pairs")  # what `bias_check` says
 
 
 def _means(found: Importance) -> str:
