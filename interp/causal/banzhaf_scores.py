@@ -129,7 +129,9 @@ def banzhaf_sampled(
         total += sign.T @ change
         means += list(sign * change.mean(1)[:, None])
     sem = standard_error_of(means)
-    return Solution(total / len(means), sem, 2 * len(means), v_all, v_none)
+    return Solution(
+        total / len(means), sem, 2 * len(means), v_all, v_none, sampling_df=len(means) - 1
+    )
 
 
 def _coins(n: int, seed: int, k: int) -> Float[np.ndarray, " player"]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from jaxtyping import Float
 
+from interp.causal.intervals import Part, around
 from interp.causal.players import Players
 from interp.display import Displayed
 from interp.errors import OptionError
@@ -82,19 +83,32 @@ class Importance(Displayed):
         self,
         level: float = 0.95,
         *,
-        method: Literal["percentile", "bca"] = "percentile",
+        method: Literal["t", "percentile", "bca"] = "t",
         n_boot: int = N_BOOT,
         seed: int = 0,
     ) -> Float[Array, "player 2"]:
-        """Bootstrap confidence interval of every score over prompts, `[player, low and high]`.
+        """Confidence interval of every score over prompts, `[player, low and high]`.
 
-        Prompts are drawn with replacement, the same draw for all players. "bca" corrects the
-        percentiles for bias and skew (Efron 1987, "Better Bootstrap Confidence Intervals").
+        "t" is the mean and its standard error times a t quantile, which is as wide as few prompts
+        need (benchmarks/coverage.md). "percentile" is a bootstrap: prompts are drawn with
+        replacement, the same draw for all players; of few prompts it is too narrow. "bca" corrects
+        its percentiles for bias and skew (Efron 1987, "Better Bootstrap Confidence Intervals").
 
         Raises:
             OptionError: fewer than two prompts, or a level outside 0 to 1.
         """
+        if method == "t":
+            self._require_prompts()
+            return around(self.score, self._errors(), level)
         return bootstrap(self.per_prompt, level, method=method, n_boot=n_boot, seed=seed)
+
+    def _errors(self) -> list[Part]:
+        """The parts of the error of a score, each with its degrees of freedom."""
+        return [(standard_error(self.per_prompt), self.per_prompt.shape[1] - 1)]
+
+    def _require_prompts(self) -> None:
+        if self.per_prompt.shape[1] < 2:
+            raise OptionError("a confidence interval over prompts needs at least two of them")
 
     def to_pandas(self) -> pd.DataFrame:
         """One row per player, in their order: score, sem, 95 % interval, n, metric.
@@ -187,7 +201,7 @@ def bootstrap(
             f"level={level}, n_boot={n_boot}; a level is in (0, 1), n_boot at least 2"
         )
     if method not in ("percentile", "bca"):
-        raise OptionError(f"interval method {method!r}; known: percentile, bca")
+        raise OptionError(f"interval method {method!r}; known: t, percentile, bca")
     drawn = np.random.default_rng(seed).integers(n, size=(n_boot, n))
     weight = np.stack([np.bincount(row, minlength=n) for row in drawn]) / n
     means = per_prompt @ weight.T  # [player, draw]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,6 +13,7 @@ from jaxtyping import Float, Int
 from interp.causal.chain import Playable
 from interp.causal.game import Game, Progress
 from interp.causal.importance import Importance, model_provenance, standard_error
+from interp.causal.intervals import around
 from interp.causal.shapley_permutations import reached, standard_error_of
 from interp.causal.shapley_solution import (
     EXACT,
@@ -53,7 +55,8 @@ class Interactions(Displayed):
         method: "exact" or "sampled".
         pairs: numbers in `players` of both players of each pair.
         per_prompt: the interaction of each pair on each prompt.
-        sampling_sem: the error over samples; 0 where all coalitions were seen.
+        sampling_sem: the error over samples, from `sampling_df` + 1 of them; 0 where all
+            coalitions were seen.
     """
 
     index: str
@@ -67,6 +70,7 @@ class Interactions(Displayed):
     higher_is_better: bool
     provenance: dict[str, Any] = field(default_factory=dict, repr=False)
     _order = "score"
+    sampling_df: float = math.inf
 
     @property
     def score(self) -> Float[np.ndarray, " pair"]:
@@ -78,6 +82,18 @@ class Interactions(Displayed):
         """Over prompts and samples together."""
         return np.sqrt(standard_error(self.per_prompt) ** 2 + self.sampling_sem**2)
 
+    def interval(self, level: float = 0.95) -> Float[np.ndarray, "pair 2"]:
+        """Confidence interval over prompts and samples, by t quantiles; NaN for one prompt.
+
+        Raises:
+            OptionError: a level outside 0 to 1.
+        """
+        parts = [
+            (standard_error(self.per_prompt), self.per_prompt.shape[1] - 1),
+            (self.sampling_sem, self.sampling_df),
+        ]
+        return around(self.score, parts, level)
+
     def helps(self) -> Float[np.ndarray, " pair"]:
         """The scores: positive, the pair does more than both alone; negative, they stand in for
         each other. Every task gives them that sign.
@@ -85,16 +101,21 @@ class Interactions(Displayed):
         return self.score
 
     def to_pandas(self) -> pandas.DataFrame:
-        """One row per pair: first, second, score, sem, sampling_sem, n, unit, index, method."""
+        """One row per pair: first, second, score, sem, low, high (95 %), sampling_sem, n, unit,
+        index, method.
+        """
         import pandas
 
         first, second = self.pairs.T
+        low, high = self.interval().T
         return pandas.DataFrame(
             {
                 "first": [self.players[i] for i in first],
                 "second": [self.players[i] for i in second],
                 "score": self.score,
                 "sem": self.sem,
+                "low": low,
+                "high": high,
                 "sampling_sem": self.sampling_sem,
                 "n": self.per_prompt.shape[1],
                 "unit": self.unit,
@@ -192,10 +213,11 @@ def interactions(
     about = model_provenance(model) | game.about()
     about |= {"index": index, "method": method, "made_by": "interp.causal.interactions"}
     about["sign"] = "positive: the two need each other; negative: they stand in for each other"
+    samples = count // (2 * 2 ** len(players))  # a pair of backgrounds each
+    df = math.inf if method == "exact" else samples - 1
     return Interactions(
         index, method, game.players.labels, _pairs(players), task.sign * found + 0.0, sem, count,
-        f"{task.unit} {TOGETHER_HELPS}",
-        task.higher_is_better, about,
+        f"{task.unit} {TOGETHER_HELPS}", task.higher_is_better, about, df,
     )  # fmt: skip
 
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from interp.causal.importance import N_BOOT, bootstrap
+from interp.causal.importance import standard_error
+from interp.causal.intervals import around
 from interp.causal.pruning_folds import loop_interval
 from interp.display import Displayed
 from interp.errors import OptionError, StoreError
@@ -89,10 +90,11 @@ class PruningCurve(Displayed):
         return self.random_per_prompt.mean(2)
 
     def interval(self, level: float = 0.95) -> Float[Array, "count 2"]:
-        """Bootstrap confidence interval over prompts at each count; NaN for one prompt."""
+        """Confidence interval over prompts at each count, by t quantiles; NaN for one prompt."""
         if self.per_prompt.shape[1] < 2:
             return np.full((len(self.counts), 2), math.nan)
-        return bootstrap(self.per_prompt, level, seed=self.seed)
+        errors = [(standard_error(self.per_prompt), self.per_prompt.shape[1] - 1)]
+        return around(self.value, errors, level)
 
     def band(self, level: float = 0.95) -> Float[Array, "count 2"]:
         """Where the middle `level` of random orders lie at each count; NaN without any."""
@@ -107,9 +109,9 @@ class PruningCurve(Displayed):
         The area between the curve and the mean of the random orders over the share of players
         removed (0 to the last count's share, trapezoids), divided by that share: a mean gap in the
         task's unit. Positive is good for the ranking: with "least-first" the task stays better
-        in random orders, with "most-first" it gets worse sooner. The interval draws prompts
-        and random orders with replacement, for the ranking as it is: one that was made on these
-        very prompts flatters itself; see `held_out_area`.
+        in random orders, with "most-first" it gets worse sooner. The interval is over
+        prompts and random orders, by t quantiles, for the ranking as it is: one that was made on
+        these very prompts flatters itself; see `held_out_area`.
 
         Raises:
             OptionError: the curve was made without random orders.
@@ -152,11 +154,10 @@ class PruningCurve(Displayed):
         n_draws, n = other.shape
         if n < 2:
             return Measured(value, math.nan, math.nan)
-        rng = np.random.default_rng(self.seed)
-        prompts = rng.multinomial(n, np.full(n, 1 / n), size=N_BOOT) / n
-        draws = rng.multinomial(n_draws, np.full(n_draws, 1 / n_draws), size=N_BOOT) / n_draws
-        drawn = prompts @ own - np.einsum("id,dp,ip->i", draws, other, prompts, optimize=True)
-        low, high = np.quantile(drawn, [0.025, 0.975]).tolist()
+        over_prompts = float(standard_error((own - other.mean(0))[None])[0])
+        over_orders = float(standard_error(other.mean(1)[None])[0])
+        errors = [(over_prompts, n - 1.0), (over_orders, n_draws - 1.0)]
+        low, high = around(np.array([value]), errors)[0].tolist()
         return Measured(value, low, high)
 
     def n_free(self, tolerance: float, *, held_out: bool = False) -> int:

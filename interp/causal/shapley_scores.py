@@ -27,6 +27,7 @@ from interp.causal.ablation import NULLS, Null, random_game
 from interp.causal.chain import Walk, estimate_walks
 from interp.causal.game import Estimate, Game, Progress
 from interp.causal.importance import Importance, make_importance
+from interp.causal.intervals import Part
 from interp.causal.shapley_exact import exact_values
 from interp.causal.shapley_permutations import (
     DEFAULT_PAIRS,
@@ -60,12 +61,16 @@ _IN_THE_TASK = {"v_all_minus_v_none", "efficiency_gap", "efficiency_gap_before"}
 class Sampled(Importance):
     """An `Importance` from some coalitions only.
 
-    `sem` is the error over prompts, `sampling_sem` that over samples, and the table's `sem` the
-    root of the sum of both squared.
+    `sem` is the error over prompts, `sampling_sem` that over samples (from `sampling_df` + 1 of
+    them), and the table's `sem` the root of the sum of both squared. `interval` holds both.
     """
 
     sampling_sem: Float[np.ndarray, " player"] = field(default_factory=lambda: np.zeros(0))
     evaluations: int = 0
+    sampling_df: float = math.inf
+
+    def _errors(self) -> list[Part]:
+        return [*super()._errors(), (self.sampling_sem, self.sampling_df)]
 
 
 def shapley(
@@ -290,4 +295,6 @@ def as_importance(
         notes=told | notes,
     )
     own = {f.name: getattr(plain, f.name) for f in fields(Importance)}
-    return Sampled(**own, sampling_sem=sampling, evaluations=found.evaluations)
+    return Sampled(
+        **own, sampling_sem=sampling, evaluations=found.evaluations, sampling_df=found.sampling_df
+    )

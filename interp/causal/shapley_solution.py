@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,7 @@ from jaxtyping import Float
 from interp.causal.chain import Playable
 from interp.causal.game import Game
 from interp.causal.importance import standard_error
+from interp.causal.intervals import around
 from interp.errors import OptionError
 
 Told = Callable[[str, int, int], None] | None
@@ -21,7 +23,7 @@ Told = Callable[[str, int, int], None] | None
 Array = np.ndarray
 EXACT = 16
 """Players up to which all coalitions may be enumerated."""
-MIN_PAIRS = 4
+MIN_PAIRS = 8
 """Pairs of permutations before their spread is trusted to stop the sampling."""
 
 
@@ -35,6 +37,7 @@ class Solution:
             were, NaN where it cannot be told.
         evaluations: coalitions that were evaluated besides all and none.
         notes: what else to know.
+        sampling_df: degrees of freedom of `sampling_sem`: samples less one.
     """
 
     per_prompt: Float[Array, "player prompt"]
@@ -43,6 +46,7 @@ class Solution:
     v_all: Float[Array, " prompt"]
     v_none: Float[Array, " prompt"]
     notes: Mapping[str, Any] = field(default_factory=dict)
+    sampling_df: float = math.inf
 
     @property
     def score(self) -> Float[Array, " player"]:
@@ -56,6 +60,11 @@ class Solution:
         What prompts and samples vary together is in both, so it is counted twice, to the safe side.
         """
         return np.sqrt(standard_error(self.per_prompt) ** 2 + self.sampling_sem**2)
+
+    @property
+    def sampling_interval(self) -> Float[Array, "player 2"]:
+        """The 95 % interval of values on these very prompts: of the error over samples alone."""
+        return around(self.score, [(self.sampling_sem, self.sampling_df)])
 
     @property
     def efficiency_gap(self) -> float:

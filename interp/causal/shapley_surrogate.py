@@ -41,8 +41,9 @@ def surrogate_values(
 
     Most evaluations are coalitions of uniform size, each with its complement. About a quarter, and
     one pair at least, are a few antithetic permutations which the first fit has not seen: by how
-    much its values miss theirs is its bias (`surrogate_bias`, the root mean square over players,
-    and `surrogate_bias_sem`, what sampling alone would give). Then they join the fit. What the sum
+    much its values miss theirs is its bias and the noise of so few (`surrogate_bias`, the root mean
+    square over players, `surrogate_bias_sem`, what the noise alone would give, and `bias_check`,
+    which says whether the one can be told from the other). Then they join the fit. What the sum
     still misses of v(all) - v(none) is spread over the players in proportion to their variance.
 
     The error over samples is the standard deviation which the process has left, enlarged where the
@@ -78,6 +79,26 @@ def surrogate_values(
         if enough or budget == most:
             return found
         budget = min(most, 2 * budget)
+
+
+def bias_check(bias: Float[Array, " player"], sem: Float[Array, " player"], pairs: int) -> str:
+    """What a check of so many pairs of permutations can say of the surrogate's bias.
+
+    The root mean square over players of by how much the fit misses the check holds the noise of
+    the check itself, which is most of it with few pairs. A bias is detected where its square is
+    beyond the 95 % quantile of what that noise gives: of F, with the players' degrees of freedom
+    over those of their errors.
+    """
+    size, noise = (float(np.sqrt((x**2).mean())) for x in (bias, sem))
+    told = f"{size:.3g} ± {noise:.3g} from {pairs} pair{'s' * (pairs != 1)} of permutations"
+    if pairs < 2:
+        return f"{size:.3g} from one pair of permutations, which cannot tell bias from its noise"
+    from scipy.stats import f
+
+    most = noise**2 * float(f.isf(0.05, len(bias), len(bias) * (pairs - 1)))
+    if size**2 <= most:
+        return f"no bias detected: {told}"
+    return f"bias detected: {told}; about {math.sqrt(size**2 - noise**2):.3g} beyond the noise"
 
 
 def default_size(n: int) -> int:
@@ -152,7 +173,9 @@ class _Sampled:
         share = sem**2 / (sem**2).sum() if sem.any() else np.full(n, 1 / n)
         found = found + share[:, None] * gap
         sem = sem * max(1.0, notes["calibration"])
-        return Solution(found, sem, len(gates) - 2, self.v_all, self.v_none, notes)
+        # how far the process is off is told by the orders of the check, of which there are few
+        df = max(3, len(self.orders) - 1)
+        return Solution(found, sem, len(gates) - 2, self.v_all, self.v_none, notes, sampling_df=df)
 
     def _check(self, pairs: int) -> None:
         n = len(self.game)
@@ -193,6 +216,7 @@ class _Sampled:
         bias, sem = np.mean(each, 0), standard_error_of(each)
         error, truth = np.concatenate(errors), np.concatenate(spread)
         notes: dict[str, Any] = {
+            "bias_check": bias_check(bias, sem, len(each)),
             "surrogate_bias": float(np.sqrt((bias**2).mean())),
             "surrogate_bias_sem": float(np.sqrt((sem**2).mean())),
             "check_pairs": len(each),

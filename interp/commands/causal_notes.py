@@ -80,17 +80,11 @@ def _evaluations(notes: Notes, unit: str, method: str) -> str:
 
 def _bias(notes: Notes, unit: str, method: str) -> str:
     """The surrogate against orders that it was not fitted on."""
-    bias, sem, pairs = (notes[k] for k in ("surrogate_bias", "surrogate_bias_sem", "check_pairs"))
-    seen = f"{pairs} pair{'s' * (pairs != 1)} of orders of removal that it was not fitted on"
-    if sem is None or math.isnan(sem):
-        found = (
-            f"values differ by {short(bias)} {unit}, with too few orders to tell bias from noise"
-        )
-    elif bias <= 2 * sem:
-        found = f"no bias detected, {short(bias)} ± {short(sem)} {unit}"
-    else:
-        found = f"bias of {short(bias)} ± {short(sem)} {unit}"
-    return f"the values come from a fitted model of the task; checked on {seen}: {found}"
+    return f"the values come from a fitted model of the task: {notes['bias_check']} ({unit})"
+
+
+def _few(notes: Notes, unit: str, method: str) -> str:
+    return str(notes["few_samples"])
 
 
 def _fit(notes: Notes, unit: str, method: str) -> str:
@@ -126,7 +120,8 @@ _SENTENCES: dict[tuple[str, ...], Callable[[Notes, str, str], str]] = {
     ("completeness_residual",): _residual,
     ("bias",): _truncated,
     ("evaluations", "sampling_sem"): _evaluations,
-    ("surrogate_bias", "surrogate_bias_sem", "check_pairs"): _bias,
+    ("bias_check", "surrogate_bias", "surrogate_bias_sem", "check_pairs"): _bias,
+    ("few_samples",): _few,
     ("calibration", "check_r2"): _fit,
     ("null",): _null,
 }

@@ -215,7 +215,7 @@ def test_bad_intervals_and_nulls_are_refused():
         bootstrap(np.ones((2, 1)))
     with pytest.raises(OptionError, match="level"):
         bootstrap(np.ones((2, 3)), 1.0)
-    with pytest.raises(OptionError, match="known: percentile, bca"):
+    with pytest.raises(OptionError, match="known: t, percentile, bca"):
         bootstrap(np.ones((2, 3)), method="normal")
     model = probe(zoo.FAMILIES["gpt2"].build("sdpa"), "gpt2")
     with pytest.raises(UnknownName, match="unknown null"):
