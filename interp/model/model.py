@@ -362,10 +362,7 @@ class Model:
 
     @property
     def content_hash(self) -> str:
-        """sha256 of every parameter and buffer that is saved, computed again where any changed.
-
-        Asked again it costs one pass over the weights, far less than sha256.
-        """
+        """sha256 of all saved parameters and buffers, anew only if their checksum changed."""
         seen = checksum(self.module) if self.ranks is None else ""  # processes must not disagree
         if self._hashed[0] != seen or not self._hashed[1]:
             self._hashed = seen, content_hash(self.module)

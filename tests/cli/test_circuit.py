@@ -264,10 +264,10 @@ def test_pairs_that_it_was_found_on_are_not_those_that_it_is_measured_on(run, tm
 
 def test_a_truth_is_of_the_weights_and_not_of_a_folders_name(run, errors, tmp_path) -> None:
     """A circuit of before is the truth for the same model in another folder, and no other's."""
-    import interp
+    from interp import planted
 
     for name, folder in (("bystander", "mine"), ("bystander", "renamed"), ("noise", "other/mine")):
-        interp.load(f"planted:{name}").module.save_pretrained(tmp_path / folder)
+        planted.build(name).model.save_pretrained(tmp_path / folder)
     mine, args = tmp_path / "mine", ("circuit", "induction")
     run(*args, mine, *FAST, "-o", tmp_path / "out")
     file = tmp_path / "first.toml"

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from model.test_identity import one_weight, rotary_base
 
-from interp import bundled
+from interp import bundled, planted
 from interp.table import HeadTable
 
 
@@ -137,9 +137,9 @@ def test_checks_of_two_commands_stand_in_one_file(run, models, tmp_path) -> None
     assert [row["model"] for row in rows] == frame["model"].tolist()
     assert {name.partition("@")[0] for name in frame["model"]} == {"model", "planted:induction"}
     assert frame["model"].nunique() == 3
-    planted = frame[frame["model"] == "planted:induction"]
-    assert set(planted["metric"]) == {"induction", "previous_token"}
-    assert not frame.duplicated(["model", "metric", "purpose", "task"]).any()
+    built = frame[frame["model"] == "planted:induction"]
+    assert set(built["metric"]) == {"induction", "previous_token"}
+    assert len(frame.drop_duplicates(["model", "metric", "purpose", "task"])) == len(frame)
 
 
 def test_circuits_of_two_tasks_and_models_of_one_name_have_folders_of_their_own(
@@ -149,7 +149,7 @@ def test_circuits_of_two_tasks_and_models_of_one_name_have_folders_of_their_own(
     from interp.circuit.result import Circuit
 
     for at, name in (("a", "bystander"), ("b", "induction")):
-        interp.load(f"planted:{name}").module.save_pretrained(tmp_path / at / "model")
+        planted.build(name).model.save_pretrained(tmp_path / at / "model")
     out, few = tmp_path / "out", ("-n", 6, "--random", 2, "-q", "-o", tmp_path / "out")
     for at, method in (("a", "gim"), ("a", "exact_patching"), ("b", "gim"), ("a", "gim")):
         run("circuit", "induction", tmp_path / at / "model", "--method", method, *few)

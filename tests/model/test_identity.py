@@ -16,7 +16,7 @@ import zoo
 
 import interp
 from interp import bundled
-from interp.errors import OptionError
+from interp.errors import InterpError, OptionError
 from interp.model import identity
 from interp.model.identity import identity_of, imported
 from interp.model.source_code import code_of
@@ -156,7 +156,7 @@ def test_a_run_changes_no_familys_identity(name) -> None:
     family = zoo.FAMILIES[name]
     try:
         model = interp.load(family.build(family.attentions[0]), check=False)
-    except interp.errors.InterpError as error:
+    except InterpError as error:
         pytest.skip(str(error))
     before = identity_of(model)
     with torch.no_grad():
