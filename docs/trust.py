@@ -70,7 +70,7 @@ def libraries() -> Iterator[str]:
     yield (
         "Attention flow was computed by other solvers of maximum flow as well; the largest "
         "difference of a flow, as a share of the output: "
-        + "; ".join(f"{name} {off:.0e}" for name, off in worst.items() if not name.startswith("own"))
+        + "; ".join(f"{name} {off:.0e}" for name, off in worst.items() if "own" not in name)
         + ". Command: `python benchmarks/flow.py`."
     )
 
@@ -80,9 +80,9 @@ def claims() -> Iterator[str]:
     kept = read("calibration")
     yield "## Claims where nothing is there"
     yield (
-        f"Randomly initialised models of {kept['shapes']}, scored as `interp score` scores them with "
-        f"{kept['draws']} draws of random weights as the null. A false finding is any head of a "
-        "model that the report says stands out; the nominal rate is 5 % of models. In brackets the "
+        f"Randomly initialised models of {kept['shapes']}, scored as `interp score` scores them, "
+        f"with {kept['draws']} draws of random weights as the null. A false finding is any head of "
+        "a model that the report says stands out; the nominal rate is 5 % of models. In brackets the "
         "exact binomial 95 % interval. Command: `python benchmarks/calibration.py`."
     )
     yield table(
