@@ -166,7 +166,7 @@ def _whole(model: Model, events: Sequence[Event], site: Site) -> bool:
     Its module returns z itself, or holds the output matrix as a bare parameter. Attentions that are
     combined to fewer heads, as in differential attention, do neither.
     """
-    at = next(i for i, e in enumerate(events) if e.call and _of(e, site))
+    at = _index(model, events, site)
     call = events[at].call
     assert call is not None
     flat = call.z.transpose(1, 2).reshape(-1)
@@ -183,8 +183,23 @@ def _whole(model: Model, events: Sequence[Event], site: Site) -> bool:
     return False
 
 
-def _of(event: Event, site: Site) -> bool:
-    return event.name == site.module and event.run == site.run
+def _index(model: Model, events: Sequence[Event], site: Site) -> int:
+    """The place of a site's call among the events of a run.
+
+    Raises:
+        CheckError: it did not run, though it did when the model was loaded.
+    """
+    for i, event in enumerate(events):
+        if event.call and event.name == site.module and event.run == site.run:
+            return i
+    raise CheckError(_not_again(model, site, site.module))
+
+
+def _not_again(model: Model, site: Site, module: str) -> str:
+    return (
+        f"{model.name}: module {module} ({site.name}) ran when the model was loaded and does not "
+        "run now; the model changed in between, so load it again"
+    )
 
 
 @contextmanager
@@ -244,7 +259,7 @@ def _rounding(call: Call, pattern: Tensor) -> float:
 
 
 def _site(model: Model, events: list[Event], site: Site) -> SiteCheck:
-    index = next(i for i, e in enumerate(events) if e.call and _of(e, site))
+    index = _index(model, events, site)
     call = events[index].call
     assert call is not None
     model.require_finite(call, site)  # overflow is no quirk of the family: say which layer
@@ -256,7 +271,9 @@ def _site(model: Model, events: list[Event], site: Site) -> SiteCheck:
     if site.projection is None:
         note = "; ".join([*notes, "no output projection"])
         return SiteCheck(site, pattern_error, None, note, rounding)
-    projected = next(e for e in events[index:] if e.name == site.projection)
+    projected = next((e for e in events[index:] if e.name == site.projection), None)
+    if projected is None:
+        raise CheckError(_not_again(model, site, str(site.projection)))
     assert projected.given is not None
     assert projected.returned is not None
     ranks = model.ranks

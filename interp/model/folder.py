@@ -21,8 +21,10 @@ _PICKLES = (
 
 
 def one_line(error: BaseException) -> str:
-    """An error as one line."""
-    return re.sub(r"\s+", " ", str(error)).strip()[:300]
+    """An error as one line, in the words of a config file rather than those of Python's types."""
+    text = re.sub(r"\s+", " ", str(error)).strip() or type(error).__name__
+    text = re.sub(r"<class '([\w.]+)'>", r"\1", text)
+    return re.sub(r"'NoneType' object|NoneType", "null", text)[:300]
 
 
 def _check_config(config: Path) -> None:
@@ -34,6 +36,26 @@ def _check_config(config: Path) -> None:
         raise LoadError(f"{config} cannot be read: {error.strerror or error}") from error
     if not isinstance(told, dict):
         raise LoadError(f"{config} holds a {type(told).__name__}, and a config is an object")
+    classes = told.get("architectures") or []
+    if not (isinstance(classes, list) and all(isinstance(name, str) for name in classes)):
+        raise LoadError(
+            f"{config}: architectures is {classes!r}; expected a list with the name of the class"
+        )
+    for name in ("dtype", "torch_dtype"):
+        value = told.get(name)
+        if value is not None and not isinstance(value, (str, dict)):
+            raise LoadError(f"{config}: {name} is {value!r}; expected a name such as 'float32'")
+
+
+def _check_files(path: Path) -> None:
+    for file in sorted(path.iterdir()):
+        if file.exists() and not file.is_file() and not file.is_dir():
+            raise LoadError(
+                f"{file} is a pipe, socket or device, and reading it could wait for ever; a "
+                "model's folder holds regular files"
+            )
+        if file.suffix == ".safetensors" and file.is_dir():
+            raise LoadError(f"{file} is a folder; expected a file of weights")
 
 
 def check_folder(path: Path, *, allow_pickle: bool) -> None:
@@ -44,6 +66,7 @@ def check_folder(path: Path, *, allow_pickle: bool) -> None:
         raise LoadError(
             f"{path} is no folder; give the folder that holds config.json and model.safetensors"
         )
+    _check_files(path)
     config = path / "config.json"
     if not config.exists():
         raise LoadError(f"{path} has no config.json; it is no Hugging Face model folder")

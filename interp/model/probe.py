@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from interp.errors import LoadError, UnreadableAttention
+from interp.model.folder import one_line
 from interp.model.inference import inference
 from interp.model.inputs import is_encoder_decoder, probe_inputs, takes
 from interp.model.model import Model
@@ -19,6 +20,12 @@ from interp.model.sites import Event, Site, calls_of_one_forward, find_sites, re
 from interp.model.stirring import stirred
 from interp.model.streams import find_streams, layers_of
 from interp.model.unchanged import unchanged
+
+# what a forward raises on a config that does not fit its code
+_FAILURES = (
+    TypeError, ValueError, RuntimeError, IndexError, AttributeError, KeyError, StopIteration,
+    ZeroDivisionError,
+)  # fmt: skip
 
 
 def probe_run(
@@ -44,9 +51,11 @@ def probe_run(
     ):
         try:
             module(**inputs, **cached)
-        except (TypeError, ValueError, RuntimeError, IndexError) as error:
+        except _FAILURES as error:
             shapes = ", ".join(f"{k} {tuple(v.shape)}" for k, v in inputs.items())
-            raise LoadError(f"{type(module).__name__} does not run on {shapes}: {error}") from error
+            raise LoadError(
+                f"{type(module).__name__} does not run on {shapes}: {one_line(error)}"
+            ) from error
         exchanged = snapshot.exchanged()
     if exchanged:
         raise UnreadableAttention(
@@ -73,7 +82,7 @@ def probe(
     _require_known_layout(module, sites, events)
     ranks = ranks_of(module, sites)
     if ranks is None:  # nobody reads the streams of a model that is spread
-        noise = stirred(module, events, sites, layers_of(module, sites))
+        noise = stirred(module, events, sites, layers_of(module, sites, events))
         events = probe_run(module, within=noise)[1]
     streams = find_streams(module, events, sites)
     sites = [replace(site, streams=s) for site, s in zip(sites, streams, strict=True)]

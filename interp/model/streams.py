@@ -27,7 +27,7 @@ def find_streams(
     model: nn.Module, events: list[Event], sites: list[Site]
 ) -> list[dict[str, Where]]:
     """For each site the places of `resid_pre`, `resid_mid`, `resid_post`, `mlp_out`, `attn_out`."""
-    blocks = layers_of(model, sites)
+    blocks = layers_of(model, sites, events)
     found: list[dict[str, Where]] = []
     mids: dict[tuple[str | None, int], Tensor] = {}
     for site, block in zip(sites, blocks, strict=True):
@@ -35,8 +35,17 @@ def find_streams(
     return found
 
 
-def layers_of(model: nn.Module, sites: list[Site]) -> list[str | None]:
-    """The element of a list that is the layer: the innermost whose list holds other layers too."""
+def layers_of(model: nn.Module, sites: list[Site], events: list[Event]) -> list[str | None]:
+    """The element of a list that is the layer: the innermost whose list holds other layers too.
+
+    A stage that makes the stream smaller on its way out (Swin) is no layer, even where it is the
+    only thing with siblings because it holds one layer: then the outermost element inside it is.
+    """
+    resized = {
+        e.name
+        for e in events
+        if e.given is not None and e.returned is not None and e.given.numel() != e.returned.numel()
+    }
     lists = {
         name
         for name, module in model.named_modules()
@@ -54,7 +63,9 @@ def layers_of(model: nn.Module, sites: list[Site]) -> list[str | None]:
     chosen: list[str | None] = []
     for site, chain in zip(sites, elements, strict=True):
         with_others = [e for e in chain if len(siblings[site.stack, e.rpartition(".")[0]]) > 1]
-        chosen.append(with_others[0] if with_others else chain[-1] if chain else None)
+        layer = with_others[0] if with_others else chain[-1] if chain else None
+        within = [e for e in chain if layer and e.startswith(f"{layer}.") and e not in resized]
+        chosen.append(within[-1] if layer in resized and within else layer)
     return chosen
 
 
@@ -109,6 +120,8 @@ def _search(
         "resid_pre": Where(block, "in", whole.run),
         "resid_post": Where(block, "out", whole.run),
     }
+    if pre.numel() != post.numel():
+        return places  # no sum: the block changes the size of the stream
     inside = [e for e in events[at + 1 : end] if not e.call and e.name.startswith(f"{block}.")]
     after = [i for i, e in enumerate(inside) if e.name == site.projection]
     if not after:
