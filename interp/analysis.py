@@ -14,7 +14,7 @@ parameters are its options; its docstring is its help. Nothing here imports torc
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from interp.errors import OptionError, UnknownName
+from interp.order import End, signed
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -59,12 +60,15 @@ class Trials:
         null: the same where there is nothing to find, if the experiment has its own such trials;
             otherwise it is run again on random weights. `null_kind` says what they are.
         notes: what to know besides, such as how many trials the model failed.
+        clusters: what trials share (a needle, a period, an order), a label per trial: the standard
+            error is that of clusters. Without labels every trial is a cluster.
     """
 
     values: Mapping[Site, Tensor]
     null: Mapping[Site, Tensor] | None = None
     null_kind: str = ""
     notes: Mapping[str, Any] = field(default_factory=dict)
+    clusters: Sequence[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -106,7 +110,13 @@ class Analysis:
     chance: str
     # of weights: see `interp.model.weights.why_unreadable`; of experiments: see `experiment`
     requires: tuple[str, ...] = ()
+    end: End | None = None  # where the range says it: both of a signed range, else the high one
     options: Mapping[str, Option] = field(default_factory=dict)
+
+    @property
+    def shown_end(self) -> End:
+        """The end of the scale at which heads are listed."""
+        return self.end or ("both" if signed(self.low, self.high) else "high")
 
     @property
     def name(self) -> str:
@@ -250,12 +260,15 @@ def detector(function: Callable | None = None, *, chance: str = "mass of the nul
     return _declare("detector", function, unit="attention mass", low=0.0, high=1.0, chance=chance)
 
 
-def statistic(*, unit: str, low: float | None = 0.0, high: float | None = None) -> Any:
+def statistic(
+    *, unit: str, low: float | None = 0.0, high: float | None = None, end: End | None = None
+) -> Any:
     """Declare a statistic of attention rows: the function returns the reduction to ask for.
 
-    Score = mean over query rows, averaged over prompts.
+    Score = mean over query rows, averaged over prompts. `end` as of `experiment`.
     """
-    return _declare("statistic", None, unit=unit, low=low, high=high, chance="value of the null")
+    about = {"unit": unit, "low": low, "high": high, "end": end, "chance": "value of the null"}
+    return _declare("statistic", None, **about)
 
 
 def weights(
@@ -264,6 +277,7 @@ def weights(
     low: float | None = None,
     high: float | None = None,
     requires: tuple[str, ...] = (),
+    end: End | None = None,
 ) -> Any:
     """Declare a score from weights alone: a function of the model, returning `{site: [head]}`.
 
@@ -271,10 +285,10 @@ def weights(
         unit: of the score; `low` and `high` are its range, None where it has no end.
         requires: what a model must have to be scored: "qk" or "ov" circuits that are fixed
             matrices, a "vocabulary" at both ends, "pairs" of attentions in sequence.
+        end: as of `experiment`.
     """
-    chance = "value of random weights"
-    about = {"unit": unit, "low": low, "high": high, "requires": requires, "chance": chance}
-    return _declare("weights", None, **about)
+    about = {"unit": unit, "low": low, "high": high, "requires": requires, "end": end}
+    return _declare("weights", None, **about, chance="value of random weights")
 
 
 def experiment(
@@ -284,6 +298,7 @@ def experiment(
     high: float | None = None,
     requires: tuple[str, ...] = (),
     chance: str = "value of the null",
+    end: End | None = None,
 ) -> Any:
     """Declare a score from an experiment: `function(model, lab, *, options) -> Trials`.
 
@@ -294,9 +309,11 @@ def experiment(
         unit: of the score; `low` and `high` are its range, None where it has no end.
         requires: what a model must have: "tokens" as input, "causal" attention, a "tokenizer".
         chance: what a head scores that has nothing to do with it.
+        end: the end of the scale at which heads are listed, "high", "low" or "both"; by default
+            both of a range with scores of both signs, else the high one.
     """
     about = {"unit": unit, "low": low, "high": high, "requires": requires, "chance": chance}
-    return _declare("experiment", None, **about)
+    return _declare("experiment", None, **about, end=end)
 
 
 def picture(analysis: Analysis, text: str, **options: Any) -> None:

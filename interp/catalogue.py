@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from interp.errors import OptionError, UnknownName
+from interp.order import signed
 from interp.own_file import run_file
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class Entry:
     high: float | None
     options: dict[str, tuple[Any, str]]  # name -> default, annotation
     path: Path
+    end: str  # of the scale, at which heads are listed: high, low or both
 
     @property
     def summary(self) -> str:
@@ -108,6 +110,7 @@ def read_entry(path: Path, room: str) -> Entry:
                 about["high"],
                 options,
                 path,
+                about.get("end") or ("both" if signed(about["low"], about["high"]) else "high"),
             )
     raise OptionError(
         f"{path} declares no analysis {path.stem!r}: decorate a function of the file's name with "

@@ -24,6 +24,7 @@ from interp.estimate import estimate
 from interp.model.check import check_model
 from interp.model.model import Model
 from interp.prompts import Prompts, bos_id, from_file, repeats
+from interp.random_weights import DRAWS, RandomWeights
 from interp.scoring import default_prompts, score_each, why_not
 from interp.store import Key, Store
 from interp.table import HeadTable
@@ -47,6 +48,9 @@ class Batch:
     seed: int
     batch_size: int
     engine: str
+    null_draws: int = DRAWS
+    by_cluster: bool = False
+    by: str = "end"
     done: list[HeadTable] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     kept: int = 0
@@ -131,9 +135,7 @@ class Batch:
                 self._model(source, name)
             finally:
                 if print_top is not None and len(self.done) > before:
-                    click.echo(
-                        top_heads(HeadTable.concat(self.done[before:]), print_top, self._ranges())
-                    )
+                    click.echo(top_heads(HeadTable.concat(self.done[before:]), print_top, self.by))
 
         self.failed += each_model(sources, self.voice, work)
 
@@ -165,11 +167,13 @@ class Batch:
         self, model: Model, metrics: list[Bound], prompts: Any, tell: Callable
     ) -> Iterator[tuple[str, HeadTable]]:
         given = [b for b in metrics if b.analysis.kind != "experiment"]
+        random = RandomWeights(model, self.seed, self.null_draws)
         for part in [given] * bool(given) + [[b] for b in metrics if b not in given]:
             try:
                 yield from score_each(
                     model, part, prompts, null=self.null, seed=self.seed,
                     batch_size=self.batch_size, engine=self.engine, progress=tell,
+                    null_draws=self.null_draws, parts=self.by_cluster, random=random,
                 )  # fmt: skip
             # An experiment may find only while it makes its prompts that this model has no room
             # for them; asked for by name alone, that is an error like any other.
@@ -224,6 +228,7 @@ class Batch:
         """All that moves the scores; what was asked for, never what it was resolved to."""
         settings: dict[str, Any] = {
             "null": self.null,
+            "null_draws": self.null_draws,
             "seed": self.seed,
             "dtype": str(model.dtype).removeprefix("torch."),
             "device": model.device.type,
@@ -232,6 +237,8 @@ class Batch:
             # Inputs that are no tokens are noise, which follows from model and seed.
             settings["prompts"] = prompts.hash if isinstance(prompts, Prompts) else "noise"
             settings |= {"attention": model.attention, "engine": self.engine}
+        if self.by_cluster:
+            settings["by_cluster"] = True
         if metric.label in self.own:
             settings["file"] = self.own[metric.label]
         return Key(model.name, model.content_hash, metric.label, settings)
@@ -263,7 +270,12 @@ class Batch:
         command = shlex.join(["interp", *click.get_current_context().meta[COMMAND]])
         beside = ["table.parquet", "table.csv"]
         write_report(
-            table, folder / "heads.html", ranges=self._ranges(), command=command, beside=beside
+            table,
+            folder / "heads.html",
+            ranges=self._ranges(),
+            command=command,
+            beside=beside,
+            by=self.by,
         )
 
     def _ranges(self) -> dict[str, tuple[float | None, float | None]]:

@@ -30,7 +30,8 @@ def retrieval(
     that comes next; score = the share of the needle's distinct tokens copied, mean over instances.
     The answer is given to the model (teacher forcing): where its own greedy answer is right, these
     are the rows of its decoding. Instances it cannot answer count as well, and the notes say how
-    many; `success` leaves them out, as the paper does. More needles say more than more haystacks.
+    many; `success` leaves them out, as the paper does. The instances of a needle are a cluster, so
+    more needles say more than more haystacks.
 
     Options:
         task: `ids`, a key and its values among random tokens; or a JSONL file of needles (see
@@ -72,7 +73,8 @@ def retrieval(
             notes["top heads shared with the other needles"] = (
                 f"{each['overlap'].mean():.2f} on average, {each['overlap'].min():.2f} at worst"
             )
+    needle = [f"needle {x.needle}" for x in found.instances]
     if success <= 0:
-        return Trials(found.values, notes=notes)
+        return Trials(found.values, notes=notes, clusters=needle)
     null = {s: found.chance[:, None].expand_as(x) for s, x in found.values.items()}
-    return Trials(found.values, null, "an even draw of the top key, computed", notes)
+    return Trials(found.values, null, "an even draw of the top key, computed", notes, needle)

@@ -9,15 +9,18 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 ROOM = {
-    "base": ("errors", "head", "columns", "files", "resources", "page", "display", "__init__"),
+    "base": (
+        "errors", "head", "columns", "files", "resources", "page", "display", "__init__", "order",
+        "clusters", "chance",
+    ),
     "models": ("planted", "bundled"),
     "model": ("model", "edits", "prompts", "tokens"),
     "capture": ("capture", "generation", "provenance"),
     "table": ("table",),
     "analysis": (
         "analysis", "room", "catalogue", "own_file", "targets", "engine", "estimate", "scoring",
-        "heads", "weights", "special", "needle", "causal", "attribution", "flow", "lens",
-        "outliers", "safety", "syntax", "circuit", "discovery",
+        "score_rows", "random_weights", "heads", "weights", "special", "needle", "causal",
+        "attribution", "flow", "lens", "outliers", "safety", "syntax", "circuit", "discovery",
         "viewer",
     ),
     "show": ("plot", "report", "store"),
