@@ -44,10 +44,11 @@ Tell = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Lab:
-    """What an experiment is run with."""
+    """What an experiment is run with; on a null nobody reads notes that take time to make."""
 
     seed: int
     tell: Tell
+    notes: bool = True
 
 
 @dataclass(frozen=True)
@@ -216,9 +217,9 @@ class Bound:
         """Whether it is scored on attention patterns of given prompts."""
         return self.analysis.kind in ("detector", "statistic")
 
-    def experiment(self, model: Model, seed: int, tell: Tell) -> Trials:
+    def experiment(self, model: Model, seed: int, tell: Tell, *, notes: bool = True) -> Trials:
         """Run an experiment: every head's score in every trial."""
-        return self.analysis.function(model, Lab(seed, tell), **self.options)
+        return self.analysis.function(model, Lab(seed, tell, notes), **self.options)
 
     def from_weights(self, model: Model) -> dict[Site, Tensor]:
         """Scores of every head, `[head]` per attention."""

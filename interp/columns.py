@@ -51,7 +51,6 @@ def checked_frame(frame: pd.DataFrame) -> pd.DataFrame:
     checked: Any = pd.DataFrame(typed).reset_index(drop=True)
     for name in ("layer", "head", "kv_head", "n", "clusters"):
         _refuse(checked, checked[name] < 0, f"{name} is below 0")
-    _refuse(checked, checked["clusters"] > checked["n"], "there are more clusters than prompts")
     _refuse(checked, (checked["p"] < 0) | (checked["p"] > 1), "p is no probability")
     for name in ("sem", "null_sem", "null_sd"):
         value = checked[name]
@@ -60,6 +59,7 @@ def checked_frame(frame: pd.DataFrame) -> pd.DataFrame:
     _refuse(checked, score.abs() == math.inf, "the score is infinite")
     _refuse(checked, score.isna() & scored, "the score is NaN though n > 0: a mean of n numbers")
     _refuse(checked, score.notna() & ~scored, "there is a score though n is 0: a mean of nothing")
+    _refuse(checked, checked["clusters"] > checked["n"], "there are more clusters than prompts")
     _refuse(checked, checked.duplicated(subset=KEY), "the row comes twice")
     return checked
 

@@ -254,7 +254,8 @@ def _from_experiment(
     elif null != "none":
         kind = "random-init"
     for drawn in random if null != "none" else ():
-        draws.append(means(_arrays(metric.experiment(drawn, seed, tell).values)))
+        other = metric.experiment(drawn, seed, tell, notes=False)
+        draws.append(means(_arrays(other.values)))
     about = {"prompts": "its own", "seed": seed, "engine": "experiment"}
     about |= {"notes": [f"{k}: {v}" for k, v in trials.notes.items()]}
     found = Found(_arrays(trials.values), trials.clusters, kind, beside, draws)

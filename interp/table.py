@@ -22,7 +22,7 @@ from interp.columns import (
     spread,
 )
 from interp.errors import OptionError, StoreError, UnknownName
-from interp.order import BY, first
+from interp.order import first_of_each
 
 if TYPE_CHECKING:  # pandas, numpy and plotly are imported where they are used: listing stays fast
     import numpy as np
@@ -210,24 +210,15 @@ class HeadTable:
         """The k heads that are shown first of a metric, or of each: units differ between metrics.
 
         `by` is "end", the end of the scale that the metric declares: highest first, lowest first,
-        or half of the k from either end of a signed metric; or "score" for the highest, "lowest",
+        or half of the k from either end of a signed metric (where the table does not say, of one
+        with scores of both signs); or "score" for the highest, "lowest",
         "abs" for the largest either way, "null" for the farthest from the null either way (from 0
         where there is none). Equal scores keep the table's order; heads without a score (n = 0)
         never count. Raises OptionError, UnknownName.
         """
-        if by not in BY:
-            raise UnknownName("order", by, BY)
-        if k < 0:
-            raise OptionError(f"k is how many heads to keep, 0 or more, not {k}")
         frame = (self if metric is None else self.where(metric=metric))._frame
-        ends = {metric: made.get("end", "high") for (_, metric), made in self._provenance.items()}
-        parts = [
-            first(rows, k, by, ends[str(name)])
-            for name, rows in frame.loc[frame["n"] > 0].groupby("metric", sort=False)
-        ]
-        import pandas as pd
-
-        return self._rows(pd.concat(parts) if parts else frame.iloc[:0])
+        ends = {metric: made.get("end") for (_, metric), made in self._provenance.items()}
+        return self._rows(first_of_each(frame, k, by, ends))
 
     def matrix(
         self,

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 
 from interp.columns import estimate
+from interp.order import end_of
 from interp.table import HeadTable
 
 _NULL = {"shuffled-tokens": "shuffled tokens", "random-init": "random weights", "none": ""}
@@ -32,7 +33,7 @@ def _block(model: str, table: HeadTable, k: int, by: str, made: Mapping) -> str:
         of = table.where(metric=metric)
         null = made[metric].get("null", "")
         best = of.top(k, by=by).to_pandas().to_dict("records")
-        end = made[metric].get("end", "high") if by == "end" else ""
+        end = end_of(of.to_pandas()["score"], made[metric].get("end")) if by == "end" else ""
         lowest = (k + 1) // 2 if end == "both" and len(of) > k else -1
         for at, row in enumerate(best):
             head = f"L{row['layer']}H{row['head']}"

@@ -16,7 +16,7 @@ def qr_retrieval(
     lab,
     *,
     task: str = "ids",
-    needles: int = 4,
+    needles: int = 8,
     shortest: int = 24,
     longest: int = 48,
     lengths: int = 2,

@@ -15,7 +15,7 @@ def retrieval(
     lab,
     *,
     task: str = "ids",
-    needles: int = 4,
+    needles: int = 8,
     shortest: int = 24,
     longest: int = 48,
     lengths: int = 2,
@@ -62,7 +62,7 @@ def retrieval(
     )
     found = tried.solved(success)
     notes = report(model, tried, found)
-    if len(found.instances) > 1:
+    if lab.notes and len(found.instances) > 1:
         frame = stability(found, draws=200, seed=lab.seed).set_index("part")
         whole = frame.loc["all"]
         notes["heads at 0.1 or more"] = (

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 ROOM = {
     "base": (
         "errors", "head", "columns", "files", "resources", "page", "display", "__init__", "order",
-        "clusters", "chance",
+        "clusters", "chance", "calibration",
     ),
     "models": ("planted", "bundled"),
     "model": ("model", "edits", "prompts", "tokens"),
