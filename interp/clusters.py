@@ -15,6 +15,9 @@ import numpy as np
 from jaxtyping import Float, Int
 
 
+_ROUNDING = 1e-13  # of the mean: what differs by less is equal
+
+
 @dataclass(frozen=True)
 class Summary:
     """Mean of every head over trials, its standard error, and how many trials and clusters."""
@@ -59,7 +62,9 @@ def summary(
     np.add.at(gone, which, x - mean)
     without = -gone / (n - sizes)
     variance = (number - 1) / number * ((without - without.mean(0)) ** 2).sum(0)
-    return Summary(mean, np.sqrt(variance), n, number)
+    error = np.sqrt(variance)
+    error[error < _ROUNDING * np.abs(mean)] = 0.0
+    return Summary(mean, error, n, number)
 
 
 def members(labels: Sequence[Hashable] | None, counted: np.ndarray) -> Int[np.ndarray, " trial"]:
