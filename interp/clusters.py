@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
-
 _ROUNDING = 1e-13  # of the mean: what differs by less is equal
 
 

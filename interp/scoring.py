@@ -254,7 +254,12 @@ def _from_experiment(
     elif null != "none":
         kind = "random-init"
     for drawn in random if null != "none" else ():
-        other = metric.experiment(drawn, seed, tell, notes=False)
+        try:
+            other = metric.experiment(drawn, seed, tell, notes=False)
+        except PromptError:  # what random weights cannot do has no score on them
+            if beside is None:
+                raise
+            break
         draws.append(means(_arrays(other.values)))
     about = {"prompts": "its own", "seed": seed, "engine": "experiment"}
     about |= {"notes": [f"{k}: {v}" for k, v in trials.notes.items()]}
