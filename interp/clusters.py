@@ -44,7 +44,7 @@ def summary(
     """
     if labels is not None and len(labels) != len(values):
         raise ValueError(f"{len(labels)} cluster labels for {len(values)} trials; one is for each")
-    counted = ~np.isnan(values).any(1)
+    counted = np.asarray(~np.isnan(values).any(1))
     x = values[counted]
     n = len(x)
     if n == 0:
@@ -68,7 +68,7 @@ def summary(
 
 def members(labels: Sequence[Hashable] | None, counted: np.ndarray) -> Int[np.ndarray, " trial"]:
     """The cluster of each trial that counts, numbered from 0 in order of appearance."""
-    kept = np.flatnonzero(counted)
+    kept = np.flatnonzero(counted).tolist()
     if labels is None:
         return np.arange(len(kept))
     number: dict[Hashable, int] = {}

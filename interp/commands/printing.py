@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 from interp.columns import estimate
 from interp.order import end_of
@@ -33,7 +34,8 @@ def _block(model: str, table: HeadTable, k: int, by: str, made: Mapping) -> str:
         of = table.where(metric=metric)
         null = made[metric].get("null", "")
         best = of.top(k, by=by).to_pandas().to_dict("records")
-        end = end_of(of.to_pandas()["score"], made[metric].get("end")) if by == "end" else ""
+        scores: Any = of.to_pandas()["score"]
+        end = end_of(scores, made[metric].get("end")) if by == "end" else ""
         lowest = (k + 1) // 2 if end == "both" and len(of) > k else -1
         for at, row in enumerate(best):
             head = f"L{row['layer']}H{row['head']}"

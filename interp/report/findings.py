@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from interp.calibration import measured_error
 from interp.clusters import interval
@@ -116,9 +116,10 @@ def _intervals(table: HeadTable) -> str:
             lines.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
     columns = ["model"] * several[0] + ["metric", "head", "score", "95 % interval", "n"]
     head = "".join(f'<th scope="col">{c}</th>' for c in columns)
+    nulls: Any = table.to_pandas()["null"]
     why = (
         "No null was computed"
-        if table.to_pandas()["null"].isna().all()
+        if nulls.isna().all()
         else "The null is too few draws of random weights to say how far draws lie apart"
     )
     return (

@@ -214,8 +214,8 @@ def test_a_trained_model_has_retrieval_heads_with_errors() -> None:
     notes = " ".join(made["notes"])
     answered = re.search(r"answered: (\d+) of 48 instances wholly", notes)
     assert answered
-    assert 12 < int(answered[1]) < 24  # it fails some, which count and are told
-    assert "counted: 24 of 24" in notes
+    assert 24 < int(answered[1]) < 48  # it fails some, which count and are told
+    assert "counted: 48 of 48" in notes
 
 
 def test_needles_of_a_file_and_what_it_asks(model) -> None:
