@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from interp import catalogue
+from interp.calibration import chance_of
 from interp.causal.compare_questions import METHODS as QUESTIONS
 from interp.causal.replacement import KINDS
 from interp.commands.methods import needs
@@ -196,6 +197,9 @@ def _metric(e: catalogue.Entry, said: Mapping[str, str], costs: Mapping[str, str
     if e.kind == "experiment" and (chance := analysis.chance):
         says_more = not any(x in chance for x in ("of the null", "of random weights"))
         null += f"; chance: {chance}" if says_more else ""
+    if e.kind == "experiment" and (found := chance_of(e.name)):
+        median, low, high = found
+        null += f"; heads of small random models score {median:g} ({low:g} to {high:g})"
     unit = f"{e.unit}, {span(e)}" if span(e) != "unbounded" else e.unit
     return Row(
         e.name, definition, unit, said.get("cost", costs[e.kind]), null, said["not_for"],

@@ -82,8 +82,8 @@ def claims() -> Iterator[str]:
     yield (
         f"Randomly initialised models of {kept['shapes']}, scored as `interp score` scores them, "
         f"with {kept['draws']} draws of random weights as the null. A false finding is any head of "
-        "a model that the report says stands out; the nominal rate is 5 % of models. In brackets the "
-        "exact binomial 95 % interval. Command: `python benchmarks/calibration.py`."
+        "a model that the report says stands out; the nominal rate is 5 % of models. In brackets "
+        "the exact binomial 95 % interval. Command: `python benchmarks/calibration.py`."
     )
     yield table(
         ("metrics", "models", "models with a false finding", "the test by itself"),

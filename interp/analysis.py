@@ -14,7 +14,7 @@ parameters are its options; its docstring is its help. Nothing here imports torc
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from interp.errors import OptionError, UnknownName
+from interp.order import End, signed
 from interp.own_function import (
     DIGITS,
     digest,
@@ -50,10 +51,11 @@ Tell = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Lab:
-    """What an experiment is run with."""
+    """What an experiment is run with; on a null nobody reads notes that take time to make."""
 
     seed: int
     tell: Tell
+    notes: bool = True
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,8 @@ class Trials:
             weights is run with the same.
         headline: one line that the scores must not be read without, such as the task chosen or
             the reason why there are no scores.
+        clusters: what trials share (a needle, a period, an order), a label per trial: the standard
+            error is that of clusters. Without labels every trial is a cluster.
     """
 
     values: Mapping[Site, Tensor]
@@ -78,6 +82,7 @@ class Trials:
     notes: Mapping[str, Any] = field(default_factory=dict)
     settled: Mapping[str, Any] = field(default_factory=dict)
     headline: str = ""
+    clusters: Sequence[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -119,8 +124,14 @@ class Analysis:
     chance: str
     # of weights: see `interp.model.weights.why_unreadable`; of experiments: see `experiment`
     requires: tuple[str, ...] = ()
+    end: End | None = None  # where the range says it: both of a signed range, else the high one
     options: Mapping[str, Option] = field(default_factory=dict)
     called: str = ""  # the metric's name; the function's own unless given
+
+    @property
+    def shown_end(self) -> End:
+        """The end of the scale at which heads are listed."""
+        return self.end or ("both" if signed(self.low, self.high) else "high")
 
     @property
     def name(self) -> str:
@@ -224,9 +235,9 @@ class Bound:
         """Whether it is scored on attention patterns of given prompts."""
         return self.analysis.kind in ("detector", "statistic")
 
-    def experiment(self, model: Model, seed: int, tell: Tell) -> Trials:
+    def experiment(self, model: Model, seed: int, tell: Tell, *, notes: bool = True) -> Trials:
         """Run an experiment: every head's score in every trial."""
-        return self.analysis.function(model, Lab(seed, tell), **self.options)
+        return self.analysis.function(model, Lab(seed, tell, notes), **self.options)
 
     def settled(self, options: Mapping[str, Any]) -> Bound:
         """The same with options that an experiment chose in place of "auto"."""
@@ -285,13 +296,18 @@ def detector(
 
 
 def statistic(
-    *, unit: str, low: float | None = 0.0, high: float | None = None, name: str | None = None
+    *,
+    unit: str,
+    low: float | None = 0.0,
+    high: float | None = None,
+    end: End | None = None,
+    name: str | None = None,
 ) -> Any:
     """Declare a statistic of attention rows: the function returns the reduction to ask for.
 
-    Score = mean over query rows, averaged over prompts.
+    Score = mean over query rows, averaged over prompts. `end` as of `experiment`.
     """
-    about = {"unit": unit, "low": low, "high": high, "chance": "value of the null"}
+    about = {"unit": unit, "low": low, "high": high, "end": end, "chance": "value of the null"}
     return _declare("statistic", None, name, **about)
 
 
@@ -301,6 +317,7 @@ def weights(
     low: float | None = None,
     high: float | None = None,
     requires: tuple[str, ...] = (),
+    end: End | None = None,
     name: str | None = None,
 ) -> Any:
     """Declare a score from weights alone: a function of the model, returning `{site: [head]}`.
@@ -309,11 +326,11 @@ def weights(
         unit: of the score; `low` and `high` are its range, None where it has no end.
         requires: what a model must have to be scored: "qk" or "ov" circuits that are fixed
             matrices, a "vocabulary" at both ends, "pairs" of attentions in sequence.
+        end: as of `experiment`.
         name: of the metric; the function's name unless given.
     """
-    chance = "value of random weights"
-    about = {"unit": unit, "low": low, "high": high, "requires": requires, "chance": chance}
-    return _declare("weights", None, name, **about)
+    about = {"unit": unit, "low": low, "high": high, "requires": requires, "end": end}
+    return _declare("weights", None, name, **about, chance="value of random weights")
 
 
 def experiment(
@@ -323,6 +340,7 @@ def experiment(
     high: float | None = None,
     requires: tuple[str, ...] = (),
     chance: str = "value of the null",
+    end: End | None = None,
     name: str | None = None,
 ) -> Any:
     """Declare a score from an experiment: `function(model, lab, *, options) -> Trials`.
@@ -334,10 +352,12 @@ def experiment(
         unit: of the score; `low` and `high` are its range, None where it has no end.
         requires: what a model must have: "tokens" as input, "causal" attention, a "tokenizer".
         chance: what a head scores that has nothing to do with it.
+        end: the end of the scale at which heads are listed, "high", "low" or "both"; by default
+            both of a range with scores of both signs, else the high one.
         name: of the metric; the function's name unless given.
     """
     about = {"unit": unit, "low": low, "high": high, "requires": requires, "chance": chance}
-    return _declare("experiment", None, name, **about)
+    return _declare("experiment", None, name, **about, end=end)
 
 
 def declared(metric: Any) -> Analysis:

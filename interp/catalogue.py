@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from interp.errors import OptionError, UnknownName
+from interp.order import signed
 from interp.own_file import run_file
 from interp.own_function import is_registered
 
@@ -51,6 +52,7 @@ class Entry:
     high: float | None
     options: dict[str, tuple[Any, str]]  # name -> default, annotation
     path: Path
+    end: str  # of the scale, at which heads are listed: high, low or both
 
     @property
     def summary(self) -> str:
@@ -109,6 +111,7 @@ def read_entry(path: Path, room: str) -> Entry:
                 about["high"],
                 options,
                 path,
+                about.get("end") or ("both" if signed(about["low"], about["high"]) else "high"),
             )
     raise OptionError(
         f"{path} declares no analysis {path.stem!r}: decorate a function of the file's name with "
@@ -225,7 +228,7 @@ def own_entry(path: Path) -> Entry:
     found = _from_file(path)
     options = {o.name: (o.default, o.annotation) for o in found.options.values()}
     about = found.doc, found.unit, found.low, found.high
-    return Entry(found.name, "own", found.kind, *about, options, path)
+    return Entry(found.name, "own", found.kind, *about, options, path, found.shown_end)
 
 
 def parse_metric(text: str) -> Bound:

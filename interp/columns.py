@@ -24,10 +24,14 @@ COLUMNS: dict[str, type] = {
     "score": float,
     "sem": float,
     "n": int,
+    "clusters": int,
     "null": float,
     "null_sem": float,
+    "null_sd": float,
+    "p": float,
     "unit": str,
 }
+ADDED = ("clusters", "null_sd", "p")  # since the first version; its tables are read as well
 KEY = ["model", "stack", "layer", "head", "metric"]  # one row per each
 
 # How each (model, metric) was made; JSON-able.
@@ -38,23 +42,35 @@ def checked_frame(frame: pd.DataFrame) -> pd.DataFrame:
     """A copy with exact columns, types and row index; OptionError for what a score cannot be."""
     import pandas as pd
 
+    frame = with_added(frame)
     wrong = sorted(set(COLUMNS) ^ set(frame.columns))
     if wrong:
         state = [f"{name} ({'missing' if name in COLUMNS else 'unknown'})" for name in wrong]
         raise OptionError(f"a table of head scores has other columns: {', '.join(state)}")
     typed = {name: _typed(frame.loc[:, name], name, kind) for name, kind in COLUMNS.items()}
     checked: Any = pd.DataFrame(typed).reset_index(drop=True)
-    for name in ("layer", "head", "kv_head", "n"):
+    for name in ("layer", "head", "kv_head", "n", "clusters"):
         _refuse(checked, checked[name] < 0, f"{name} is below 0")
-    for name in ("sem", "null_sem"):
+    _refuse(checked, (checked["p"] < 0) | (checked["p"] > 1), "p is no probability")
+    for name in ("sem", "null_sem", "null_sd"):
         value = checked[name]
         _refuse(checked, (value < 0) | (value == math.inf), f"{name} is no standard error")
     score, scored = checked["score"], checked["n"] > 0
     _refuse(checked, score.abs() == math.inf, "the score is infinite")
     _refuse(checked, score.isna() & scored, "the score is NaN though n > 0: a mean of n numbers")
     _refuse(checked, score.notna() & ~scored, "there is a score though n is 0: a mean of nothing")
+    _refuse(checked, checked["clusters"] > checked["n"], "there are more clusters than prompts")
     _refuse(checked, checked.duplicated(subset=KEY), "the row comes twice")
     return checked
+
+
+def with_added(frame: pd.DataFrame) -> pd.DataFrame:
+    """With the columns that the first version had not: every prompt a cluster, no test."""
+    missing = [name for name in ADDED if name not in frame.columns]
+    if not missing or "n" not in frame.columns:
+        return frame
+    added = {"clusters": frame["n"], "null_sd": math.nan, "p": math.nan}
+    return frame.assign(**{name: added[name] for name in missing})
 
 
 def checked_provenance(

@@ -14,7 +14,7 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from interp.columns import COLUMNS, Provenance
+from interp.columns import ADDED, COLUMNS, Provenance
 from interp.errors import DamagedKept, StoreError
 
 if TYPE_CHECKING:
@@ -51,14 +51,15 @@ def from_csv(text: str) -> tuple[dict[str, list], Provenance]:
         header, *rows = csv.reader(io.StringIO(text[start:], newline=""), strict=True)
     except csv.Error as error:
         raise ValueError(str(error)) from error
-    if header != list(COLUMNS):
+    known = _known(header)
+    if known is None:
         raise ValueError(f"its header is {header}")
     promised = int(comments[0].rpartition(" ")[2])
     if len(rows) != promised or not text.endswith("\n"):  # cut off in the last row
         raise ValueError(f"it holds {len(rows)} rows of the {promised} it began with")
-    columns = {name: [] for name in COLUMNS}
+    columns = {name: [] for name in known}
     for row in rows:
-        for (name, kind), cell in zip(COLUMNS.items(), row, strict=True):
+        for (name, kind), cell in zip(known.items(), row, strict=True):
             columns[name].append(kind(cell))
     return columns, _keyed(json.loads(line) for line in comments[1:])
 
@@ -79,8 +80,9 @@ def from_json(text: str) -> tuple[dict[str, list], Provenance]:
     whole = json.loads(text)
     if not isinstance(whole, dict) or whole.get("format") != _FORMAT:
         raise ValueError(f"its 'format' is not '{_FORMAT}'")
-    columns = {name: [row[name] for row in whole["rows"]] for name in COLUMNS}
-    for name, kind in COLUMNS.items():
+    known = _known([*whole["rows"][0]] if whole["rows"] else [*COLUMNS]) or COLUMNS
+    columns = {name: [row[name] for row in whole["rows"]] for name in known}
+    for name, kind in known.items():
         if kind is float:
             columns[name] = [math.nan if x is None else float(x) for x in columns[name]]
     return columns, _keyed(whole["provenance"])
@@ -112,9 +114,10 @@ def from_parquet(content: bytes) -> tuple[dict[str, list], Provenance, dict[str,
     except (pa.ArrowException, OSError) as error:
         raise ValueError(str(error).splitlines()[0]) from error
     notes = _notes(table.schema.metadata)
-    if table.column_names != list(COLUMNS):
+    known = _known(table.column_names)
+    if known is None:
         raise ValueError("it is a Parquet file of something else")
-    columns = {name: table[name].to_pylist() for name in COLUMNS}
+    columns = {name: table[name].to_pylist() for name in known}
     return columns, _keyed(json.loads(notes.pop("provenance"))), notes
 
 
@@ -221,6 +224,12 @@ def cannot_write(path: Path, error: OSError) -> str:
     if error.errno == errno.EISDIR:
         return f"cannot write {path}: it is a folder; choose another name"
     return f"cannot write {path}: {error.strerror or error}"
+
+
+def _known(names: list[str]) -> dict[str, type] | None:
+    """The columns of a file of this version or of the first; None for something else."""
+    first = {name: kind for name, kind in COLUMNS.items() if name not in ADDED}
+    return next((known for known in (COLUMNS, first) if names == list(known)), None)
 
 
 def _listed(provenance: Provenance) -> list[dict[str, Any]]:

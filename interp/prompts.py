@@ -30,13 +30,22 @@ class Prompts:
     """Token ids, one tuple per prompt, and where they come from.
 
     `targets` are the tokens that token-dependent predicates look at; they differ from `ids` only
-    on a null, where the model reads shuffled tokens and is scored on the original ones.
+    on a null, where the model reads shuffled tokens and is scored on the original ones. `clusters`
+    labels what prompts share (a period, a template): standard errors are over clusters. Without
+    labels every prompt is a cluster.
     """
 
     ids: tuple[tuple[int, ...], ...]
     design: str = "given"
     padding: Literal["right", "left"] = "right"
     targets: tuple[tuple[int, ...], ...] | None = None
+    clusters: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.clusters is not None and len(self.clusters) != len(self.ids):
+            raise PromptError(
+                f"{len(self.clusters)} cluster labels for {len(self.ids)} prompts; give one each"
+            )
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -121,9 +130,15 @@ class Prompts:
             if not padded:
                 same = (len(p) == len(self.ids[start]) for p in self.ids[start:end])
                 end = start + sum(1 for _ in takewhile(bool, same))
-            part = slice(start, end)
-            targets = None if self.targets is None else self.targets[part]
-            yield replace(self, ids=self.ids[part], targets=targets)
+            yield self.part(range(start, end))
+
+    def part(self, which: Sequence[int]) -> Prompts:
+        """Some of the prompts, with what is said of each."""
+        ids, targets, clusters = (
+            None if x is None else tuple(x[i] for i in which)
+            for x in (self.ids, self.targets, self.clusters)
+        )
+        return replace(self, ids=ids or (), targets=targets, clusters=clusters)
 
     def looked_at(self) -> tuple[tuple[int, ...], ...]:
         """The tokens that predicates see."""
@@ -144,8 +159,9 @@ class Prompts:
 
     @property
     def hash(self) -> str:
-        """sha256 of ids, targets and padding side."""
-        return hashlib.sha256(repr((self.ids, self.targets, self.padding)).encode()).hexdigest()
+        """sha256 of ids, targets, padding side and clusters."""
+        told = (self.ids, self.targets, self.padding, self.clusters)
+        return hashlib.sha256(repr(told).encode()).hexdigest()
 
 
 def bos_id(model: Model) -> int | None:
@@ -182,7 +198,7 @@ def repeats(
 
     Tokens are drawn without replacement where the vocabulary allows. Periods run from half of
     `longest` to `longest` (a single prompt takes the longest), so that a head that attends a fixed
-    distance back scores low.
+    distance back scores low. Prompts of one period are a cluster.
 
     Args:
         beyond: where positions are computed, allow more tokens than the config states.
@@ -200,15 +216,17 @@ def repeats(
             f"{model.name} has room for {room} tokens; repeats need at least {2 * copies}"
         )
     shortest = longest if n == 1 else max(2, longest // 2)
-    prompts = []
+    prompts, periods = [], []
     for _ in range(n):
         period = int(rng.integers(shortest, longest + 1))
         part = rng.choice(ids, period, replace=period > len(ids)).tolist()
         prompts.append(((bos,) if bos is not None else ()) + tuple(part) * copies)
+        periods.append(f"period {period}")
     policy = "BOS first" if bos is not None else "no BOS"
     return Prompts(
         tuple(prompts),
         f"random tokens repeated {copies}x, period {shortest} to {longest}, {policy}",
+        clusters=tuple(periods),
     )
 
 

@@ -19,8 +19,8 @@ from interp.model.given import given_models
 from interp.model.inputs import probe_inputs
 from interp.model.sites import Site
 from interp.prompts import Prompts, bos_id, repeats
-from interp.provenance import model_provenance
-from interp.random_state import drawn_with
+from interp.random_weights import DRAWS, RandomWeights
+from interp.score_rows import Found, means, table_of
 from interp.table import HeadTable
 
 if TYPE_CHECKING:
@@ -30,13 +30,7 @@ Progress = Callable[[str, int, int], None]
 """Told what runs, how many layers (over all batches) are done and how many there are."""
 
 
-@dataclass(frozen=True)
-class _Scores:
-    """Per site: score, standard error `[head]` and number of prompts."""
-
-    score: np.ndarray
-    sem: np.ndarray
-    n: int
+PerMetric = dict[str, dict[Site, np.ndarray]]  # label -> attention -> [prompt, head]
 
 
 def score(
@@ -48,6 +42,8 @@ def score(
     seed: int = 0,
     batch_size: int = 16,
     engine: str = "auto",
+    null_draws: int = DRAWS,
+    parts: bool = False,
     progress: Progress | None = None,
 ) -> HeadTable:
     """Score every head of a model, or of several in one table.
@@ -63,13 +59,19 @@ def score(
             twice by default (see `interp.prompts.repeats`).
         null: what `null` is measured on: the same prompts with `shuffled-tokens`, scored where the
             original tokens had their targets; the same architecture with `random-init` weights;
-            `auto`: shuffled tokens for detectors that read tokens, random weights for the rest.
+            `auto`: shuffled tokens for detectors that read tokens, random weights for the rest,
+            and every head is held against random weights too.
         seed: of default prompts, shuffling and random weights.
         batch_size: prompts per forward pass; changes no number.
         engine: "stored" forms a layer's patterns, "streamed" never does, "auto" decides by size.
+        null_draws: draws of random weights; the null is their mean, its error their spread, and
+            `p` of a head the chance that one more head of one more draw is as far from it. Fewer
+            than three give no p.
+        parts: also the score on each cluster of prompts, as metrics `induction [period 12]`.
         progress: see `Progress`.
 
-    `sem` is the standard error over prompts: rows of one prompt are not independent.
+    `sem` is the standard error over clusters of prompts: rows of one prompt are not independent,
+    and neither are prompts that share a period, a needle or an order (see `Prompts.clusters`).
 
     Raises:
         UnknownName: a metric or option that does not exist.
@@ -82,6 +84,7 @@ def score(
     if isinstance(prompts, Iterator):
         prompts = list(prompts)  # every model reads them
     options = {"null": null, "seed": seed, "batch_size": batch_size, "engine": engine}
+    options |= {"null_draws": null_draws, "parts": parts}
     tables: list[HeadTable] = []
     for given in models:
         each = given.model()
@@ -140,9 +143,16 @@ def score_each(
     seed: int = 0,
     batch_size: int = 16,
     engine: str = "auto",
+    null_draws: int = DRAWS,
+    parts: bool = False,
     progress: Progress | None = None,
+    random: RandomWeights | None = None,
 ) -> Iterator[tuple[str, HeadTable]]:
-    """Like `score`, one table per metric as soon as it is there; one run serves all patterns."""
+    """Like `score`, one table per metric as soon as it is there; one run serves all patterns.
+
+    Args:
+        random: draws of random weights that were made already.
+    """
     if null not in NULLS:
         raise OptionError(f"null={null!r} is not known; known: {', '.join(NULLS)}")
     for b in bounds:
@@ -153,7 +163,9 @@ def score_each(
     if len(set(labels)) < len(labels):
         raise OptionError(f"a metric is asked for twice: {', '.join(labels)}")
     tell = progress or (lambda what, done, total: None)
-    random = _Lazy(lambda: random_init(model, seed))
+    if null_draws < 1:
+        raise OptionError(f"null_draws={null_draws}: at least 1; null='none' leaves the null out")
+    random = random or RandomWeights(model, seed, null_draws)
     patterned = [b for b in bounds if b.patterned()]
     if patterned:
         given = default_prompts(model, seed) if prompts is None else prompts
@@ -162,28 +174,31 @@ def score_each(
             given.check(model)
         chosen = choose_engine(model, given, batch_size, engine)
         run = _Run(model, given, seed, batch_size, chosen, tell)
-        yield from _from_patterns(run, patterned, null, random)
+        yield from _from_patterns(run, patterned, null, random, parts)
     for b in bounds:
         if b.analysis.kind == "weights":
             yield b.label, _from_weights(model, b, null, seed, random, tell)
         elif b.analysis.kind == "experiment":
-            yield b.label, _from_experiment(model, b, null, seed, random, tell)
+            yield b.label, _from_experiment(model, b, null, seed, random, tell, parts)
 
 
 def _from_patterns(
-    run: _Run, bounds: Sequence[Bound], null: Null, random: _Lazy
+    run: _Run, bounds: Sequence[Bound], null: Null, random: RandomWeights, parts: bool
 ) -> Iterator[tuple[str, HeadTable]]:
     kinds = {b.label: _null_of(b, null, run.model) for b in bounds}
     scores = run.of(run.model, run.prompts, bounds, "scoring")
-    beside: dict[str, dict[Site, _Scores]] = {}
-    for kind in ("shuffled-tokens", "random-init"):
-        mine = [b for b in bounds if kinds[b.label] == kind]
-        if mine:
-            beside |= run.null(kind, mine, random)
-    about = run.about()
+    shuffled = [b for b in bounds if kinds[b.label] == "shuffled-tokens"]
+    beside = run.shuffled(shuffled) if shuffled else {}
+    # what tokens decide is held against random weights as well: a random head too may attend to
+    # equal tokens more, or less, than to others
+    drawn_for = [b for b in bounds if _needs_draws(b, kinds[b.label], null, run.model)]
+    draws = run.drawn(random, drawn_for) if drawn_for else []
+    about, clusters = run.about(), run.clusters()
     for b in bounds:
-        found = scores[b.label]
-        yield b.label, _table(run.model, b, found, beside.get(b.label), kinds[b.label], about)
+        mine = [draw[b.label] for draw in draws if b.label in draw]
+        kind = kinds[b.label]
+        found = Found(scores[b.label], clusters, kind, beside.get(b.label), mine)
+        yield b.label, table_of(run.model, b, found, about, parts=parts)
 
 
 def _null_of(metric: Bound, null: Null, model: Model) -> Null:
@@ -194,51 +209,62 @@ def _null_of(metric: Bound, null: Null, model: Model) -> Null:
     return metric.analysis.default_null
 
 
+def _needs_draws(metric: Bound, kind: str, null: Null, model: Model) -> bool:
+    return kind == "random-init" or (
+        null == "auto" and kind == "shuffled-tokens" and model.elsewhere is None
+    )
+
+
 def _from_weights(
-    model: Model, metric: Bound, null: Null, seed: int, random: _Lazy, tell: Progress
+    model: Model, metric: Bound, null: Null, seed: int, random: RandomWeights, tell: Progress
 ) -> HeadTable:
-    tell(metric.label, 0, 1)
-    kind = "random-init" if null in ("auto", "random-init") else "none"  # weights read no tokens
-    values = _exact(metric.from_weights(model))
-    beside = _exact(metric.from_weights(random.get())) if kind == "random-init" else None
-    tell(metric.label, 1, 1)
+    held = null in ("auto", "random-init")  # weights read no tokens
+    total = 1 + len(random) * held
+    tell(metric.label, 0, total)
+    values, draws = _exact(metric.from_weights(model)), []
+    tell(metric.label, 1, total)
+    for drawn in random if held else ():
+        draws.append(means(_exact(metric.from_weights(drawn))))
+        tell(metric.label, 1 + len(draws), total)
     about = {"prompts": "none: weights only", "seed": seed, "engine": "weights"}
-    return _table(model, metric, values, beside, kind, about)
+    found = Found(values, None, "random-init" if held else "none", None, draws)
+    return table_of(model, metric, found, about)
 
 
 def _from_experiment(
-    model: Model, metric: Bound, null: Null, seed: int, random: _Lazy, tell: Progress
+    model: Model,
+    metric: Bound,
+    null: Null,
+    seed: int,
+    random: RandomWeights,
+    tell: Progress,
+    parts: bool,
 ) -> HeadTable:
     if null == "shuffled-tokens":
         raise OptionError(
             f"{metric.label} makes its own prompts; its null is auto, random-init or none"
         )
-    found = metric.experiment(model, seed, tell)
-    kind, beside = "none", None
-    if null == "auto" and found.null is not None:
-        kind, beside = found.null_kind, found.null
+    trials = metric.experiment(model, seed, tell)
+    kind, beside, draws = "none", None, []
+    if null == "auto" and trials.null is not None:
+        kind, beside = trials.null_kind, _arrays(trials.null)
     elif null != "none":
         kind = "random-init"
-        by_name = {site.name: site for site in model.sites}
-        drawn = metric.settled(found.settled).experiment(random.get(), seed, tell).values
-        beside = {by_name[site.name]: x for site, x in drawn.items()}
+        kind = "random-init"
+    settled = metric.settled(trials.settled)  # the null does the task of the scores
+    for drawn in random if null != "none" else ():
+        try:
+            other = settled.experiment(drawn, seed, tell, notes=False)
+        except PromptError:  # what random weights cannot do has no score on them
+            if beside is None:
+                raise
+            break
+        draws.append(means(_arrays(other.values)))
     about = {"prompts": "its own", "seed": seed, "engine": "experiment"}
-    about |= {"notes": [f"{k}: {v}" for k, v in found.notes.items()]}
-    about |= {"headline": found.headline} if found.headline else {}
-    scores = {site: _summary(x.double().cpu()) for site, x in found.values.items()}
-    nulls = None if beside is None else {s: _summary(x.double().cpu()) for s, x in beside.items()}
-    return _table(model, metric, scores, nulls, kind, about)
-
-
-class _Lazy:
-    """The random-weights model, made when first needed."""
-
-    def __init__(self, make: Callable[[], Model]):
-        self.make, self.made = make, None
-
-    def get(self) -> Model:
-        self.made = self.made or self.make()
-        return self.made
+    about |= {"notes": [f"{k}: {v}" for k, v in trials.notes.items()]}
+    about |= {"headline": trials.headline} if trials.headline else {}
+    found = Found(_arrays(trials.values), trials.clusters, kind, beside, draws)
+    return table_of(model, metric, found, about, parts=parts)
 
 
 @dataclass
@@ -250,9 +276,7 @@ class _Run:
     engine: str
     tell: Progress
 
-    def of(
-        self, model: Model, prompts: Any, bounds: Sequence[Bound], what: str
-    ) -> dict[str, dict[Site, _Scores]]:
+    def of(self, model: Model, prompts: Any, bounds: Sequence[Bound], what: str) -> PerMetric:
         total = len(self.model.sites) * len(batches(model, prompts, self.batch_size))
         done = 0
         self.tell(what, 0, total)
@@ -270,20 +294,21 @@ class _Run:
             engine=self.engine,
             advance=advance,
         )
-        return {
-            p.bound.label: {site: _summary(p.of(site)) for site in p.values} for p in per_prompt
-        }
+        return {p.bound.label: {site: p.of(site).numpy() for site in p.values} for p in per_prompt}
 
-    def null(
-        self, kind: str, bounds: Sequence[Bound], random: _Lazy
-    ) -> dict[str, dict[Site, _Scores]]:
-        if kind == "random-init":
-            found = self.of(random.get(), self.prompts, bounds, "null: random weights")
-            by_name = {s.name: s for s in self.model.sites}
-            return {
-                label: {by_name[s.name]: v for s, v in sites.items()}
-                for label, sites in found.items()
-            }
+    def drawn(
+        self, random: RandomWeights, bounds: Sequence[Bound]
+    ) -> list[dict[str, dict[str, np.ndarray]]]:
+        """Per draw of random weights, metric and site: the mean of every head."""
+        found = []
+        for draw, model in enumerate(random, 1):
+            what = f"null: random weights {draw}/{len(random)}"
+            scores = self.of(model, self.prompts, bounds, what)
+            found.append({label: means(values) for label, values in scores.items()})
+        return found
+
+    def shuffled(self, bounds: Sequence[Bound]) -> PerMetric:
+        """The scores of the same prompts with their tokens in random order."""
         if not isinstance(self.prompts, Prompts):
             raise PromptError(
                 f"{self.model.name} reads no tokens, so there are none to shuffle; "
@@ -294,6 +319,9 @@ class _Run:
         return self.of(
             self.model, self.prompts.shuffled(self.seed, keep), bounds, "null: shuffled tokens"
         )
+
+    def clusters(self) -> tuple[str, ...] | None:
+        return self.prompts.clusters if isinstance(self.prompts, Prompts) else None
 
     def about(self) -> dict[str, Any]:
         if isinstance(self.prompts, Prompts):
@@ -322,76 +350,10 @@ def _tensor_hash(inputs: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def _summary(values: Tensor) -> _Scores:
-    """Mean and standard error over the prompts that had rows; `[prompt, head]` in."""
-    x = values.numpy()
-    counted = ~np.isnan(x).any(1)
-    n = int(counted.sum())
-    x = x[counted]
-    if n == 0:
-        nothing = np.full(values.shape[1], np.nan)
-        return _Scores(nothing, nothing, 0)
-    sem = x.std(0, ddof=1) / np.sqrt(n) if n > 1 else np.full(x.shape[1], np.nan)
-    return _Scores(x.mean(0), sem, n)
+def _arrays(values: Mapping[Site, Tensor]) -> dict[Site, np.ndarray]:
+    return {site: x.detach().double().cpu().numpy() for site, x in values.items()}
 
 
-def _exact(values: Mapping[Site, Tensor]) -> dict[Site, _Scores]:
-    found = {}
-    for site, x in values.items():
-        score = x.detach().double().cpu().numpy()
-        found[site] = _Scores(score, np.full(score.shape, np.nan), 1)
-    return found
-
-
-def random_init(model: Model, seed: int) -> Model:
-    """The same architecture with fresh random weights; the global generator stays as it was."""
-    from interp.model.model import Model
-    from interp.model.probe import probe
-
-    with drawn_with(seed):
-        module = model.untrained()
-    name = f"{model.name} (random weights)"
-    if model.ranks is None and {s.module for s in model.sites} <= {
-        at for at, _ in module.named_modules()
-    }:
-        # The same class: its sites lie where they were found. Looked for anew they could be missed,
-        # for where random weights write next to nothing, one stream looks like another.
-        return Model(module, name, model.sites, model.tokenizer)
-    return probe(module, name, model.tokenizer)
-
-
-def _table(
-    model: Model,
-    metric: Bound,
-    scores: Mapping[Site, _Scores],
-    null: Mapping[Site, _Scores] | None,
-    null_kind: str,
-    about: Mapping[str, Any],
-) -> HeadTable:
-    records = []
-    by_name = {} if null is None else {s.name: v for s, v in null.items()}
-    for site, s in scores.items():
-        beside = by_name.get(site.name)
-        records.append(
-            {
-                "model": model.name,
-                "stack": site.stack,
-                "layer": site.layer,
-                "metric": metric.label,
-                "score": s.score,
-                "sem": s.sem,
-                "n": s.n,
-                "null": None if beside is None else beside.score,
-                "null_sem": None if beside is None else beside.sem,
-                "unit": metric.analysis.unit,
-                "n_kv_heads": site.n_kv_heads,
-            }
-        )
-    provenance = model_provenance(model) | {
-        "options": dict(metric.options),
-        "null": null_kind,
-        "edits": list(model.active_edits),
-        "made_by": f"interp.score: {metric.analysis!r}",
-    }
-    provenance |= dict(about)
-    return HeadTable.from_records(records, {(model.name, metric.label): provenance})
+def _exact(values: Mapping[Site, Tensor]) -> dict[Site, np.ndarray]:
+    """As one trial."""
+    return {site: x[None] for site, x in _arrays(values).items()}

@@ -122,7 +122,8 @@ class Store:
 
     def write(self, key: Key, table: HeadTable) -> Path:
         """Keep a table, all of one model and metric, under key; raises StoreError, OptionError."""
-        if (table.models, table.metrics) != ((key.model,), (key.metric,)):
+        whole = tuple(m for m in table.metrics if not m.startswith(f"{key.metric} ["))
+        if (table.models, whole) != ((key.model,), (key.metric,)):  # and its parts by cluster
             raise OptionError(
                 f"a file holds one model and metric, {key.model!r} and {key.metric!r};"
                 f" this table has {table.models} and {table.metrics}"

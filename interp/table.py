@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from interp import files
 from interp.columns import (
@@ -20,6 +20,7 @@ from interp.columns import (
     spread,
 )
 from interp.errors import OptionError, StoreError, UnknownName
+from interp.order import first_of_each
 from interp.sign import with_todays_sign
 
 if TYPE_CHECKING:  # pandas, numpy and plotly are imported where they are used: listing stays fast
@@ -29,21 +30,19 @@ if TYPE_CHECKING:  # pandas, numpy and plotly are imported where they are used: 
 
 _DEFAULTS = {
     "stack": "decoder",
-    "sem": math.nan,
     "n": 1,
-    "null": math.nan,
-    "null_sem": math.nan,
     "unit": "",
-}
+} | dict.fromkeys(("sem", "null", "null_sem", "null_sd", "p"), math.nan)
 
 
 class HeadTable:
     """Scores of heads: frozen, one row per (model, stack, layer, head, metric), and provenance.
 
-    `sem` is the standard error of `score` over its `n` prompts, in the score's unit; NaN when n is
-    1, or when the score is exact because it was read from weights. `null` is the same score where
-    there is nothing to find (see provenance). A score is NaN only where n is 0: no prompt had a
-    row to average over, so there is no mean, and 0 would be a claim.
+    `sem` is the standard error of `score` over the `clusters` that its `n` prompts make up, in the
+    score's unit; NaN for one cluster, or when the score is exact because it was read from weights.
+    `null` is the same score where there is nothing to find (see provenance), `null_sem` the error
+    of that mean and `null_sd` the spread of one such head; `p` is the chance of a score as far
+    from it. A score is NaN only where n is 0: there is no mean, and 0 would be a claim.
 
     Raises OptionError for missing or wrong columns, a repeated row, or rows without provenance.
     """
@@ -96,6 +95,7 @@ class HeadTable:
                     raise OptionError(f"{score.size} heads cannot share {n_kv_heads} kv heads")
                 row["kv_head"] = heads // (score.size // n_kv_heads)
             row.setdefault("kv_head", heads)
+            row.setdefault("clusters", row["n"])
             for name in COLUMNS:
                 columns[name] += spread(name, row[name], score.size)
         return cls(pd.DataFrame(columns), provenance)
@@ -205,31 +205,20 @@ class HeadTable:
         k: int = 5,
         metric: str | None = None,
         *,
-        by: Literal["score", "abs", "null", "lowest"] = "score",
+        by: str = "end",
     ) -> HeadTable:
-        """The k heads with the highest score of a metric, or of each: units differ between metrics.
+        """The k heads that are shown first of a metric, or of each: units differ between metrics.
 
-        `by` is "score", "abs" for the largest either way, "null" for the farthest from the null
-        either way (from 0 where there is none), or "lowest". Equal scores keep the table's order;
-        heads without a score (n = 0) never count. Raises OptionError, UnknownName.
+        `by` is "end", the end of the scale that the metric declares: highest first, lowest first,
+        or half of the k from either end of a signed metric (where the table does not say, of one
+        with scores of both signs); or "score" for the highest, "lowest",
+        "abs" for the largest either way, "null" for the farthest from the null either way (from 0
+        where there is none). Equal scores keep the table's order; heads without a score (n = 0)
+        never count. Raises OptionError, UnknownName.
         """
-        orders = {
-            "score": lambda score, null: -score,
-            "abs": lambda score, null: -score.abs(),
-            "null": lambda score, null: -(score - null.fillna(0.0)).abs(),
-            "lowest": lambda score, null: score,
-        }
-        if by not in orders:
-            raise UnknownName("order", by, orders)
-        if k < 0:
-            raise OptionError(f"k is how many heads to keep, 0 or more, not {k}")
         frame = (self if metric is None else self.where(metric=metric))._frame
-        frame = frame.loc[frame["n"] > 0]
-        best_first = orders[by](frame["score"], frame["null"]).argsort(kind="stable")
-        frame = frame.iloc[best_first].groupby("metric", sort=False).head(k)
-        place = {name: at for at, name in enumerate(self.metrics)}
-        frame = frame.sort_values("metric", key=lambda s: s.map(place), kind="stable")
-        return self._rows(frame, asked=k)
+        ends = {metric: made.get("end") for (_, metric), made in self._provenance.items()}
+        return self._rows(first_of_each(frame, k, by, ends), asked=k)
 
     def matrix(
         self,

@@ -144,7 +144,7 @@ def _change(
 
 def random_game(game: Game, **options: Any) -> Game:
     """The same game on the same architecture with random weights: the null of causal scores."""
-    from interp.scoring import random_init
+    from interp.random_weights import random_init
 
     options = options | {"players": game.players, "check": False}
     options.pop("stack", None)

@@ -179,8 +179,7 @@ def size(prompts: Prompts | Inputs) -> int:
 def part(prompts: Prompts | Inputs, which: Sequence[int]) -> Prompts | dict[str, Tensor]:
     """Some of the prompts."""
     if isinstance(prompts, Prompts):
-        targets = None if prompts.targets is None else tuple(prompts.targets[i] for i in which)
-        return replace(prompts, ids=tuple(prompts.ids[i] for i in which), targets=targets)
+        return prompts.part(which)
     index, n = torch.as_tensor(list(which)), size(prompts)
     return {
         name: x[index.to(x.device)] if isinstance(x, Tensor) and x.dim() and x.shape[0] == n else x

@@ -24,6 +24,7 @@ from interp.model.identity import identity_of
 from interp.model.model import Model
 from interp.model.source_code import code_of
 from interp.prompts import Prompts, bos_id, from_file, repeats
+from interp.random_weights import DRAWS, RandomWeights
 from interp.scoring import default_prompts, score_each, why_not
 from interp.store import DamagedResult, Key, Store
 from interp.table import HeadTable
@@ -46,6 +47,9 @@ class Batch:
     seed: int
     batch_size: int
     engine: str
+    null_draws: int = DRAWS
+    by_cluster: bool = False
+    by: str = "end"
     done: list[HeadTable] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     kept: int = 0
@@ -124,9 +128,7 @@ class Batch:
                 self._model(source, name)
             finally:
                 if print_top is not None and len(self.done) > before:
-                    click.echo(
-                        top_heads(HeadTable.concat(self.done[before:]), print_top, self._ranges())
-                    )
+                    click.echo(top_heads(HeadTable.concat(self.done[before:]), print_top, self.by))
 
         self.failed += each_model(sources, self.voice, work)
 
@@ -158,11 +160,13 @@ class Batch:
         self, model: Model, metrics: list[Bound], prompts: Any, tell: Callable
     ) -> Iterator[tuple[str, HeadTable]]:
         given = [b for b in metrics if b.analysis.kind != "experiment"]
+        random = RandomWeights(model, self.seed, self.null_draws)
         for part in [given] * bool(given) + [[b] for b in metrics if b not in given]:
             try:
                 yield from score_each(
                     model, part, prompts, null=self.null, seed=self.seed,
                     batch_size=self.batch_size, engine=self.engine, progress=tell,
+                    null_draws=self.null_draws, parts=self.by_cluster, random=random,
                 )  # fmt: skip
             # An experiment may find only while it makes its prompts that this model has no room
             # for them; asked for by name alone, that is an error like any other.
@@ -220,6 +224,7 @@ class Batch:
         for metric in metrics:
             settings = about | {
                 "null": self.null,
+                "null_draws": self.null_draws,
                 "seed": self.seed,
                 "metric_code": code_of([metric.analysis.function]),
             }
@@ -227,6 +232,8 @@ class Batch:
                 # Inputs that are no tokens are noise, which follows from model and seed.
                 settings["prompts"] = prompts.hash if isinstance(prompts, Prompts) else "noise"
                 settings["engine"] = self.engine
+            if self.by_cluster:
+                settings["by_cluster"] = True
             keys[metric.label] = Key(model.name, weights, metric.label, settings)
         return keys
 
@@ -260,7 +267,12 @@ class Batch:
         command = shlex.join(["interp", *click.get_current_context().meta[COMMAND]])
         beside = ["table.parquet", "table.csv"]
         write_report(
-            table, folder / "heads.html", ranges=self._ranges(), command=command, beside=beside
+            table,
+            folder / "heads.html",
+            ranges=self._ranges(),
+            command=command,
+            beside=beside,
+            by=self.by,
         )
 
     def _ranges(self) -> dict[str, tuple[float | None, float | None]]:

@@ -54,8 +54,9 @@ def plan(batch: Batch, model: Model) -> str:
             lines.append(
                 f"  memory    {estimate(model, prompts, patterned, batch.batch_size, batch.engine)}"
             )
-            nulls = {_null(batch, b) for b in patterned} - {"none"}
-            runs = 1 + len(nulls)
+            nulls = {_null(batch, b) for b in patterned}
+            drawn = "random-init" in nulls or batch.null == "auto"
+            runs = 1 + ("shuffled-tokens" in nulls) + batch.null_draws * drawn
             at_least = _forward(model, prompts) * runs
             lines.append(
                 f"  time      forward passes alone about {_spelled(at_least)}: {len(prompts)}"

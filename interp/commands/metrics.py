@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from interp.calibration import chance_of
 from interp.commands.loading import debug_option
 
 if TYPE_CHECKING:
     from interp.catalogue import Entry
 
+# Which heads are shown first; --by asks for another order.
+LISTED = {"high": "highest first", "low": "lowest first", "both": "both ends of the scale"}
 # What the room of an analysis says about all in it.
 ROOMS = {
     "heads": "Where heads attend, from attention patterns on prompts",
@@ -77,6 +80,13 @@ def explained(e: Entry) -> str:
             + f"  {told.get(name, '')}".rstrip()
         )
     lines += [f"Unit: {e.unit or 'none'}", f"Range: {span(e)}"]
+    lines.append(f"Listed: {LISTED[e.end]}")
+    if found := chance_of(e.name):
+        median, low, high = found
+        lines.append(
+            f"Chance: heads of small random models score {median:g} (95 % of them {low:g} to"
+            f" {high:g}); that of your model is the null of its scores"
+        )
     lines.append(f"Source: {' '.join(source.split()) or 'this project'}")
     lines.append(f"File: {e.path.parent.name}/{e.path.name}")
     if drawn:

@@ -4,36 +4,39 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 from interp.columns import estimate
-from interp.plot import Range, Scale, declared_range
+from interp.order import end_of
 from interp.table import HeadTable
 
 _NULL = {"shuffled-tokens": "shuffled tokens", "random-init": "random weights", "none": ""}
 
 
-def top_heads(table: HeadTable, k: int, ranges: Mapping[str, Range]) -> str:
-    """A block per model and a row per head; signed metrics by distance from their null."""
+def top_heads(table: HeadTable, k: int, by: str = "end") -> str:
+    """A block per model and a row per head, in the order of `HeadTable.top`."""
     made = table.provenance
     return "\n".join(
         _block(
             model,
             table.where(model=model),
             k,
-            ranges,
+            by,
             {m: p for (n, m), p in made.items() if n == model},
         )
         for model in table.models
     )
 
 
-def _block(model: str, table: HeadTable, k: int, ranges: Mapping[str, Range], made: Mapping) -> str:
+def _block(model: str, table: HeadTable, k: int, by: str, made: Mapping) -> str:
     rows, said = [], []
     for metric in table.metrics:
         of = table.where(metric=metric)
-        signed = Scale.fit(of.to_pandas()["score"], declared_range(ranges, metric)).signed
         null = made[metric].get("null", "")
-        best = of.top(k, by="null" if signed else "score").to_pandas().to_dict("records")
+        best = of.top(k, by=by).to_pandas().to_dict("records")
+        scores: Any = of.to_pandas()["score"]
+        end = end_of(scores, made[metric].get("end")) if by == "end" else ""
+        lowest = (k + 1) // 2 if end == "both" and len(of) > k else -1
         for at, row in enumerate(best):
             head = f"L{row['layer']}H{row['head']}"
             rows.append(
@@ -42,10 +45,10 @@ def _block(model: str, table: HeadTable, k: int, ranges: Mapping[str, Range], ma
                     head if len(table.stacks) == 1 else f"{row['stack']} {head}",
                     estimate(row["score"], row["sem"]),
                     "" if math.isnan(row["null"]) else estimate(row["null"], row["null_sem"]),
-                    str(row["n"]) if not math.isnan(row["sem"]) else "",
-                    (row["unit"] + (f"; null: {_NULL.get(null, null)}" if null != "none" else ""))
+                    _prompts(row),
+                    _about(row["unit"], null, end)
                     if at == 0
-                    else "",
+                    else ("the lowest" if at == lowest else ""),
                 )
             )
         if k and not best:
@@ -60,3 +63,16 @@ def _block(model: str, table: HeadTable, k: int, ranges: Mapping[str, Range], ma
         for row in rows
     ]
     return "\n".join([model, *(f"  {line}" for line in [*lines, *said]), ""])
+
+
+def _prompts(row: Mapping) -> str:
+    """How many prompts the mean is over, and in how many clusters where those are fewer."""
+    if math.isnan(row["sem"]):
+        return ""
+    n, clusters = row["n"], row["clusters"]
+    return str(n) if clusters == n else f"{n} in {clusters}"
+
+
+def _about(unit: str, null: str, end: str) -> str:
+    beside = f"; null: {_NULL.get(null, null)}" if null not in ("none", "") else ""
+    return unit + beside + ("; lowest first" if end == "low" else "")

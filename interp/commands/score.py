@@ -17,6 +17,8 @@ from interp.commands.loading import (
     source_option,
 )
 from interp.errors import OptionError
+from interp.order import BY
+from interp.random_weights import DRAWS
 
 DEFAULT_OUT = Path("results")
 
@@ -64,6 +66,14 @@ DEFAULT_OUT = Path("results")
     "takes random weights for the rest.",
 )
 @click.option(
+    "--null-draws",
+    default=DRAWS,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Draws of random weights: the null is their mean, and from three on they say how far a "
+    "head of random weights may score from it.",
+)
+@click.option(
     "--seed", default=0, show_default=True, help="Of prompts, shuffling and random weights."
 )
 @click.option(
@@ -88,6 +98,21 @@ DEFAULT_OUT = Path("results")
     type=click.IntRange(0),
     metavar="K",
     help="Heads to print per metric.",
+)
+@click.option(
+    "--by",
+    default="end",
+    show_default=True,
+    type=click.Choice(BY),
+    help="Order of the heads: 'end' as the metric declares it (the highest first, the lowest, or "
+    "both ends of a signed metric), or the highest score, the largest either way, the farthest "
+    "from the null, the lowest score.",
+)
+@click.option(
+    "--by-cluster",
+    is_flag=True,
+    help="Also the score on each cluster of prompts that share something (a period, a needle, an "
+    "order), as metrics such as 'induction [period 12]'.",
 )
 @click.option(
     "--json", "form", flag_value="json", help="Print the table as JSON, and nothing else on stdout."

@@ -29,8 +29,9 @@ CATALOGUE = 3  # metrics of a model from which on the page says which heads are 
 
 _READING = (
     "Rows are layers, 0 on top; columns are heads, counted from 0. ± is the standard error over"
-    " the n prompts; no ± where a score is exact or there is one prompt. Null is the same score"
-    " where there is nothing to find; in the bars it is the upright line. A grey cell has no score."
+    " the n prompts, or over clusters of them that share something; no ± where a score is exact or"
+    " there is one cluster. Null is the same score where there is nothing to find, ± the error of"
+    " that mean; in the bars it is the upright line. A grey cell has no score."
 )
 
 
@@ -43,6 +44,7 @@ def write_report(
     command: str | None = None,
     beside: Sequence[str] = (),
     top: int = 5,
+    by: str = "end",
     budget: int = BUDGET,
 ) -> int:
     """Write the page of `render` at path, whole or not at all; returns its bytes.
@@ -56,6 +58,7 @@ def write_report(
         command=command,
         beside=beside,
         top=top,
+        by=by,
         budget=budget,
     )
     content = page.encode()
@@ -71,13 +74,15 @@ def render(
     command: str | None = None,
     beside: Sequence[str] = (),
     top: int = 5,
+    by: str = "end",
     budget: int = BUDGET,
 ) -> str:
     """One HTML page: findings, models side by side, and per model its provenance, maps, top heads.
 
     `ranges` gives each metric's colour range (low, high), None for an end without bound; a metric
     that has none is coloured by its own scores, and the page says so. `beside` names files in the
-    same folder that the page links to. `budget` is the size in bytes that the page keeps to by
+    same folder that the page links to. `by` is the order of top heads, as of `HeadTable.top`.
+    `budget` is the size in bytes that the page keeps to by
     drawing its maps with less detail; it says so. The same table gives the same bytes.
 
     Raises OptionError: an empty table, or one that no detail brings within the budget.
@@ -95,7 +100,7 @@ def render(
     levels = [level for level in _DETAIL if level <= _by_count(len(table))]
     page = ""
     for level in levels:
-        body = _models(table, frame, scales, declared, level=level, top=top)
+        body = _models(table, frame, scales, declared, level=level, top=top, by=by)
         note = "" if level == levels[0] else _OVER.format(budget / 1e6)
         page = f"{head}<p>{_READING}{_LESS[level]}{note}</p></header>\n<main>\n{text}\n{body}"
         page += f"</main>\n<script>{_script()}</script>\n</body>\n</html>\n"
@@ -168,6 +173,7 @@ def _models(
     *,
     level: int,
     top: int,
+    by: str,
 ) -> str:
     from interp.report.catalogue import section
     from interp.report.every import download, every_number
@@ -176,7 +182,7 @@ def _models(
 
     out, made = [], table.provenance
     for at, (model, rows) in enumerate(frame.groupby("model", sort=False)):
-        best = top_heads(table.where(model=str(model)), scales, top)
+        best = top_heads(table.where(model=str(model)), scales, top, by)
         out.append(f'<section id="m{at}"><h2>{escape(str(model))}</h2>')
         out.append(provenance({k[1]: v for k, v in made.items() if k[0] == model}))
         if level >= 0:

@@ -6,6 +6,11 @@ to the end of the metric's range, or far from the model's other heads on the sid
 null. Significance alone is not enough: trained weights differ from a null almost everywhere, and
 with many prompts any difference is significant. Size alone is not either: of any heads some are
 first.
+
+Chance is the p of the table: that of one more head of one more draw of random weights, and of the
+prompts (`interp.chance`, `interp.score_rows`). A table without it, of another analysis, is judged
+by the errors of score and null, unless its null is random weights: one draw of them says nothing of
+how far draws lie apart, and then nothing is claimed.
 """
 
 from __future__ import annotations
@@ -18,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from interp.calibration import measured_error
 from interp.columns import estimate, number
 
 if TYPE_CHECKING:
@@ -37,8 +43,10 @@ class Special:
     """One head in one metric.
 
     Args:
-        distance: score - null over the standard error of that difference (where scores are exact,
-            over the spread of the null among heads); `limit` is what it must exceed.
+        p: the chance of a score as far from the null where there is nothing to find; `limit` is
+            what it must stay below.
+        distance: score - null over the spread of one head of the null and the error of the score,
+            or over the standard error of the difference where the spread is not known.
         share: of the way from the null to the upper end of the metric's range; NaN without one.
         apart: score - median of the model's heads, over their robust standard deviation.
         exact: the score has no sampling error.
@@ -53,7 +61,9 @@ class Special:
     null: float
     null_sem: float
     n: int
+    clusters: int
     distance: float
+    p: float
     limit: float
     share: float
     apart: float
@@ -78,6 +88,7 @@ class Catalogue:
     tests: int
     heads: int
     without_null: tuple[str, ...]  # metrics that have none, so nothing can stand out in them
+    one_draw: tuple[str, ...]  # metrics whose null is too few draws of random weights for a claim
 
     def by_head(self) -> list[tuple[tuple[str, int, int], list[Special]]]:
         """Each head with what it stands out in, the largest difference first."""
@@ -93,40 +104,42 @@ def catalogue_of(table: HeadTable, ends: Mapping[str, float | None] | None = Non
     Args:
         ends: the upper end of each metric's range, where it has one.
 
-    Distances follow a t distribution with n - 1 degrees of freedom, and the limit is that of
-    Bonferroni: `LEVEL` over all heads times metrics.
+    p must be below `LEVEL` over all heads times metrics that are judged (Bonferroni).
     """
-    from scipy.stats import t as student
-
     frame: Any = table.to_pandas()
     frame = frame[frame["n"] > 0]
-    judged: Any = frame[frame["null"].notna()]
-    tests, with_null = len(judged), set(judged["metric"])
+    kinds = {metric: made.get("null") for (_, metric), made in table.provenance.items()}
+    drawn = frame["metric"].map(kinds) == "random-init"
+    with_null: Any = frame[frame["null"].notna()]
+    judged: Any = frame[frame["null"].notna() & (frame["p"].notna() | ~drawn)]
+    tests = len(judged)
     special: list[Special] = []
     for (metric, stack), rows in judged.groupby(["metric", "stack"], sort=False):
         exact = bool(rows["sem"].isna().all())
         distance = _distances(rows, exact)
         score = rows["score"].to_numpy()
         apart = _apart(score)
-        freedom = len(rows) - 1 if exact else np.maximum(rows["n"].to_numpy() - 1, 1)
-        limit = np.broadcast_to(student.isf(LEVEL / 2 / tests, np.maximum(freedom, 1)), len(rows))
+        p = np.where(rows["p"].notna(), rows["p"], _p(distance, rows, exact))
         share = _share(rows, (ends or {}).get(str(metric)))
         # a head below its null but above the others is no finding: both must point one way
         far = (np.abs(apart) > APART) & (np.sign(apart) == np.sign(distance))
-        stands = (np.abs(distance) > limit) & (far | (share > HALF))
+        stands = (p < LEVEL / tests) & (far | (share > HALF))
         for at in np.flatnonzero(stands):
             row = rows.iloc[int(at)]
             special.append(
                 Special(
                     str(stack), int(row["layer"]), int(row["head"]), str(metric),
                     float(row["score"]), float(row["sem"]), float(row["null"]),
-                    float(row["null_sem"]), int(row["n"]), float(distance[at]), float(limit[at]),
-                    float(share[at]), float(apart[at]), exact,
+                    float(row["null_sem"]), int(row["n"]), int(row["clusters"]),
+                    float(distance[at]), float(p[at]), LEVEL / tests, float(share[at]),
+                    float(apart[at]), exact,
                 )
             )  # fmt: skip
     heads = len(frame.drop_duplicates(["stack", "layer", "head"]))
-    missing = tuple(m for m in table.metrics if m not in with_null)
-    return Catalogue(tuple(special), tests, heads, missing)
+    has_null, has_test = set(with_null["metric"]), set(judged["metric"])
+    missing = tuple(m for m in table.metrics if m not in has_null)
+    one_draw = tuple(m for m in table.metrics if m in has_null - has_test)
+    return Catalogue(tuple(special), tests, heads, missing, one_draw)
 
 
 def section(table: HeadTable, ends: Mapping[str, float | None] | None = None) -> str:
@@ -134,26 +147,27 @@ def section(table: HeadTable, ends: Mapping[str, float | None] | None = None) ->
     found = catalogue_of(table, ends)
     several = len(table.stacks) > 1
     if not found.tests:
-        return "<p>No metric here has a null, so no head can be told from chance.</p>"
+        return f"<p>No head can be told from chance here. {not_judged(found)}</p>"
     heads = found.by_head()
+    judged = len(table.metrics) - len(found.without_null) - len(found.one_draw)
     out = [
         f"<p>{len(heads)} of {found.heads} heads stand out in at least one of"
-        f" {len(table.metrics) - len(found.without_null)} metrics: farther from the null than"
-        f" chance allows over all {found.tests:,} heads and metrics (in all, one false head in"
-        f" {1 / LEVEL:.0f} models where nothing is to be found: Bonferroni), and either more than"
+        f" {judged} metrics: p, the chance of a score as far from the null where there is nothing"
+        f" to find, is below {LEVEL:g} over all {found.tests:,} heads and metrics (Bonferroni),"
+        f" and the score is either more than"
         f" {HALF:.0%} of the way from the null to the end of the metric's range or more than"
-        f" {APART:g} robust standard deviations from the model's other heads. It says where a head"
+        f" {APART:g} robust standard deviations from the model's other heads."
+        f" {escape(measured_error())} It says where a head"
         " attends or what its weights look like, not what it does: that is asked by"
         " <code>interp verify</code>.</p>"
     ]
-    if found.without_null:
-        names = ", ".join(map(escape, found.without_null))
-        out.append(f"<p>Without a null, so not judged: {names}.</p>")
+    if found.without_null or found.one_draw:
+        out.append(f"<p>{not_judged(found)}</p>")
     if heads:
         out.append(
             '<div class="scroll" tabindex="0"><table class="special"><thead><tr>'
             '<th scope="col">head</th><th scope="col">stands out in</th><th scope="col">score</th>'
-            '<th scope="col">null</th><th scope="col">from the null</th><th scope="col">needed</th>'
+            '<th scope="col">null</th><th scope="col">from the null</th><th scope="col">p</th>'
             '<th scope="col">of the range</th><th scope="col">from other heads</th>'
             '<th scope="col">n</th></tr></thead><tbody>'
         )
@@ -164,6 +178,26 @@ def section(table: HeadTable, ends: Mapping[str, float | None] | None = None) ->
     return "\n".join(out)
 
 
+def not_judged(found: Catalogue) -> str:
+    """The metrics in which nothing is claimed, and why."""
+    out = []
+    if found.without_null:
+        names = ", ".join(map(escape, found.without_null))
+        out.append(f"Without a null, so not judged: {names}.")
+    if found.one_draw:
+        names = ", ".join(map(escape, found.one_draw))
+        out.append(
+            "Their null is too few draws of random weights to say how far draws lie apart, so not"
+            f" judged: {names}."
+        )
+    return " ".join(out)
+
+
+def prompts(n: int, clusters: int) -> str:
+    """How many prompts a mean is over, and how many clusters they make up, if fewer."""
+    return str(n) if clusters == n else f"{n} in {clusters} clusters"
+
+
 def _lines(head: tuple[str, int, int], several: bool, found: list[Special]) -> str:
     stack, layer, number_ = head
     name = f"L{layer}H{number_}" + (f" {escape(stack)}" if several else "")
@@ -171,9 +205,9 @@ def _lines(head: tuple[str, int, int], several: bool, found: list[Special]) -> s
     cells = "".join(
         ("<tr>" if at else "") + f"<td>{escape(x.metric)}</td><td>{estimate(x.score, x.sem)}</td>"
         f"<td>{estimate(x.null, x.null_sem)}</td><td>{_size(x.distance)}"
-        f" {'null spreads' if x.exact else 'std. errors'}</td><td>{x.limit:.1f}</td>"
+        f" spreads</td><td>{x.p:.1g}</td>"
         f"<td>{'' if math.isnan(x.share) else f'{x.share:.0%}'}</td>"
-        f"<td>{_size(x.apart)}</td><td>{'exact' if x.exact else x.n}</td></tr>"
+        f"<td>{_size(x.apart)}</td><td>{'exact' if x.exact else prompts(x.n, x.clusters)}</td></tr>"
         for at, x in enumerate(shown)
     )
     if more > 0:
@@ -188,17 +222,23 @@ def _size(x: float) -> str:
 
 
 def _distances(rows: pd.DataFrame, exact: bool) -> np.ndarray:
-    """From the null, in standard errors; infinite where both are known exactly and differ."""
+    """From the null, in spreads of the null or errors; infinite where both are exact and differ."""
     gap = (rows["score"] - rows["null"]).to_numpy()
-    if exact:
-        null = rows["null"].to_numpy()
-        error = np.full(len(rows), null.std(ddof=1) if len(rows) > 1 else math.nan)
-    else:
-        error = np.sqrt(
-            rows["sem"].fillna(0.0).to_numpy() ** 2 + rows["null_sem"].fillna(0.0).to_numpy() ** 2
-        )
+    null = rows["null"].to_numpy()
+    among = np.full(len(rows), null.std(ddof=1) if len(rows) > 1 else math.nan)
+    other = among if exact else rows["null_sem"].fillna(0.0).to_numpy()
+    spread = np.where(rows["null_sd"].notna(), rows["null_sd"], other)
+    error = np.hypot(rows["sem"].fillna(0.0).to_numpy(), spread)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(gap == 0, 0.0, gap / error)
+
+
+def _p(distance: np.ndarray, rows: pd.DataFrame, exact: bool) -> np.ndarray:
+    """Of a table that states none: by the t distribution over clusters, or over heads."""
+    from scipy.stats import t as student
+
+    freedom = np.full(len(rows), len(rows) - 1) if exact else rows["clusters"].to_numpy() - 1
+    return 2 * student.sf(np.abs(distance), np.maximum(freedom, 1))
 
 
 def _share(rows: pd.DataFrame, end: float | None) -> np.ndarray:

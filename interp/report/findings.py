@@ -1,7 +1,8 @@
 """What a report says first: which heads are what, by how much, and how sure that is.
 
 A line's effect is the score of the first head named less its null: that is what makes it a finding,
-and its sign says on which side of the null the heads are.
+and its sign says on which side of the null the heads are. Where no null was computed nothing can be
+a finding, and the first heads of each metric are listed with their intervals instead.
 """
 
 from __future__ import annotations
@@ -9,17 +10,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from interp.calibration import measured_error
+from interp.clusters import interval
 from interp.columns import estimate
-from interp.report.catalogue import LEVEL, Special, catalogue_of
+from interp.report.catalogue import LEVEL, Special, catalogue_of, prompts
 
 if TYPE_CHECKING:
     from interp.table import HeadTable
 
 _ROWS, _LEAST = 60, 3  # lines over all models, and of each at least
 _HEADS = 3  # named in a line
-_COVERAGE = 0.95
 _DIGITS = 6  # decimals at most
 
 
@@ -32,7 +34,8 @@ def findings(table: HeadTable, ends: Mapping[str, float | None]) -> str:
     What standing out means is that of `interp.report.catalogue`; all names are escaped.
     """
     lines: list[str] = []
-    silent = rest = 0
+    left: list[str] = []
+    silent = rest = tests = 0
     models = len(table.models)
     most = max(_ROWS // models, _LEAST)
     units = table.to_pandas().drop_duplicates("metric").set_index("metric")["unit"].to_dict()
@@ -40,19 +43,25 @@ def findings(table: HeadTable, ends: Mapping[str, float | None]) -> str:
         rows = table.where(model=model)
         several = len(rows.stacks) > 1
         by_metric: dict[str, list[Special]] = {}
-        for one in catalogue_of(rows, ends).special:
+        catalogue = catalogue_of(rows, ends)
+        tests += catalogue.tests
+        for one in catalogue.special:
             by_metric.setdefault(one.metric, []).append(one)
-        silent += len(rows.metrics) - len(by_metric)
+        judged = len(rows.metrics) - len(catalogue.without_null) - len(catalogue.one_draw)
+        silent += judged - len(by_metric)
+        left += [x for x in (*catalogue.without_null, *catalogue.one_draw) if x not in left]
         for special in by_metric.values():
             special.sort(key=lambda x: -x.size)
         found = sorted(by_metric.items(), key=lambda item: -item[1][0].size)
         named = model if models > 1 else None
         lines += [_line(named, m, str(units[m]), special, several) for m, special in found[:most]]
         rest += max(len(found) - most, 0)
+    if not tests:
+        return _intervals(table)
     if not lines:
         return (
             "<p>No head stands out: none is farther from its null than chance allows over all heads"
-            " and metrics of its model and far from the other heads too.</p>"
+            f" and metrics of its model and far from the other heads too.{_unjudged(left)}</p>"
         )
     columns = ["model"] * (models > 1)
     columns += ["metric", "heads that stand out", "score of the first", "null"]
@@ -69,30 +78,63 @@ def findings(table: HeadTable, ends: Mapping[str, float | None]) -> str:
         pairs = "pair" if silent == 1 else "pairs"
         notes.append(f"in {silent} {pairs} of model and metric no head stands out")
     notes.append(
-        f"one false head in {1 / LEVEL:.0f} models where nothing is to be found (Bonferroni over"
-        " the heads and metrics of a model)"
+        f"a head stands out where p is below {LEVEL:g} over the heads and metrics of a model"
+        " (Bonferroni) and the difference is large"
     )
     notes.append("in brackets the 95 % interval of the difference, from the errors of both")
     text = "; ".join(note for note in notes if note)
-    out.append(f'<p class="note">{text[0].upper()}{text[1:]}.</p>')
+    said = escape(measured_error())
+    out.append(f'<p class="note">{text[0].upper()}{text[1:]}. {said}{_unjudged(left)}</p>')
     return "\n".join(out)
 
 
-def interval(score: float, sem: float, n: int) -> tuple[float, float] | None:
-    """The 95 % interval of a mean of n numbers, by the t distribution; None without an error."""
-    from scipy.stats import t as student
+def _unjudged(metrics: list[str]) -> str:
+    if not metrics:
+        return ""
+    names = ", ".join(map(escape, metrics))
+    return f" Nothing is claimed of {names}: no null, or too few draws of random weights."
 
-    if math.isnan(sem) or n < 2:
-        return None
-    half = float(student.isf((1 - _COVERAGE) / 2, n - 1)) * sem
-    return score - half, score + half
+
+def _intervals(table: HeadTable) -> str:
+    """The first heads of each metric with their intervals, where nothing can be claimed."""
+    several = len(table.models) > 1, len(table.stacks) > 1
+    lines = []
+    for model in table.models:
+        rows = table.where(model=model)
+        for row in rows.top(_HEADS).to_pandas().to_dict("records"):
+            between = interval(row["score"], row["sem"], row["clusters"])
+            digits = _digits(between[1] - between[0]) if between else 0
+            cells = [
+                *([escape(model)] if several[0] else []),
+                f'{escape(row["metric"])} <span class="unit">{escape(row["unit"])}</span>',
+                f"L{row['layer']}H{row['head']}"
+                + (f" {escape(row['stack'])}" if several[1] else ""),
+                estimate(row["score"], row["sem"]),
+                f"[{between[0]:.{digits}f}, {between[1]:.{digits}f}]" if between else "no error",
+                prompts(row["n"], row["clusters"]),
+            ]
+            lines.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
+    columns = ["model"] * several[0] + ["metric", "head", "score", "95 % interval", "n"]
+    head = "".join(f'<th scope="col">{c}</th>' for c in columns)
+    nulls: Any = table.to_pandas()["null"]
+    why = (
+        "No null was computed"
+        if nulls.isna().all()
+        else "The null is too few draws of random weights to say how far draws lie apart"
+    )
+    return (
+        f"<p>{why}, so no head is said to stand out. The first heads of each metric, each with the"
+        " interval of its own score:</p>"
+        '<div class="scroll" tabindex="0"><table class="found sortable"><thead>'
+        f"<tr>{head}</tr></thead><tbody>{''.join(lines[: _ROWS * _HEADS])}</tbody></table></div>"
+    )
 
 
 def effect(one: Special) -> str:
     """Score less null with its sign and its 95 % interval; without one where there is no error."""
     gap = one.score - one.null
     errors = [x for x in (one.sem, one.null_sem) if not math.isnan(x)]
-    between = interval(gap, math.hypot(*errors), one.n) if errors else None
+    between = interval(gap, math.hypot(*errors), one.clusters) if errors else None
     if between is None:
         return f"{gap:+.3f}"
     digits = _digits(between[1] - between[0])
@@ -116,6 +158,6 @@ def _line(model: str | None, metric: str, unit: str, special: list[Special], sev
         estimate(best.score, best.sem),
         estimate(best.null, best.null_sem),
         effect(best),
-        "exact" if best.exact else str(best.n),
+        "exact" if best.exact else prompts(best.n, best.clusters),
     ]
     return "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from interp.columns import estimate
 from interp.plot import Scale, ends
+from interp.report.catalogue import prompts
 
 if TYPE_CHECKING:
     from interp.table import HeadTable
@@ -19,13 +20,13 @@ _EXPECTED = ("model_id", "content_hash", "dtype", "seed", "prompts", "null", "ve
 _BAR = 120  # units wide
 
 
-def top_heads(table: HeadTable, scales: Mapping[str, Scale], k: int) -> str:
-    """One small table per metric of one model; signed metrics by the size of the score."""
+def top_heads(table: HeadTable, scales: Mapping[str, Scale], k: int, by: str = "end") -> str:
+    """One small table per metric of one model, in the order of `HeadTable.top`."""
     several = len(table.stacks) > 1
     out = []
     for metric in table.metrics:
         scale = scales[metric]
-        best = table.top(k, metric, by="null" if scale.signed else "score").to_pandas()
+        best = table.top(k, metric, by=by).to_pandas()
         unit = escape(str(best["unit"].iloc[0])) if len(best) else ""
         low, high = ends(scale)
         lines = [
@@ -43,7 +44,7 @@ def top_heads(table: HeadTable, scales: Mapping[str, Scale], k: int) -> str:
             null = estimate(row["null"], row["null_sem"])
             lines.append(
                 f'<tr><th scope="row">{name}</th><td class="wide">{_bar(row, scale)}</td>'
-                f"<td>{score}</td><td>{null}</td><td>{row['n']}</td></tr>"
+                f"<td>{score}</td><td>{null}</td><td>{prompts(row['n'], row['clusters'])}</td></tr>"
             )
         if not len(best):
             lines.append('<tr><td colspan="5">no head has a score: no prompt had a row</td></tr>')

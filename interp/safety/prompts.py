@@ -93,8 +93,7 @@ class PromptSets:
             order = rng.permutation(len(prompts)).tolist()
             n = min(max(1, round(share * len(prompts))), len(prompts) - 1)
             for part, which in zip(parts, (order[n:], order[:n]), strict=True):
-                ids = tuple(prompts.ids[i] for i in sorted(which))
-                part.append(Prompts(ids, prompts.design))
+                part.append(prompts.part(sorted(which)))
         return PromptSets(*parts[0]), PromptSets(*parts[1])
 
     def about(self) -> dict[str, Any]:

@@ -52,8 +52,6 @@ def by_slot(
             f"{model.name} has {min(ends)}: take smaller items"
         )
     number = items * size + question
-    drawn = rng.choice(ids, number, replace=number > len(ids))
-    blocks, asked = drawn[: items * size].reshape(items, size), drawn[items * size :].tolist()
     few: dict[str, Any] = {"logits_to_keep": 1} if "logits_to_keep" in takes(model.module) else {}
     rows = torch.arange(length - question, length)
     found: dict[Site, list[Tensor]] = {}
@@ -67,12 +65,13 @@ def by_slot(
         shares = torch.where(total > 0, mass / total, 1 / items)
         found.setdefault(site, []).append(shares.cpu())
 
-    order = rng.permutation(items)
+    drawn = np.zeros(0, int)
     for done in range(orders):
         # rotations of one random order: every item stands at every place once per `items` prompts
         if done % items == 0:
-            order = rng.permutation(items)
-        body = blocks[np.roll(order, done % items)].reshape(-1).tolist()
+            drawn = rng.choice(ids, number, replace=number > len(ids))
+        blocks, asked = drawn[: items * size].reshape(items, size), drawn[items * size :].tolist()
+        body = np.roll(blocks, done % items, axis=0).reshape(-1).tolist()
         prompts = Prompts(((*first, *body, *asked),), "items")
         with torch.no_grad(), model.visited(visit):
             model.run(model.inputs(prompts) | few)

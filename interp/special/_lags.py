@@ -35,6 +35,7 @@ class LagMasses:
     true: Int[np.ndarray, " trial"]
     likeliest: Int[np.ndarray, "trial row"]
     law: str
+    rounds: tuple[str, ...]  # which prompts share a law, or at least a round over the lags
     model_right: float  # share of rows where the model's best token is that of the true lag's law
 
     @property
@@ -100,12 +101,23 @@ def lag_masses(
             f"sequences of {length} tokens are too short to tell {lags} lags apart: at least "
             f"{4 * lags}"
         )
-    law, tokens, whose = _law(model, states, rng)
     each = -(-sequences // lags)
+    # a law for every round over the lags: a score on one law says little about other laws
+    laws = [_law(model, states, rng) for _ in range(each)]
+    whose = laws[0][2]
     true = np.tile(np.arange(1, lags + 1), each)
-    chains = np.stack([interleaved(law, int(k), length, rng) for k in true])
+    law_of = [laws[at // lags][0] for at in range(len(true))]
+    tokens_of = [laws[at // lags][1] for at in range(len(true))]
+    chains = np.stack(
+        [interleaved(law, int(k), length, rng) for law, k in zip(law_of, true, strict=True)]
+    )
     rows = np.arange(length // 2, length)
-    likeliest = np.array([[likeliest_lag(law, c[: t + 1], lags) for t in rows] for c in chains])
+    likeliest = np.array(
+        [
+            [likeliest_lag(law, c[: t + 1], lags) for t in rows]
+            for law, c in zip(law_of, chains, strict=True)
+        ]
+    )
     at = torch.as_tensor(rows + len(first))
     keys = at[:, None] + 1 - torch.arange(1, lags + 1)  # row, lag
     keep = {"logits_to_keep": len(rows)} if "logits_to_keep" in takes(model.module) else {}
@@ -118,7 +130,8 @@ def lag_masses(
         mine = pattern.gather(-1, keys.expand(len(pattern), -1, -1))
         masses.setdefault(site, []).append(mine)
 
-    for done, (chain, k) in enumerate(zip(chains, true, strict=True)):
+    every = zip(chains, true, law_of, tokens_of, strict=True)
+    for done, (chain, k, law, tokens) in enumerate(every):
         inputs = model.inputs(Prompts(((*first, *tokens[chain].tolist()),), "chains")) | keep
         with torch.no_grad(), model.visited(visit):
             logits = model.run(inputs)[0, -len(rows) :].cpu().numpy()
@@ -126,7 +139,8 @@ def lag_masses(
         right.append(float((logits[:, tokens].argmax(-1) == best).mean()))
         lab.tell("selective_induction", done + 1, len(true))
     stacked = {site: torch.stack(x) for site, x in masses.items()}
-    return LagMasses(stacked, true, likeliest, whose, float(np.mean(right)))
+    rounds = tuple(f"round {at // lags}" for at in range(len(true)))
+    return LagMasses(stacked, true, likeliest, whose, rounds, float(np.mean(right)))
 
 
 def _law(
@@ -147,4 +161,5 @@ def _law(
     if states > len(ids):
         raise PromptError(f"{model.name} has {len(ids)} tokens to draw {states} states from")
     law = transition(states, rng)
-    return law, rng.choice(ids, states, replace=False), f"random, {states} states"
+    whose = f"random, {states} states, another in every round over the lags"
+    return law, rng.choice(ids, states, replace=False), whose

@@ -47,7 +47,7 @@ def on_repeats(
     values = {site: found.of(site) for site in found.values}
     if group:
         values = {site: per_group(x, site, "max") for site, x in values.items()}
-    return Trials(values, notes={"prompts": given.design})
+    return Trials(values, notes={"prompts": given.design}, clusters=given.clusters)
 
 
 def per_group(x: Tensor, site: Site, how: str) -> Tensor:

@@ -16,7 +16,7 @@ def echo(
     *,
     period: int = 12,
     copies: int = 4,
-    trials: int = 4,
+    trials: int = 12,
     per_group: bool = False,
 ):
     """Attends to earlier copies of the current token, all of them, in repeated random tokens.
@@ -30,7 +30,7 @@ def echo(
     Options:
         period: tokens per copy, at most (the paper takes 2500); cut to what the model has room for.
         copies: how often they stand in a row.
-        trials: how many such prompts.
+        trials: how many such prompts; those of one period are a cluster.
         per_group: give every head the largest score of its key-value group, as the paper selects.
 
     Reference: Tang et al. 2024, "RazorAttention: Efficient KV Cache Compression Through Retrieval

@@ -7,7 +7,7 @@ from interp.analysis import Trials, experiment
     unit="times the mean channel",
     low=1.0,
     requires=("tokens",),
-    chance="1 for channels of one size",
+    chance="value of random weights",
 )
 def massive_k(model, lab, *, n: int = 16, longest: int = 48):
     """How far the largest channel of a head's keys stands out: its norm over the mean one's.

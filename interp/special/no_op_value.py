@@ -8,6 +8,7 @@ from interp.analysis import Trials, experiment
     high=1.0,
     requires=("tokens",),
     chance="0: even attention gets values of the usual size",
+    end="high",
 )
 def no_op_value(model, lab, *, n: int = 16, longest: int = 48):
     """Attends to tokens with small values, and so moves nothing: how far they fall short.

@@ -8,12 +8,13 @@ from interp.analysis import Trials, experiment
     low=0.0,
     requires=("tokens",),
     chance="value of random weights",
+    end="low",
 )
 def no_op_written(model, lab, *, n: int = 16, longest: int = 48):
     """How much a head writes: the norm of its result over that of the stream it is added to.
 
-    A no-op head has a score near 0, so look at the lowest (`--by lowest`). It is the size that
-    counts, not the attention: a head can attend to something and write nothing.
+    A no-op head has a score near 0, so the lowest are listed first. It is the size that counts, not
+    the attention: a head can attend to something and write nothing.
 
     Options:
         n: prompts of random tokens.

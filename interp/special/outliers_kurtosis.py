@@ -3,7 +3,7 @@
 from interp.analysis import Trials, experiment
 
 
-@experiment(unit="kurtosis", low=0.0, requires=("tokens",), chance="3 for Gaussian entries")
+@experiment(unit="kurtosis", low=0.0, requires=("tokens",), chance="value of random weights")
 def outliers_kurtosis(model, lab, *, n: int = 16, longest: int = 48):
     """How much of what a head writes lies in few entries: the kurtosis of its result.
 

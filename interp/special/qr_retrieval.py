@@ -8,14 +8,15 @@ from interp.analysis import experiment
     low=-1.0,
     high=1.0,
     requires=("tokens", "causal"),
-    chance="0",
+    chance="value of random weights",
+    end="high",
 )
 def qr_retrieval(
     model,
     lab,
     *,
     task: str = "auto",
-    needles: int = 4,
+    needles: int = 8,
     shortest: int = 24,
     longest: int = 48,
     lengths: int = 2,
@@ -28,8 +29,10 @@ def qr_retrieval(
     Per head the attention of the question's tokens (their mean) on every key of the context, less
     that of a question about nothing; keys more than two standard deviations below the mean are
     left out; the sum over the needle is averaged over instances. Nothing is generated, so models
-    that cannot answer are scored too. Chance is 0: attention that does not depend on the question
-    cancels. The null is the same with a question about something that is not there.
+    that cannot answer are scored too. Attention that does not depend on the question cancels; a
+    random head's does depend on it, so a head is held against random weights as well as against
+    the null, which is the same with a question about something that is not there. The instances of
+    a needle are a cluster.
 
     Options:
         task: `auto`, the task that the model answers best, and `ids` where it answers none; `ids`,
@@ -68,11 +71,13 @@ def qr_retrieval(
         headline += f", chosen as answered best ({', '.join(map(str, trials))})"
         if not any(t.answered for t in trials):
             headline = f"task {task}; the model answers none ({', '.join(map(str, trials))})"
+    needle = [f"needle {x.needle}" for x in instances]
     return Trials(
         found.asked,
         found.other,
         "a question about what is not there",
         notes,
+        clusters=needle,
         settled={"task": task},
         headline=headline,
     )

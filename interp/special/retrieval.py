@@ -15,7 +15,7 @@ def retrieval(
     lab,
     *,
     task: str = "auto",
-    needles: int = 4,
+    needles: int = 8,
     shortest: int = 24,
     longest: int = 48,
     lengths: int = 2,
@@ -30,7 +30,8 @@ def retrieval(
     that comes next; score = the share of the needle's distinct tokens copied, mean over instances.
     The answer is given to the model (teacher forcing): where its own greedy answer is right, these
     are the rows of its decoding. Instances it cannot answer count as well, and the notes say how
-    many; `success` leaves them out, as the paper does. More needles say more than more haystacks.
+    many; `success` leaves them out, as the paper does. The instances of a needle are a cluster, so
+    more needles say more than more haystacks.
 
     By default each task is tried on eight instances and the one that the model answers best is
     taken; a model that answers none gets no scores, since attention alone is no retrieval.
@@ -73,7 +74,7 @@ def retrieval(
     if trials and not bool((tried.right >= 1).any()):
         return unscored(model, trials)
     notes = report(model, tried, found) | ({"tasks": told(trials)} if trials else {})
-    if len(found.instances) > 1:
+    if lab.notes and len(found.instances) > 1:
         frame = stability(found, draws=200, seed=lab.seed).set_index("part")
         whole = frame.loc["all"]
         notes["heads at 0.1 or more"] = (
@@ -84,7 +85,11 @@ def retrieval(
             notes["top heads shared with the other needles"] = (
                 f"{each['overlap'].mean():.2f} on average, {each['overlap'].min():.2f} at worst"
             )
-    about = {"settled": {"task": task}, "headline": answered(task, tried, bool(trials))}
+    about = {
+        "settled": {"task": task},
+        "headline": answered(task, tried, bool(trials)),
+        "clusters": [f"needle {x.needle}" for x in found.instances],
+    }
     if success <= 0:
         return Trials(found.values, notes=notes, **about)
     null = {s: found.chance[:, None].expand_as(x) for s, x in found.values.items()}

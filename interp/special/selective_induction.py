@@ -11,7 +11,7 @@ from interp.analysis import experiment
     chance="1 / lags of the mass on them",
 )
 def selective_induction(
-    model, lab, *, lags: int = 3, states: int = 5, length: int = 48, sequences: int = 12
+    model, lab, *, lags: int = 3, states: int = 5, length: int = 48, sequences: int = 24
 ):
     """Attends to the token that decides the next one, at a lag to be found out from the sequence.
 
@@ -19,8 +19,9 @@ def selective_induction(
     `lags` per prompt. Score = mass on x_{t+1-k}, mean over the second half of the rows; every lag
     has as many prompts, so that a head with a fixed lag scores what its null does. The null is the
     mass on the wrong lags, their mean. A model whose config has a `transition_matrix` is read on
-    chains of that law (tokens 1 and up are its states), any other on a random law over random
-    tokens. The notes say how often the mass picks the likeliest lag, for the best head.
+    chains of that law (tokens 1 and up are its states), any other on random laws over random
+    tokens, another in every round over the lags; a round is a cluster. The notes say how often the
+    mass picks the likeliest lag, for the best head.
 
     Options:
         lags: the lags are 1 to so many.
@@ -35,4 +36,5 @@ def selective_induction(
     from interp.special._lags import lag_masses
 
     found = lag_masses(model, lab, lags, states, length, sequences)
-    return Trials(found.right, found.wrong, "mass on the wrong lags", found.notes())
+    null = "mass on the wrong lags"
+    return Trials(found.right, found.wrong, null, found.notes(), clusters=found.rounds)

@@ -3,7 +3,7 @@
 from interp.analysis import Trials, experiment
 
 
-@experiment(unit="nats", requires=("tokens",), chance="value of random weights")
+@experiment(unit="nats", requires=("tokens",), chance="value of random weights", end="high")
 def ships(
     model,
     lab,

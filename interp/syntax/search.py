@@ -66,7 +66,7 @@ def dependency_trees(
         PromptError: no fast tokenizer, too few sentences, or none that can be read.
         OptionError: a stack that the model does not have.
     """
-    from interp.scoring import random_init
+    from interp.random_weights import random_init
 
     reading = reading or Reading()
     halved = train is None

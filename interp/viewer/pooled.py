@@ -307,7 +307,8 @@ def _one_prompt(model: Model, text: Any, context: int | None) -> Prompts:
     ids = prompts.ids[0]
     if context < 1 or len(ids) < context:
         raise PromptError(f"the text has {len(ids)} tokens; context {context} asks for more")
-    return replace(prompts, ids=(ids[:context],), design=f"first {context} tokens of a text")
+    design = f"first {context} tokens of a text"
+    return replace(prompts, ids=(ids[:context],), clusters=None, design=design)
 
 
 def _streamed(

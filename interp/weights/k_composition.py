@@ -3,7 +3,7 @@
 from interp.analysis import weights
 
 
-@weights(unit="Frobenius ratio", low=None, high=1.0, requires=("ov", "qk", "pairs"))
+@weights(unit="Frobenius ratio", low=None, high=1.0, requires=("ov", "qk", "pairs"), end="high")
 def k_composition(model, *, subtract_baseline: bool = True):
     """Keys made of what an earlier head wrote: K-composition with the strongest such head.
 

@@ -3,7 +3,7 @@
 from interp.analysis import weights
 
 
-@weights(unit="Frobenius ratio", low=None, high=1.0, requires=("ov", "pairs"))
+@weights(unit="Frobenius ratio", low=None, high=1.0, requires=("ov", "pairs"), end="high")
 def v_composition(model, *, subtract_baseline: bool = True):
     """Values made of what an earlier head wrote: V-composition with the strongest such head.
 

@@ -9,15 +9,17 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 ROOM = {
-    "base": ("errors", "head", "columns", "files", "resources", "page", "display", "sign",
-        "random_state", "__init__"),
+    "base": (
+        "errors", "head", "columns", "files", "resources", "page", "display", "sign",
+        "random_state", "__init__", "order", "clusters", "chance", "calibration",
+    ),
     "models": ("planted", "bundled"),
     "model": ("model", "edits", "prompts", "tokens"),
     "capture": ("capture", "generation", "provenance"),
     "table": ("table", "table_display", "merge"),
     "analysis": (
         "analysis", "asked", "room", "catalogue", "own_file", "own_function", "targets", "engine",
-        "estimate", "scoring",
+        "estimate", "scoring", "score_rows", "random_weights",
         "heads", "weights", "special", "needle", "causal", "attribution", "flow", "lens",
         "outliers", "safety", "syntax", "circuit", "discovery",
         "viewer",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -65,7 +67,7 @@ def test_random_weights_score_the_share_of_visible_keys() -> None:
 
 def test_standard_error_is_that_of_the_mean_over_prompts(built) -> None:
     model = interp.load(built.model, name="zoo")
-    prompts = interp.prompts.repeats(model, n=6, seed=1)
+    prompts = replace(interp.prompts.repeats(model, n=6, seed=1), clusters=None)
     whole = interp.score(model, "entropy", prompts, null="none").to_pandas()
     alone = np.stack(
         [

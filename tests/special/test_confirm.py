@@ -18,7 +18,7 @@ from interp.causal.confirm_sets import Chosen, anywhere, matched
 from interp.causal.confirm_tasks import OWN_TASK, needle_task, own_task, plain_task
 from interp.errors import OptionError, UnknownName
 from interp.prompts import repeats
-from interp.scoring import random_init
+from interp.random_weights import random_init
 
 SMALL = {"n": 4, "longest": 12}
 

@@ -80,7 +80,7 @@ def even(n: int) -> torch.Tensor:
 def test_random_weights_echo_at_the_rate_of_even_attention(model) -> None:
     """Mean over rows from the second copy on of (copies before) / (row + 1)."""
     rows = interp.score(model, ["echo", "razor_induction"], null="random-init").to_pandas()
-    given = interp.prompts.repeats(model, n=4, longest=12, copies=4)
+    given = interp.prompts.repeats(model, n=12, longest=12, copies=4)
     chance = []
     for ids in given.ids:
         period = (len(ids) - 1) // 4
@@ -98,7 +98,7 @@ def test_even_attention_on_two_copies_of_fifty() -> None:
 
 
 def test_echo_is_duplicate_token_on_distinct_tokens(model) -> None:
-    given = interp.prompts.repeats(model, n=4, longest=12, copies=4, seed=0)
+    given = interp.prompts.repeats(model, n=12, longest=12, copies=4, seed=0)
     detectors = interp.score(model, ["duplicate_token", "induction"], given, null="none")
     frame = interp.score(model, ["echo", "razor_induction"], null="none").to_pandas()
     want = detectors.to_pandas()["score"].to_numpy()

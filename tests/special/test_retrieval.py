@@ -208,14 +208,14 @@ def test_a_trained_model_has_retrieval_heads_with_errors() -> None:
     rows = table.to_pandas()
     first = rows.sort_values("score").iloc[-1]
     assert (first["layer"], first["score"] > 0.7, 0 < first["sem"] < 0.1) == (1, True, True)
-    assert (rows["n"] == 24).all()
+    assert (rows["n"] == 48).all()
     assert rows[rows["layer"] == 0]["score"].max() < 0.3
     [made] = table.provenance.values()
     notes = " ".join(made["notes"])
-    answered = re.search(r"answered: (\d+) of 24 instances wholly", notes)
+    answered = re.search(r"answered: (\d+) of 48 instances wholly", notes)
     assert answered
-    assert 12 < int(answered[1]) < 24  # it fails some, which count and are told
-    assert "counted: 24 of 24" in notes
+    assert 24 < int(answered[1]) < 48  # it fails some, which count and are told
+    assert "counted: 48 of 48" in notes
 
 
 def test_needles_of_a_file_and_what_it_asks(model) -> None:

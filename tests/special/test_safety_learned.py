@@ -156,7 +156,7 @@ def test_one_prompt_has_no_error(model, texts) -> None:
 
 
 def test_random_weights_decline_nothing_and_no_heads_are_reported(model, texts) -> None:
-    from interp.scoring import random_init
+    from interp.random_weights import random_init
 
     with pytest.raises(PromptError, match=r"has \d of 32 (harmful|harmless) prompts"):
         safety.study(random_init(model, 0), *texts)

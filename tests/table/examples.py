@@ -37,8 +37,11 @@ def head_tables(draw):
                 "score": draw(floats) if n else math.nan,
                 "sem": draw(errors),
                 "n": n,
+                "clusters": draw(st.integers(0, n)),
                 "null": draw(st.floats()),
                 "null_sem": draw(errors),
+                "null_sd": draw(errors),
+                "p": draw(st.just(math.nan) | st.floats(min_value=0, max_value=1)),
                 "unit": draw(texts),
             }
         )

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from table.examples import head_tables, small
 
 from interp.columns import COLUMNS
-from interp.errors import StoreError, UnknownName
+from interp.errors import OptionError, StoreError, UnknownName
 from interp.table import HeadTable
 
 FORMATS = ("csv", "json", "parquet")
@@ -79,6 +79,8 @@ def test_other_programs_can_read_the_files(tmp_path):
         "sem": None,
         "null": "Infinity",
         "null_sem": None,
+        "null_sd": None,
+        "p": None,
     }
 
 
@@ -143,3 +145,31 @@ def test_importing_the_table_imports_nothing_heavy():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_tables_of_the_first_version_are_read(tmp_path, suffix, monkeypatch):
+    """Without clusters, spread and p: every prompt was a cluster, and nothing was tested."""
+    from interp import files
+    from interp.columns import ADDED
+
+    table = small(sem=0.01, n=8)
+    old = {name: kind for name, kind in COLUMNS.items() if name not in ADDED}
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "COLUMNS", old)
+        written = {"csv": files.to_csv, "json": files.to_json, "parquet": files.to_parquet}[suffix]
+        content = written(table.to_pandas(), table.provenance)
+    path = tmp_path / f"old.{suffix}"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    assert HeadTable.read(path) == table
+    assert HeadTable.read(path).to_pandas()["clusters"].tolist() == [8] * 4
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "why"),
+    [("clusters", 9, "more clusters than prompts"), ("p", 1.5, "p is no probability"),
+     ("null_sd", -1.0, "null_sd is no standard error")],
+)  # fmt: skip
+def test_new_columns_are_checked(column, value, why):
+    with pytest.raises(OptionError, match=why):
+        small(**{column: value})

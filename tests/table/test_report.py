@@ -86,10 +86,10 @@ def test_what_the_colours_hide_is_said():
     assert "colours: from 0 to 7, the highest score on this page" in Page(render(odd)).text
 
 
-def test_top_heads_by_score_and_signed_ones_by_size():
+def test_top_heads_by_score_and_signed_ones_at_both_ends():
     page = Page(render(tables(), ranges={"copying": (-1, 1)}, top=2))
     heads = re.findall(r"L\dH\d", page.text.partition("Top heads")[2].partition("Every number")[0])
-    assert heads == ["L0H1", "L1H0", "L0H0", "L1H0"]
+    assert heads == ["L0H1", "L1H0", "L1H0", "L0H0"]
     assert "-0.800 ± 0.01" in page.text
 
 

@@ -232,3 +232,52 @@ def test_hostile_names_are_text_in_every_part():
     assert len(read.of["script"]) == 1
     assert "img" not in read.of
     assert read.text.count(HOSTILE.strip()) > 5
+
+
+def test_without_a_null_nothing_is_said_of_nulls_and_intervals_are_shown():
+    table = small(scores=[[0.1, 0.9], [0.5, 0.2]], null=math.nan, sem=0.1, n=8)
+    page = findings(table, {"induction": 1.0})
+    assert "stands out" not in page
+    assert "farther" not in page
+    assert "No null was computed, so no head is said to stand out" in page
+    # t(7) = 2.364624
+    assert cells(page) == [
+        "induction fraction", "L0H1", "0.900 ± 0.1", "[0.664, 1.136]", "8",
+        "induction fraction", "L1H0", "0.500 ± 0.1", "[0.264, 0.736]", "8",
+        "induction fraction", "L1H1", "0.200 ± 0.1", "[-0.036, 0.436]", "8",
+    ]  # fmt: skip
+    exact = small(scores=[[0.5]], null=math.nan, sem=math.nan, n=1)
+    assert cells(findings(exact, {}))[3] == "no error"
+
+
+def test_one_draw_of_random_weights_is_no_null_to_be_far_from():
+    table = with_heads(((2, 3), 0.9), provenance={"null": "random-init"})
+    page = findings(table, {"induction": 1.0})
+    assert "No head stands out" not in page
+    assert "The null is too few draws of random weights" in page
+    both = HeadTable.concat([table, with_heads(((2, 3), 0.9), metric="judged")])
+    page = findings(both, {"induction": 1.0, "judged": 1.0})
+    assert cells(page)[0] == "judged fraction"
+    assert "Nothing is claimed of induction: no null, or too few draws" in page
+
+
+def test_clusters_are_counted_in_intervals_and_shown():
+    table = with_heads(((2, 3), 0.9), clusters=4)
+    page = findings(table, {"induction": 1.0})
+    # t(3) = 3.182446 times the root of 0.01 ** 2 + 0.01 ** 2
+    assert cells(page)[4:] == ["+0.850 [+0.805, +0.895]", "16 in 4 clusters"]
+
+
+def test_p_decides_where_there_is_one():
+    p = np.full((4, 8), 0.5)
+    p[2, 3] = 0.04 / 32
+    table = with_heads(((2, 3), 0.9), ((1, 0), 0.9), p=p)
+    assert cells(findings(table, {"induction": 1.0}))[1] == "L2H3"
+
+
+def test_the_measured_rate_stands_in_the_footnote():
+    from interp.calibration import measured, measured_error
+
+    page = findings(with_heads(((2, 3), 0.9)), {"induction": 1.0})
+    assert measured_error() in page
+    assert f"of {measured()['familywise'][0]['models']} models" in page

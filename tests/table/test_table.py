@@ -86,7 +86,10 @@ def test_top_ranks_within_each_metric():
         frame = table.top(**options).to_pandas()
         return [f"{m} L{a}H{b}" for m, a, b in frame[["metric", "layer", "head"]].values]
 
-    assert best(k=2) == ["induction L0H1", "induction L1H0", "loss L0H0", "loss L1H1"]
+    highest = ["induction L0H1", "induction L1H0", "loss L0H0", "loss L1H1"]
+    assert best(k=2, by="score") == highest
+    # scores of both signs, and no end declared: the highest and the lowest
+    assert best(k=2) == [*highest[:3], "loss L0H1"]
     assert best(k=1, metric="loss") == ["loss L0H0"]
     assert best(k=1, metric="loss", by="abs") == best(k=1, metric="loss", by="lowest")
     assert best(k=1, metric="loss", by="abs") == ["loss L0H1"]

@@ -13,7 +13,8 @@ import interp
 from interp.analysis import Analysis
 from interp.catalogue import analysis, catalogue
 from interp.errors import OptionError, UnreadableAttention
-from interp.scoring import random_init, score, why_not
+from interp.random_weights import random_init
+from interp.scoring import score, why_not
 from interp.weights import composition_scores
 
 # --- an implementation of its own: whole matrices in float64

@@ -1,0 +1,384 @@
+"""How often heads of random models are called special, and how often intervals hold the truth.
+
+    python benchmarks/calibration.py [--models 50] [--draws 6] [--repeats 100] [--keep FOLDER]
+
+Family-wise error: randomly initialised models of four shapes are scored as `interp score` scores
+them, and the claims of the report are counted. Each model is held against the next models of its
+shape, which are draws of the same initialisation; that saves scoring six further models for each.
+Coverage: scores with their 95 % intervals from many sets of prompts; the truth is the mean over all
+sets. Power: planted and trained heads that are known, and how many are claimed. Writes
+benchmarks/calibration.json, .md and interp/calibration.json, which the report reads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import math
+import pickle
+import platform
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import interp
+from interp import planted
+from interp.analysis import Bound
+from interp.catalogue import catalogue, ranges
+from interp.clusters import interval, summary
+from interp.prompts import repeats
+from interp.report.catalogue import LEVEL, Catalogue, catalogue_of
+from interp.score_rows import Found, means, table_of
+from interp.scoring import _arrays, _exact, _Run, bound, why_not
+from interp.table import HeadTable
+
+HERE = Path(__file__).parent
+SHAPES = ("gpt2", "llama", "bert", "neox")
+TOLD = "four small shapes (GPT-2, Llama with grouped keys, BERT and GPT-NeoX; 2 layers)"
+PARTS = {  # of the metrics that are judged together
+    "by default": ("heads", "weights"),
+    "with -m special": ("special",),
+    "with -m all": ("heads", "weights", "special"),
+}
+COVERED = ("induction", "previous_token", "entropy", "echo", "retrieval", "qr_retrieval",
+           "item_position", "selective_induction", "sink")  # fmt: skip
+
+
+def module_of(shape: str, seed: int) -> torch.nn.Module:
+    """A small transformer with the initialisation of its class."""
+    import transformers as hf
+
+    common = {"vocab_size": 128, "max_position_embeddings": 128}
+    two = {"num_hidden_layers": 2, "bos_token_id": 0, "eos_token_id": 1}
+    torch.manual_seed(seed)
+    if shape == "gpt2":
+        sizes = {"n_layer": 2, "n_head": 4, "n_embd": 32, "n_positions": 128}
+        config = hf.GPT2Config(vocab_size=128, bos_token_id=0, eos_token_id=1, **sizes)
+        return hf.GPT2LMHeadModel(config).eval()
+    if shape == "llama":
+        heads = {"num_attention_heads": 8, "num_key_value_heads": 2}
+        sizes = {"hidden_size": 64, "intermediate_size": 128}
+        return hf.LlamaForCausalLM(hf.LlamaConfig(**common, **two, **heads, **sizes)).eval()
+    if shape == "neox":
+        sizes = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 8}
+        return hf.GPTNeoXForCausalLM(hf.GPTNeoXConfig(**common, **two, **sizes)).eval()
+    sizes = {"hidden_size": 48, "intermediate_size": 96, "num_attention_heads": 6}
+    config = hf.BertConfig(**common, num_hidden_layers=2, pad_token_id=1, **sizes)
+    return hf.BertForMaskedLM(config).eval()
+
+
+def random_model(shape: str, number: int) -> interp.Model:
+    return interp.load(module_of(shape, 1000 + number), name=shape)
+
+
+def silent(*_: Any) -> None:
+    """Progress of no interest."""
+
+
+def found_by(model: interp.Model, bounds: Sequence[Bound], seed: int) -> dict[str, Found]:
+    """What `interp score` finds on a model, without its random weights."""
+    patterned = [b for b in bounds if b.patterned()]
+    out: dict[str, Found] = {}
+    if patterned:
+        run = _Run(model, repeats(model, seed=seed), seed, 16, "stored", silent)
+        scores = run.of(model, run.prompts, patterned, "")
+        tokens = [b for b in patterned if b.analysis.reads_tokens]
+        shuffled = run.shuffled(tokens) if tokens else {}
+        for b in patterned:
+            kind = "shuffled-tokens" if b.label in shuffled else "random-init"
+            beside = shuffled.get(b.label)
+            out[b.label] = Found(scores[b.label], run.clusters(), kind, beside)
+    for b in bounds:
+        if b.analysis.kind == "weights":
+            out[b.label] = Found(_exact(b.from_weights(model)), None, "random-init")
+        elif b.analysis.kind == "experiment":
+            trials = b.experiment(model, seed, silent, notes=False)
+            beside = None if trials.null is None else _arrays(trials.null)
+            kind = "random-init" if beside is None else trials.null_kind
+            out[b.label] = Found(_arrays(trials.values), trials.clusters, kind, beside)
+    return out
+
+
+def applying(model: interp.Model) -> list[Bound]:
+    return [b for b in map(bound, catalogue()) if why_not(model, b) is None]
+
+
+def tables(
+    model: interp.Model, mine: dict[str, Found], others: Sequence[dict[str, dict]]
+) -> dict[str, HeadTable]:
+    """A table per metric, with the scores of other models as the draws of random weights."""
+    out = {}
+    for label, found in mine.items():
+        draws = [x[label] for x in others]
+        held = Found(found.values, found.clusters, found.null_kind, found.null, draws)
+        out[label] = table_of(model, bound(label), held, {})
+    return out
+
+
+def judged(by_metric: dict[str, HeadTable], rooms: Sequence[str]) -> tuple[Catalogue, HeadTable]:
+    chosen = [t for label, t in by_metric.items() if catalogue()[label].room in rooms]
+    table = HeadTable.concat(chosen)
+    return catalogue_of(table, {label: end for label, (_, end) in ranges().items()}), table
+
+
+def kept(path: Path | None, make: Callable[[], Any]) -> Any:
+    """What a file holds, or what is made now and put there."""
+    if path is not None and path.exists():
+        return pickle.loads(path.read_bytes())
+    made = make()
+    if path is not None:
+        path.write_bytes(pickle.dumps(made))
+    return made
+
+
+def familywise(number: int, draws: int, keep: Path | None) -> dict[str, Any]:
+    """Claims on random models, the rate of small p of each metric, and what chance is."""
+    claimed, below = Counter(), Counter()
+    who: dict[str, Counter] = {part: Counter() for part in PARTS}
+    by_shape: dict[str, Counter] = {shape: Counter() for shape in SHAPES}
+    p_of: dict[str, list[np.ndarray]] = {}
+    values: dict[str, list[np.ndarray]] = {}
+    for shape in SHAPES:
+        some = random_model(shape, 0)
+        bounds = applying(some)
+
+        def one(at: int, shape: str = shape, bounds: Sequence[Bound] = bounds) -> dict[str, Found]:
+            return found_by(random_model(shape, at), bounds, 0)
+
+        every = [
+            kept(None if keep is None else keep / f"{shape}-{at}.pkl", lambda at=at: one(at))
+            for at in range(number)
+        ]
+        scores = [{label: means(f.values) for label, f in x.items()} for x in every]
+        for at, mine in enumerate(every):
+            others = [scores[(at + k) % number] for k in range(1, draws + 1)]
+            made = tables(some, mine, others)
+            for part, rooms in PARTS.items():
+                found, table = judged(made, rooms)
+                frame = table.to_pandas()
+                claimed[part] += bool(found.special)
+                below[part] += bool((frame["p"] < LEVEL / found.tests).any())
+                by_shape[shape][part] += bool(found.special)
+                who[part].update({x.metric for x in found.special})
+            for label, table in made.items():
+                frame = table.to_pandas()
+                p_of.setdefault(label, []).append(frame["p"].to_numpy())
+                values.setdefault(label, []).append(frame["score"].to_numpy())
+        print(shape, dict(claimed), dict(below), flush=True)
+    models = number * len(SHAPES)
+    return {
+        "familywise": [
+            {
+                "of": part, "models": models, "claimed": claimed[part], "p_alone": below[part],
+                "low": between(claimed[part], models)[0],
+                "high": between(claimed[part], models)[1],
+                "by_shape": {shape: by_shape[shape][part] for shape in SHAPES},
+                "metrics": dict(who[part]),
+            }
+            for part in PARTS
+        ],
+        "p_below": {
+            label: {str(level): share(np.concatenate(p), level) for level in (0.05, 0.01)}
+            for label, p in p_of.items()
+        },
+        "chance": {label: middle(np.concatenate(x)) for label, x in values.items()},
+    }  # fmt: skip
+
+
+def between(hits: int, n: int) -> tuple[float, float]:
+    """The exact binomial 95 % interval (Clopper and Pearson)."""
+    from scipy.stats import beta
+
+    low = float(beta.ppf(0.025, hits, n - hits + 1)) if hits else 0.0
+    high = float(beta.ppf(0.975, hits + 1, n - hits)) if hits < n else 1.0
+    return round(low, 4), round(high, 4)
+
+
+def share(p: np.ndarray, level: float) -> float:
+    return round(float((p[~np.isnan(p)] < level).mean()), 4)
+
+
+def middle(x: np.ndarray) -> dict[str, float]:
+    low, median, high = np.nanquantile(x, (0.025, 0.5, 0.975))
+    return {"median": digits(median), "low": digits(low), "high": digits(high)}
+
+
+def digits(x: float) -> float:
+    return float(f"{x:.3g}")
+
+
+def models_with_truth() -> Iterator[tuple[str, interp.Model]]:
+    yield "bundled:induction", interp.load("bundled:induction")
+    yield "random Llama shape", random_model("llama", 0)
+
+
+def coverage(repeats_: int, keep: Path | None) -> list[dict[str, Any]]:
+    """Of 95 % intervals, per model and metric: over clusters, and as if all prompts were apart."""
+    rows = []
+    for name, model in models_with_truth():
+        for label in COVERED:
+            path = None if keep is None else keep / f"coverage {name} {label}.pkl".replace(":", " ")
+            sets = kept(path, lambda label=label, model=model: drawn(model, label, repeats_))
+            rows.append({"model": name, "metric": label} | covered(sets))
+            print(rows[-1], flush=True)
+    return rows
+
+
+def drawn(model: interp.Model, label: str, number: int) -> list[tuple[np.ndarray, Any]]:
+    """Values `[trial, head]` and clusters of many sets of prompts."""
+    sets = []
+    for seed in range(number):
+        found = found_by(model, [bound(label)], 10_000 + seed)[label]
+        sets.append((np.concatenate([*found.values.values()], 1), found.clusters))
+    return sets
+
+
+def covered(sets: Sequence[tuple[np.ndarray, Any]]) -> dict[str, Any]:
+    means_ = np.stack([summary(x).score for x, _ in sets])
+    truth = np.nanmean(means_, 0)
+    moving = np.nanstd(means_, 0) > 1e-9  # a head that always scores the same has no interval
+    hits: dict[str, list[np.ndarray]] = {"clusters": [], "prompts": []}
+    counts, sizes = [], []
+    for x, labels in sets:
+        for how, given in (("clusters", labels), ("prompts", None)):
+            s = summary(x, given)
+            ends = [interval(m, e, s.clusters) for m, e in zip(s.score, s.sem, strict=True)]
+            inside = [
+                math.nan if b is None else float(b[0] <= t <= b[1])
+                for b, t in zip(ends, truth, strict=True)
+            ]
+            hits[how].append(np.array(inside)[moving])
+        counts.append(summary(x, labels).clusters)
+        sizes.append(len(x))
+    told: dict[str, Any] = {"heads": int(moving.sum()), "sets": len(sets)}
+    told |= {"n": float(np.mean(sizes)), "clusters": round(float(np.mean(counts)), 1)}
+    for how, found in hits.items():
+        each = np.nanmean(np.stack(found), 1) if moving.any() else np.array([math.nan])
+        told[how + "_covered"] = round(float(np.nanmean(each)), 4)
+        told[how + "_error"] = round(float(np.nanstd(each, ddof=1) / math.sqrt(len(each))), 4)
+    return told
+
+
+def power(draws: int) -> list[dict[str, Any]]:
+    """Known heads of planted and trained models, and how many of them are claimed."""
+    rows = []
+    ends = {label: end for label, (_, end) in ranges().items()}
+    for seed in range(3):
+        built = planted.zoo(heads=8, kv_heads=4, seed=seed)
+        model = interp.load(built.model, name=f"planted zoo {seed}")
+        metrics = [m for m in built.attends if m in catalogue()]
+        table = interp.score(model, metrics, null_draws=draws)
+        special = {(x.metric, (x.layer, x.head)) for x in catalogue_of(table, ends).special}
+        for metric in metrics:
+            known = {(metric, tuple(h)) for h in built.attends[metric]}
+            rows.append(
+                {"model": model.name, "metric": metric, "known": len(known),
+                 "claimed": len(known & special)}
+            )  # fmt: skip
+    model = interp.load("bundled:induction")
+    table = interp.score(model, null_draws=draws)
+    special = {(x.metric, x.layer) for x in catalogue_of(table, ends).special}
+    heads = [x for x in catalogue_of(table, ends).special if x.metric == "induction"]
+    rows.append({"model": "bundled:induction", "metric": "induction", "known": 8,
+                 "claimed": len(heads)})  # fmt: skip
+    rows.append({"model": "bundled:induction", "metric": "previous_token", "known": 1,
+                 "claimed": int(("previous_token", 0) in special)})  # fmt: skip
+    return rows
+
+
+def page(found: dict[str, Any]) -> str:
+    out = ["# How often nothing is called something, and what intervals hold", ""]
+    out.append(
+        f"{found['models']} randomly initialised models of {found['shapes']}, {found['draws']}"
+        " draws of random weights each. A head is called special where p is below 5 % over all"
+        " heads and metrics judged together (Bonferroni) and the difference is large. `p alone`"
+        " leaves the size out: that is the test whose nominal rate is 5 %. In brackets the exact"
+        " binomial 95 % interval."
+    )
+    out += ["", "| metrics | models | any head called special | p alone | by shape |"]
+    out.append("|---|---|---|---|---|")
+    for x in found["familywise"]:
+        shapes = ", ".join(f"{k} {v}" for k, v in x["by_shape"].items())
+        out.append(
+            f"| {x['of']} | {x['models']} | {x['claimed']} ({x['claimed'] / x['models']:.1%})"
+            f" [{x['low']:.1%}, {x['high']:.1%}] | {x['p_alone']}"
+            f" ({x['p_alone'] / x['models']:.1%})"
+            f" [{between(x['p_alone'], x['models'])[0]:.1%},"
+            f" {between(x['p_alone'], x['models'])[1]:.1%}] | {shapes} |"
+        )
+    out += ["", "## Coverage of 95 % intervals", ""]
+    out.append(
+        "Scores from many independent sets of prompts; the truth is the mean over all sets."
+        " `as if apart` is the interval that takes every prompt for an independent one. ± is the"
+        " standard error over sets. Heads whose score never moves are left out."
+    )
+    out += ["", "| model | metric | n | clusters | covered | as if apart | heads | sets |"]
+    out.append("|---|---|---|---|---|---|---|---|")
+    for x in found["coverage"]:
+        out.append(
+            f"| {x['model']} | `{x['metric']}` | {x['n']:g} | {x['clusters']:g}"
+            f" | {x['clusters_covered']:.3f} ± {x['clusters_error']:.3f}"
+            f" | {x['prompts_covered']:.3f} ± {x['prompts_error']:.3f}"
+            f" | {x['heads']} | {x['sets']} |"
+        )
+    out += ["", "## Power", "", "| model | metric | known heads | claimed |", "|---|---|---|---|"]
+    out += [
+        f"| {x['model']} | `{x['metric']}` | {x['known']} | {x['claimed']} |"
+        for x in found["power"]
+    ]
+    out += ["", "## Each metric on random weights", ""]
+    out.append(
+        "What a head scores (median, and the middle 95 % of heads over all models), and how often"
+        " its p is below 5 % and 1 %."
+    )
+    out += ["", "| metric | scores | p < 0.05 | p < 0.01 |", "|---|---|---|---|"]
+    for label, x in found["chance"].items():
+        p = found["p_below"][label]
+        out.append(
+            f"| `{label}` | {x['median']:g} ({x['low']:g} to {x['high']:g}) | {p['0.05']:.1%}"
+            f" | {p['0.01']:.1%} |"
+        )
+    out += ["", f"{found['made']}"]
+    return "\n".join(out) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--models", type=int, default=50, help="of each shape")
+    parser.add_argument("--draws", type=int, default=6)
+    parser.add_argument("--repeats", type=int, default=100, help="sets of prompts for coverage")
+    parser.add_argument("--keep", type=Path, help="keep what is scored here, and go on with it")
+    given = parser.parse_args()
+    logging.getLogger("transformers").setLevel(logging.ERROR)
+    if given.keep is not None:
+        given.keep.mkdir(parents=True, exist_ok=True)
+    began = time.monotonic()
+    found = familywise(given.models, given.draws, given.keep)
+    found |= {"models": given.models * len(SHAPES), "draws": given.draws, "shapes": TOLD}
+    found["power"] = power(given.draws)
+    found["coverage"] = coverage(given.repeats, given.keep)
+    found["made"] = (
+        f"Made by `python benchmarks/calibration.py --models {given.models} --draws {given.draws}"
+        f" --repeats {given.repeats}` with interp {interp.__version__}, torch {torch.__version__},"
+        f" Python {platform.python_version()}; {time.monotonic() - began:.0f} s with what --keep"
+        " had already."
+    )
+    write(found)
+
+
+def write(found: dict[str, Any]) -> None:
+    (HERE / "calibration.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    (HERE / "calibration.md").write_text(page(found), encoding="utf-8")
+    shipped = {key: found[key] for key in ("shapes", "draws", "familywise", "chance", "made")}
+    path = Path(interp.__file__).parent / "calibration.json"
+    path.write_text(json.dumps(shipped, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

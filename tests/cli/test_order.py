@@ -1,0 +1,97 @@
+"""One order of heads in terminal, report and notebook, at the end that a metric declares."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from table.examples import small
+
+import interp
+from interp.catalogue import catalogue
+from interp.commands.printing import top_heads
+from interp.errors import OptionError, UnknownName
+from interp.order import BY
+from interp.report import render
+from interp.table import HeadTable
+
+SCORES = [[0.9, 0.1, -0.2], [0.5, -0.8, -0.9]]
+
+
+def named(table: HeadTable) -> list[str]:
+    return [f"L{r.layer}H{r.head}" for r in table.to_pandas().itertuples()]
+
+
+def of(end: str | None) -> HeadTable:
+    made = {} if end is None else {"end": end}
+    return small(scores=SCORES, null=0.6, provenance=made)
+
+
+@pytest.mark.parametrize(
+    ("end", "want"),
+    [
+        ("high", ["L0H0", "L1H0", "L0H1"]),
+        ("low", ["L1H2", "L1H1", "L0H2"]),
+        ("both", ["L0H0", "L1H0", "L1H2"]),
+        (None, ["L0H0", "L1H0", "L1H2"]),  # a table that does not say, with scores of both signs
+    ],
+)
+def test_the_declared_end_is_shown_everywhere(end, want) -> None:
+    table = of(end)
+    assert named(table.top(3)) == want
+    printed = top_heads(table, 3)
+    assert re.findall(r"L\dH\d", printed) == want
+    page = render(table, top=3).partition("Top heads")[2].partition("</section>")[0]
+    assert re.findall(r"L\dH\d", page.partition("Every number")[0]) == want
+    assert re.findall(r"L\dH\d", repr(table))[:3] == want
+
+
+def test_any_other_order_can_be_asked_for() -> None:
+    orders = {by: named(of("both").top(2, by=by)) for by in BY}
+    assert orders == {
+        "end": ["L0H0", "L1H2"],
+        "score": ["L0H0", "L1H0"],
+        "abs": ["L0H0", "L1H2"],
+        "null": ["L1H2", "L1H1"],
+        "lowest": ["L1H2", "L1H1"],
+    }
+    with pytest.raises(UnknownName, match="order 'best'"):
+        of("both").top(2, by="best")
+    with pytest.raises(OptionError, match="0 or more, not -1"):
+        of("both").top(-1)
+
+
+def test_more_than_there_are_come_once_and_in_order() -> None:
+    assert named(of("both").top(9)) == ["L0H0", "L1H0", "L0H1", "L0H2", "L1H1", "L1H2"]
+    assert len(of("both").top(0)) == 0
+    assert named(of("both").top(1)) == ["L0H0"]
+
+
+def test_the_best_copier_and_the_most_negative_head_are_both_printed(run) -> None:
+    printed = run("score", "bundled:induction", "-m", "ov_copying", "--top", "2", "--quiet").stdout
+    table = interp.score(interp.load("bundled:induction"), "ov_copying", null="none").to_pandas()
+    best, worst = table.loc[table["score"].idxmax()], table.loc[table["score"].idxmin()]
+    heads = re.findall(r"L\dH\d", printed)
+    assert heads == [f"L{x['layer']}H{x['head']}" for x in (best, worst)]
+    assert "the lowest" in printed
+    lowest = run("score", "bundled:induction", "-m", "ov_copying", "--top", "1", "--by", "lowest",
+                 "--null", "none", "--quiet").stdout  # fmt: skip
+    assert re.findall(r"L\dH\d", lowest) == heads[1:]
+
+
+def test_silent_heads_are_listed_first_where_silence_is_meant() -> None:
+    ends = {name: e.end for name, e in catalogue().items()}
+    assert ends["no_op_written"] == "low"
+    assert ends["ov_copying"] == ends["refusal_projection"] == "both"
+    assert ends["induction"] == ends["k_composition"] == ends["ships"] == "high"
+    table = interp.score(interp.load("bundled:induction"), "no_op_written", null="none")
+    scores = table.top(3).to_pandas()["score"]
+    assert scores.is_monotonic_increasing
+    assert scores.iloc[0] == table.to_pandas()["score"].min()
+
+
+def test_a_declared_end_is_the_same_read_and_imported() -> None:
+    from interp.catalogue import analysis
+
+    for name, e in catalogue().items():
+        assert analysis(name).shown_end == e.end, name
