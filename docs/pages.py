@@ -35,7 +35,14 @@ READING_ORDER = (
     "safety",
     "report_and_viewer",
 )
-BEGIN = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/README.md", "docs/methods.md")
+BEGIN = (
+    "README.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "docs/README.md",
+    "docs/methods.md",
+    "docs/trust.md",
+)
 _STYLE = (HERE / "style.css").read_text(encoding="utf-8")
 _POLICY = "default-src 'none'; img-src data: 'self'; style-src 'unsafe-inline'"
 _LINK = re.compile(r'(<(?:a|img)\b[^>]*?(?:href|src)=)"([^"#][^"]*)"')

@@ -90,7 +90,7 @@ class Importance(Displayed):
         """Confidence interval of every score over prompts, `[player, low and high]`.
 
         "t" is the mean and its standard error times a t quantile, which is as wide as few prompts
-        need (benchmarks/coverage.md). "percentile" is a bootstrap: prompts are drawn with
+        need (benchmarks/interval_coverage.md). "percentile" is a bootstrap: prompts are drawn with
         replacement, the same draw for all players; of few prompts it is too narrow. "bca" corrects
         its percentiles for bias and skew (Efron 1987, "Better Bootstrap Confidence Intervals").
 

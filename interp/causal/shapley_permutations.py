@@ -21,7 +21,7 @@ from interp.causal.shapley_solution import (
 DEFAULT_PAIRS = 16
 LEAST_SAMPLES = 4
 """Samples from which an interval holds the exact value as often as it says
-(benchmarks/coverage.md)."""
+(benchmarks/interval_coverage.md)."""
 _ROUND = 128  # coalitions that may share batches before the error is looked at again
 
 
@@ -128,7 +128,7 @@ def at_least_usual(sem: Float[np.ndarray, " player"]) -> Float[np.ndarray, " pla
     """Errors none of which is below the root mean square of all players' errors.
 
     A player's contribution often takes one of few values, the rare ones after rare coalitions only:
-    a few samples that happen to be alike then tell an error far too small (benchmarks/coverage.md).
+    a few samples that happen to be alike then tell an error far too small (benchmarks/interval_coverage.md).
     """
     return np.maximum(sem, np.sqrt((sem**2).mean()))
 

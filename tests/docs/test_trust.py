@@ -6,6 +6,8 @@ from importlib import import_module
 
 import pytest
 
+NAMES = "agreement", "sources", "flow", "calibration", "interval_coverage"
+
 
 @pytest.fixture
 def trust(docs):
@@ -19,7 +21,7 @@ def test_the_page_is_up_to_date(trust) -> None:
 
 def test_every_figure_follows_its_file(trust, monkeypatch) -> None:
     before = trust.page()
-    kept = {name: trust.read(name) for name in ("agreement", "sources", "flow", "calibration")}
+    kept = {name: trust.read(name) for name in NAMES}
     kept["agreement"]["rows"][0]["largest"] = 0.123
     monkeypatch.setattr(trust, "read", kept.__getitem__)
     assert "1.2e-01" in trust.page()

@@ -1,15 +1,15 @@
 """Coverage of 95 % intervals: how often they hold the exact value, over repeated seeds.
 
-    python benchmarks/coverage.py [--runs 400] [--cache FOLDER]
+    python benchmarks/interval_coverage.py [--runs 400] [--cache FOLDER]
 
-The games of coverage_games.py: 8 heads of two models, 256 coalitions, each known on a population of
+The games of interval_games.py: 8 heads of two models, 256 coalitions, each known on a population of
 random-token prompts, so that Shapley values, ablations, interactions and pruning curves are known
 exactly. A run draws a seed (and, where the error is over prompts, prompts from the population),
 estimates, and counts the share of intervals that hold the exact value. The share is a mean over
 runs, its error their standard error: intervals of one run are not independent, runs are. 95 % is
 met where it lies within two of its own standard errors, or above (conservative).
 
-Writes benchmarks/coverage.md and .json.
+Writes benchmarks/interval_coverage.md and .json.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from coverage_games import GAMES, Array, TableGame, table_of
+from interval_games import GAMES, Array, TableGame, table_of
 
 from interp.causal.banzhaf_scores import banzhaf_exact, banzhaf_sampled
 from interp.causal.importance import bootstrap, standard_error
@@ -301,7 +301,7 @@ def report(found: list[dict[str, Any]]) -> str:
         "256 coalitions are all known on 400 prompts (`bundled:induction`, `planted:backup`; loss",
         "on the second copy of random tokens). ± is the standard error over runs. In bold what the",
         "package reports; the other columns are what the same numbers would give otherwise.",
-        "Written by `python benchmarks/coverage.py`.",
+        "Written by `python benchmarks/interval_coverage.py`.",
         "",
     ]
     for game in found:
@@ -350,8 +350,8 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir()) / "coverage")
     asked = parser.parse_args()
     found = [measured(name, asked.runs, asked.cache) for name in GAMES]
-    (HERE / "coverage.json").write_text(json.dumps({"games": found}, indent=1) + "\n")
-    (HERE / "coverage.md").write_text(report(found))
+    (HERE / "interval_coverage.json").write_text(json.dumps({"games": found}, indent=1) + "\n")
+    (HERE / "interval_coverage.md").write_text(report(found))
 
 
 if __name__ == "__main__":

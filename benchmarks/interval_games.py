@@ -1,4 +1,4 @@
-"""Games of which every coalition is known, for benchmarks/coverage.py."""
+"""Games of which every coalition is known, for benchmarks/interval_coverage.py."""
 
 from __future__ import annotations
 
