@@ -128,7 +128,8 @@ def at_least_usual(sem: Float[np.ndarray, " player"]) -> Float[np.ndarray, " pla
     """Errors none of which is below the root mean square of all players' errors.
 
     A player's contribution often takes one of few values, the rare ones after rare coalitions only:
-    a few samples that happen to be alike then tell an error far too small (benchmarks/interval_coverage.md).
+    a few samples that happen to be alike then give an error that is far too small (measured in
+    benchmarks/interval_coverage.md).
     """
     return np.maximum(sem, np.sqrt((sem**2).mean()))
 

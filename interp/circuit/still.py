@@ -72,7 +72,8 @@ def caption(circuit: Circuit, shown: Circuit) -> str:
 
 def weight(shown: Circuit) -> str:
     """The scale of a picture: what the deepest colour and the widest line stand for."""
-    node = float(np.abs(shown.score).max(initial=0.0))
+    sizes = np.abs(shown.score)
+    node = float(sizes[~np.isnan(sizes)].max(initial=0.0))  # what was never patched has no score
     told = f"depth and width are the size of a score: the deepest colour is {node:.3g}"
     if shown.edges:
         told += f", the widest line {float(np.abs(shown.edge_score).max(initial=0.0)):.3g}"

@@ -146,5 +146,5 @@ def _row(module: nn.Module, inputs: dict[str, Tensor], position: int) -> Tensor:
             inputs["decoder_attention_mask"] = inputs["attention_mask"]
     with torch.no_grad(), inference(module):
         out = module(**inputs)
-    found = out[0].double()
+    found = (out if isinstance(out, Tensor) else out[0]).double()
     return found[:, position] if found.dim() == 3 else found

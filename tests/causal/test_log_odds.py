@@ -22,7 +22,7 @@ from interp.errors import OptionError
 def model():
     """A language model whose head was replaced by one that gives a single number."""
     torch.manual_seed(0)
-    module = zoo.FAMILIES["llama"].model("eager")
+    module = zoo.FAMILIES["llama"].build("eager")
     module.lm_head = nn.Linear(module.config.hidden_size, 1, bias=False)
     return interp.load(module, name="one logit")
 

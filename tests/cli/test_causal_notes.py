@@ -6,10 +6,12 @@ import math
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import interp
 from interp import causal
+from interp.causal.shapley_surrogate import bias_check
 from interp.commands.causal_notes import LEFT_OUT, explained
 
 HEADS = ["L0H1", "L1H0", "L1H1"]
@@ -73,16 +75,16 @@ def test_the_sentences_say_what_the_notes_say(made) -> None:
 
 
 @pytest.mark.parametrize(
-    ("bias", "sem", "words"),
+    ("size", "noise", "pairs", "words"),
     [
-        (0.045, 0.042, "no bias detected, 0.045 ± 0.042 nats/token"),
-        (0.2, 0.042, ": bias of 0.2 ± 0.042 nats/token"),
-        (0.2, math.nan, "too few orders to tell bias from noise"),
+        (0.045, 0.042, 4, "no bias detected: 0.045 ± 0.042 from 4 pairs of permutations"),
+        (0.2, 0.042, 4, "task: bias detected: 0.2 ± 0.042 from 4 pairs"),
+        (0.2, math.nan, 1, "one pair of permutations, which cannot tell bias from its noise"),
     ],
 )
-def test_a_bias_is_claimed_only_where_its_error_allows(made, bias, sem, words) -> None:
-    notes = dict(made["surrogate"].notes)
-    notes |= {"surrogate_bias": bias, "surrogate_bias_sem": sem}
+def test_a_bias_is_claimed_only_where_its_error_allows(made, size, noise, pairs, words) -> None:
+    said = bias_check(np.full(8, size), np.full(8, noise), pairs)
+    notes = dict(made["surrogate"].notes) | {"bias_check": said}
     told = explained(replace(made["surrogate"], notes=notes))
     assert [line for line in told if words in line], told
 

@@ -89,8 +89,8 @@ def test_a_dry_run_scores_and_writes_nothing(run, tmp_path, monkeypatch, llama) 
     assert result.exit_code == 0
     assert not list(tmp_path.iterdir())
     assert "3 metrics (2 of attention, 1 of weights, 0 experiments)" in result.stdout
-    # 2 runs more than the scores: induction shuffles tokens, entropy takes random weights
-    assert re.search(r"forward passes alone about [\d.]+ s: 16 prompts x 3 runs", result.stdout)
+    # 7 runs more than the scores: one of shuffled tokens, six draws of random weights
+    assert re.search(r"forward passes alone about [\d.]+ s: 16 prompts x 8 runs", result.stdout)
     assert re.search(
         r"memory +16 x \d+ tokens, stored: about \d+ \w+ beside the weights", result.stdout
     )

@@ -68,11 +68,18 @@ def test_what_shares_what_is_labelled() -> None:
     given = repeats(model, n=16)
     periods = [(len(p) - 1) // 2 for p in given.ids]
     assert given.clusters == tuple(f"period {p}" for p in periods)
-    names = ["induction", "retrieval", "echo", "item_position", "selective_induction", "sink"]
+    names = [
+        "induction",
+        "retrieval:task=ids",
+        "echo",
+        "item_position",
+        "selective_induction",
+        "sink",
+    ]
     rows = interp.score(model, names, null="none").to_pandas().groupby("metric").first()
     assert rows.loc["induction", "clusters"] == len(set(periods))
     found = rows["clusters"].to_dict()
-    assert found["retrieval"] == 8  # needles
+    assert found["retrieval:task=ids"] == 8  # needles
     assert found["item_position"] == 4  # orders
     assert found["selective_induction"] == 8  # rounds over the lags
     assert found["sink"] == rows.loc["sink", "n"] == 16

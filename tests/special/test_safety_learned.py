@@ -142,7 +142,7 @@ def test_a_study_holds_what_its_parts_give(model, texts, search) -> None:
         f"L{a}H{b}" for a, b in by_ships[["layer", "head"]].to_numpy()
     ]
     other = safety.study(model, *few, k=3, n_random=2, forms=["centred"], steps=1)
-    written = other.projection.top(3).to_pandas()
+    written = other.projection.top(3, by="score").to_pandas()
     assert list(other.curves.heads) == [
         f"L{a}H{b}" for a, b in written[["layer", "head"]].to_numpy()
     ]
