@@ -24,17 +24,17 @@ class Snapshot:
     """Submodules, buffers and plain settings of a module and its configs, as they are now."""
 
     def __init__(self, module: nn.Module) -> None:
-        self._holders: list[tuple[nn.Module, dict, dict, dict]] = []
+        self._holders: list[tuple[nn.Module, dict, dict, _Settings]] = []
         configs: dict[int, Any] = {}
         for m in module.modules():
             own = m.__dict__
             if not m._modules and not m._buffers and type(m).__module__.startswith("torch.nn."):
                 continue  # layers of torch's own change nothing in themselves
-            self._holders.append((m, dict(m._modules), dict(m._buffers), _settings(own)))
+            self._holders.append((m, dict(m._modules), dict(m._buffers), _Settings(own)))
             config = own.get("config")
             if config is not None and hasattr(config, "__dict__"):
                 configs[id(config)] = config
-        self._configs = [(config, _settings(config.__dict__)) for config in configs.values()]
+        self._configs = [(config, _Settings(config.__dict__)) for config in configs.values()]
 
     def exchanged(self) -> list[str]:
         """Names of the submodules that are others now, within the modules that hold them."""
@@ -53,21 +53,31 @@ class Snapshot:
                 if not same:
                     have.clear()
                     have.update(had)
-            _put_back(m.__dict__, settings)
+            settings.put_back(m.__dict__)
         for config, settings in self._configs:
-            _put_back(config.__dict__, settings)
+            settings.put_back(config.__dict__)
 
 
-def _settings(own: dict[str, Any]) -> dict[str, Any]:
+def _plain(own: dict[str, Any]) -> dict[str, Any]:
     return {k: x for k, x in own.items() if type(x) in _PLAIN and k not in _OURS}
 
 
-def _put_back(own: dict[str, Any], settings: dict[str, Any]) -> None:
-    for name in [k for k in _settings(own) if k not in settings]:
-        del own[name]
-    for name, was in settings.items():
-        if own.get(name) is not was:
-            own[name] = was
+class _Settings:
+    """Plain attributes of one object, and the names of all that it had."""
+
+    def __init__(self, own: dict[str, Any]) -> None:
+        self.plain, self.names = _plain(own), frozenset(own)
+
+    def put_back(self, own: dict[str, Any]) -> None:
+        """Remove plain attributes that are new, and give the others their values again.
+
+        What was no plain value and is one now, such as a cached tensor that a run let go, stays.
+        """
+        for name in _plain(own).keys() - self.names:
+            del own[name]
+        for name, was in self.plain.items():
+            if own.get(name) is not was:
+                own[name] = was
 
 
 class _Held:

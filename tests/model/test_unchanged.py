@@ -123,3 +123,15 @@ def test_a_snapshot_sees_and_restores_every_kind_of_change():
     assert not hasattr(module[0], "kind")
     assert module[0].table is kept
     assert module[0][0] is inner
+
+
+def test_a_cached_tensor_that_a_run_lets_go_leaves_its_attribute() -> None:
+    """An attribute that held a tensor and holds None after the run is not taken for a new one."""
+    module = nn.Linear(1, 1)
+    holder = nn.Sequential(module)
+    holder.cached = torch.ones(1)
+    with unchanged(holder):
+        holder.cached = None
+        holder.counted = 1
+    assert "cached" in holder.__dict__
+    assert "counted" not in holder.__dict__
