@@ -250,7 +250,6 @@ def _from_experiment(
         kind, beside = trials.null_kind, _arrays(trials.null)
     elif null != "none":
         kind = "random-init"
-        kind = "random-init"
     settled = metric.settled(trials.settled)  # the null does the task of the scores
     for drawn in random if null != "none" else ():
         try:
@@ -263,6 +262,7 @@ def _from_experiment(
     about = {"prompts": "its own", "seed": seed, "engine": "experiment"}
     about |= {"notes": [f"{k}: {v}" for k, v in trials.notes.items()]}
     about |= {"headline": trials.headline} if trials.headline else {}
+    about |= {"settled": dict(trials.settled)} if trials.settled else {}
     found = Found(_arrays(trials.values), trials.clusters, kind, beside, draws)
     return table_of(model, metric, found, about, parts=parts)
 

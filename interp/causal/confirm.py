@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from interp.causal.confirm_needles import Unanswered
 from interp.causal.confirm_result import Check, Confirmation
 from interp.causal.confirm_sets import Chosen, anywhere, chosen, judged, matched
-from interp.causal.confirm_tasks import own_task, plain_task
+from interp.causal.confirm_tasks import HELD_OUT, own_task, plain_task
 from interp.causal.game import Game, Progress
 from interp.causal.task import Task
 from interp.errors import OptionError
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 N_RANDOM = 100
-HELD_OUT = 1000
-"""Added to the seed for the prompts of default tasks, which are not those of the scores."""
 
 
 def confirm(
@@ -75,8 +74,12 @@ def confirm(
     A set is drawn from all heads (of the layers, or of the model), the top ones included, since
     only then is the rank of the top set uniform where the score means nothing.
 
+    A score of retrieval is checked on needles beside those scored, in the task of the score; a
+    model that answers none of them is not checked on needles, and `Confirmation.notes` says so.
+
     Raises:
-        OptionError: more heads than there are, no other set of the same shape, a constant task.
+        OptionError: more heads than there are, no other set of the same shape, a constant task, or
+            scores that have no value for any head.
         UnknownName: no such metric or order.
     """
     if n_random < 1 or not 0 < level < 1:
@@ -88,14 +91,27 @@ def confirm(
     tasks: dict[str, tuple[Task, str, list[str]]] = {}
     sizes = {name: x for name, x in (("n", n), ("longest", longest)) if x is not None}
     plain = plain or plain_task(model, seed=seed + HELD_OUT, **sizes)
+    notes: dict[str, str] = {}
     for name in names:
-        own = task or own_task(model, name, seed=seed + HELD_OUT, **sizes)
+        reason = _nothing_scored(table, model, name)
+        if reason is not None:
+            notes[name] = reason
+            continue
+        try:
+            own = task or own_task(
+                model, name, seed=seed, scored=_scored(table, model, name), **sizes
+            )
+        except Unanswered as error:
+            notes[name] = f"not checked on needles: {error}, so no head can be needed for one"
+            own = None
         for each, purpose in ((own, "given" if task else "own"), (plain, "plain")):
             if each is None:
                 continue
             mine = tasks.setdefault(each.hash, (each, purpose, []))[2]
             if name not in mine:
                 mine.append(name)
+    if not tasks:
+        raise OptionError("; ".join(f"{name}: {why}" for name, why in notes.items()))
     checks: list[Check] = []
     about: dict[str, Any] = {}
     for each, purpose, mine in tasks.values():
@@ -120,9 +136,27 @@ def confirm(
     checks.sort(key=lambda c: (order[c.metric], c.purpose == "plain"))
     made = model_provenance(model) | {
         "by": by, "kind": kind, "n_random": n_random, "level": level, "seed": seed,
-        "tasks": about, "made_by": "interp.causal.confirm",
+        "tasks": about, "notes": notes, "made_by": "interp.causal.confirm",
     }  # fmt: skip
     return Confirmation(tuple(checks), made)
+
+
+def _nothing_scored(table: Any, model: Model, name: str) -> str | None:
+    """The reason that the score itself gives for having no value for any head."""
+    if isinstance(table, Mapping):
+        return None
+    headline = table.provenance.get((model.name, name), {}).get("headline")
+    empty = bool(table.where(metric=name).to_pandas()["score"].isna().all())
+    return str(headline) if headline and empty else None
+
+
+def _scored(table: Any, model: Model, name: str) -> dict[str, Any]:
+    """Options and seed of a score, with what it settled in place of "auto"."""
+    if isinstance(table, Mapping):
+        return {}
+    made = table.provenance.get((model.name, name), {})
+    seed = {"seed": made["seed"]} if "seed" in made else {}
+    return {**made.get("options", {}), **made.get("settled", {}), **seed}
 
 
 def _chosen_on(table: Any, model: Model, name: str) -> str | None:

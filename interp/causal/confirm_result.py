@@ -173,6 +173,11 @@ class Confirmation(Displayed):
     def __len__(self) -> int:
         return len(self.checks)
 
+    @property
+    def notes(self) -> Mapping[str, str]:
+        """By score, the reason for which it was not checked on its own task."""
+        return self.provenance.get("notes", {})
+
     def of(self, metric: str, purpose: str) -> Check:
         """One row; raises KeyError where there is none."""
         found = [c for c in self.checks if (c.metric, c.purpose) == (metric, purpose)]
@@ -206,4 +211,5 @@ class Confirmation(Displayed):
         for c in self:
             lines.append(f"{c.metric} ({', '.join(c.heads)}), {c.purpose}: {c.told()}")
             lines += [f"  {doubt}" for doubt in c.doubts()]
+        lines += [f"{metric}: {note}" for metric, note in self.notes.items()]
         return "\n".join(lines)

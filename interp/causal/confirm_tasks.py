@@ -5,15 +5,14 @@ A metric that is not named here has no task of its own, and its heads are checke
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from interp.causal.measures import loss, next_token_task
+from interp.causal.measures import next_token_task
 from interp.causal.task import Task
-from interp.needle.ids import ids_instances
 from interp.outliers.prompts import random_tokens
-from interp.prompts import Prompts
 from interp.resources import folder
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 # By metric: `module:function(model, n=..., longest=..., seed=...)`, imported when it is needed.
 _REPEATS = "interp.causal.measures:repeats_task"
-_NEEDLE = "interp.causal.confirm_tasks:needle_task"
+_NEEDLE = "interp.causal.confirm_needles:needle_task"
 OWN_TASK: dict[str, str] = {
     "induction": _REPEATS,
     "previous_token": _REPEATS,
@@ -34,39 +33,35 @@ OWN_TASK: dict[str, str] = {
     "qr_retrieval": _NEEDLE,
     "retrieval_gates": _NEEDLE,
 }
+HELD_OUT = 1000
+"""Added to the seed for the prompts of default tasks, which are not those of the scores."""
 PLAIN_PROMPTS, PLAIN_TOKENS = 16, 64
 
 
-def own_task(model: Model, metric: str, *, seed: int = 0, **sizes: int) -> Task | None:
+def own_task(
+    model: Model,
+    metric: str,
+    *,
+    seed: int = 0,
+    scored: Mapping[str, Any] | None = None,
+    **sizes: int,
+) -> Task | None:
     """The task that heads of this kind are said to serve; None where none is declared.
 
     Args:
+        seed: of the scores. Prompts of the task are others than those of the scores.
+        scored: options and seed of the score, which a task of needles follows.
         sizes: how many prompts (`n`) and how long at most (`longest`), where not the task's own.
+
+    Raises:
+        Unanswered: the model answers no needle, so no head can be needed to retrieve it.
     """
     where = OWN_TASK.get(metric.partition(":")[0])
     if where is None:
         return None
     module, _, function = where.partition(":")
-    return getattr(import_module(module), function)(model, seed=seed, **sizes)
-
-
-def needle_task(model: Model, *, n: int = 12, longest: int = 48, seed: int = 0) -> Task:
-    """Loss on a needle's values, asked for by its key: see `interp.needle.ids`.
-
-    Each prompt has a needle of its own, of four tokens, and is `longest` tokens long; where the
-    needle stands changes from prompt to prompt. The first value is what must be retrieved, the
-    others follow from it.
-
-    Raises:
-        PromptError: the model has no room for such prompts, or too few tokens.
-    """
-    shape = {"lengths": (longest,), "seed": seed}
-    found = [
-        ids_instances(model, needles=n, depths=(i / max(1, n - 1),), **shape)[i] for i in range(n)
-    ]
-    prompts = Prompts(tuple(x.prompt + x.answer for x in found), "needles of ids")
-    at = [range(len(x.prompt), len(x.prompt) + len(x.answer)) for x in found]
-    return loss(model, prompts, at, name="needle_loss")
+    more = {"seed": seed, "scored": scored} if where == _NEEDLE else {"seed": seed + HELD_OUT}
+    return getattr(import_module(module), function)(model, **more, **sizes)
 
 
 def plain_task(

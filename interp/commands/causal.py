@@ -17,7 +17,8 @@ from interp.commands.causal_notes import explained
 from interp.commands.each import each_model
 from interp.commands.loading import Loading, import_first, loading_options, named
 from interp.commands.progress import Voice
-from interp.errors import OptionError, StoreError
+from interp.commands.reference import reference_option, reference_prompts, require_reference
+from interp.errors import StoreError
 
 if TYPE_CHECKING:
     from interp.causal.importance import Importance
@@ -107,10 +108,7 @@ class Causal:
             options = dict(self.game)
             if self.out is not None:
                 options["ledger"] = self.out / "ledger"
-            if self.reference is not None:
-                from interp.prompts import from_file
-
-                options["reference"] = from_file(self.reference, model)
+            options |= reference_prompts(self.reference, model)
             found = work(model, task, options, tell)
         self.found.append(found)
         if self.form is None:
@@ -236,25 +234,13 @@ def causal_options(function: Callable) -> Callable:
         voice = Voice(quiet=options.pop("quiet"), debug=bool(context.meta.get("interp.debug")))
         of_task = {k: options.pop(k) for k in ("task", "measure", "n", "longest", "seed")}
         shared = {k: options.pop(k) for k in ("loading", "out", "form", "reference")}
-        _require_reference(game["kind"], shared["reference"])
+        require_reference(game["kind"], shared["reference"])
         causal = Causal(str(context.info_name), voice=voice, game=game, **of_task, **shared)
         return function(causal=causal, **options)
 
     for option in reversed(_OPTIONS):
         command = option(command)
     return loading_options(command)
-
-
-def _require_reference(kind: str, reference: Path | None) -> None:
-    """Raise OptionError where the kind of ablation and the reference prompts do not fit."""
-    if kind == "mean-dataset" and reference is None:
-        raise OptionError(
-            "--kind mean-dataset takes the mean over prompts of yours: name them with --reference"
-        )
-    if kind != "mean-dataset" and reference is not None:
-        raise OptionError(f"--reference is for --kind mean-dataset; --kind {kind} takes none")
-    if reference is not None and not reference.is_file():
-        raise OptionError(f"--reference {reference} is not a file; give a text file of prompts")
 
 
 def parse_heads(text: str) -> list[tuple[int, int]]:
@@ -281,11 +267,7 @@ _OPTIONS = (
         "--kind", default="zero", show_default=True, type=click.Choice(KINDS),
         help="What stands in for a head that is out.",
     ),
-    click.option(
-        "--reference", type=click.Path(path_type=Path), metavar="FILE",
-        help="Of --kind mean-dataset: the prompts, one per line, over which a head's output is "
-        "averaged.",
-    ),
+    reference_option(),
     click.option(
         "--players", default="heads", show_default=True,
         type=click.Choice(["heads", "kv_groups", "layers"]), help="What goes out together.",

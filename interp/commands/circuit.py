@@ -11,6 +11,7 @@ import click
 from interp.commands.each import each_model
 from interp.commands.loading import Loading, import_first, loading_options, named
 from interp.commands.progress import Voice
+from interp.commands.reference import reference_option, reference_prompts, require_reference
 from interp.commands.written import own_folder
 from interp.errors import OptionError, UnknownName, UnreadableAttention
 
@@ -27,7 +28,14 @@ KEPT = {
     True: "the same command goes on from what is finished",
     False: "nothing is kept without --out, with which the same command goes on",
 }
-ABLATIONS = ("corrupted", "zero", "mean-batch", "mean-position", "uniform-attention")
+ABLATIONS = (
+    "corrupted",
+    "zero",
+    "mean-batch",
+    "mean-position",
+    "mean-dataset",
+    "uniform-attention",
+)
 
 
 def _listed(context: click.Context, _: click.Parameter, wanted: bool) -> None:
@@ -49,6 +57,7 @@ def _listed(context: click.Context, _: click.Parameter, wanted: bool) -> None:
 @click.option("-n", default=64, show_default=True, type=click.IntRange(4), help="Pairs of prompts.")
 @click.option("--ablation", default="corrupted", show_default=True, type=click.Choice(ABLATIONS),
               help="What replaces heads outside the circuit when it is evaluated.")  # fmt: skip
+@reference_option("--ablation")
 @click.option(
     "--truth", metavar="NAME",
     help="A published circuit of this model to compare with: a file of circuits/ by name, or a "
@@ -88,6 +97,7 @@ def circuit(
     level: str,
     n: int,
     ablation: str,
+    reference: Path | None,
     truth: str | None,
     given: Path | None,
     same_templates: bool,
@@ -119,6 +129,7 @@ def circuit(
     """  # fmt: skip
     from interp.circuit.tasks import known_task, split_templates
 
+    require_reference(ablation, reference, "--ablation")
     task = known_task(task)
     name, options = _options(method)
     split_templates(task, seed)  # a file that cannot be read is told before a model is loaded
@@ -153,6 +164,7 @@ def circuit(
             measured = evaluate(
                 model, found, fresh, ablation=ablation, n_random=n_random, seed=seed,
                 found_on=plan.found_on(model, start), ledger=ledger, progress=tell,
+                **reference_prompts(reference, model),
             )  # fmt: skip
             parts = {
                 "held_out": plan.told(len(fresh), measured.seen),

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from interp.commands.causal import KINDS
 from interp.commands.each import each_model
 from interp.commands.loading import Loading, import_first, loading_options, named
 from interp.commands.progress import Voice
+from interp.commands.reference import reference_option, reference_prompts, require_reference
 from interp.commands.written import as_given, own_folder
 from interp.errors import OptionError
 
@@ -17,7 +19,6 @@ if TYPE_CHECKING:
     from interp.model.model import Model
     from interp.safety.overview import SafetyStudy
 
-KINDS = ("zero", "mean-batch", "mean-position", "resample", "uniform-attention")
 OWN = "bundled:refusal"
 BUILT_IN = 64  # requests of each kind where no files are given
 
@@ -50,6 +51,7 @@ BUILT_IN = 64  # requests of each kind where no files are given
 )
 @click.option("--kind", default="zero", show_default=True, type=click.Choice(KINDS),
               help="What replaces a head that is out.")  # fmt: skip
+@reference_option()
 @click.option("-k", "--heads", "k", default=6, show_default=True, type=click.IntRange(1),
               help="Heads to take out, one after another.")  # fmt: skip
 @click.option("--by", "ranking", type=click.Choice(["projection", "ships"]), show_default=True,
@@ -71,6 +73,7 @@ def safety(
     template: str | None,
     tokens: tuple[str, ...],
     n: int | None,
+    reference: Path | None,
     out: Path | None,
     quiet: bool,
     loading: Loading,
@@ -87,6 +90,7 @@ def safety(
         raise OptionError("--harmful and --harmless belong together; give both, or neither")
     if template is not None and harmful is None:
         raise OptionError("--template frames the prompts of --harmful and --harmless; give both")
+    require_reference(options["kind"], reference)
     sources = sources or (OWN,)
     loading.require_device()
     import_first(imports)
@@ -105,7 +109,7 @@ def safety(
             bad, fine = _sets(model, harmful, harmless, template, n)
             ledger = None if out is None else out / "ledger"
             found = study(model, bad, fine, list(tokens) or None, ledger=ledger, progress=tell,
-                          **options)  # fmt: skip
+                          **reference_prompts(reference, model), **options)  # fmt: skip
         click.echo(f"{found}\n")
         if out is not None:
             weights = (str(found.made.get("content_hash")),)

@@ -61,7 +61,8 @@ def verify(
     such heads are said to serve (or --task) and, beside it, the loss on plain text. A ratio of 1
     and a large p: these heads matter no more than others of their layers. Random heads of any
     layers stand beside. Where a check cannot tell, because the model does the task no better than
-    chance or because too few sets exist for a small p, it says so.
+    chance or because too few sets exist for a small p, it says so. Heads for retrieval are checked
+    on needles beside those scored, in the task of the score, unless the model answers none of them.
     """
     from interp.catalogue import parse_metric
 
@@ -80,6 +81,9 @@ def verify(
             **game,
         )  # fmt: skip
         found.append(confirmed)
+        if causal.form is not None:  # rows have no place for it
+            for metric, note in confirmed.notes.items():
+                causal.voice.note(f"{model.name}: {metric}: {note}")
         return Found(text=_text(confirmed), frame=confirmed.to_pandas())
 
     code = causal.run(sources, work)
@@ -95,10 +99,14 @@ def _text(confirmed: Confirmation) -> str:
     for check in confirmed:
         if check.metric != seen:
             lines.append(f"  {check.metric}: {', '.join(check.heads)}")
+            if check.metric in confirmed.notes:
+                lines.append(f"    {confirmed.notes[check.metric]}")
         seen = check.metric
         first, *rest = [*check.parts(), *check.doubts()]
         lines.append(f"    {check.purpose:<5}  {first}")
         lines += [f"           {line}" for line in rest]
+    checked = {check.metric for check in confirmed}
+    lines += [f"  {m}: {note}" for m, note in confirmed.notes.items() if m not in checked]
     return "\n".join([*lines, ""])
 
 

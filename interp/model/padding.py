@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -119,13 +120,30 @@ def longest_padded(config: Any, side: Literal["left", "right"]) -> int | None:
 
     Where an indexer keeps the top k keys of each query (DeepSeek V3.2), masked keys take part in
     its ranking. Where queries are scaled by their position (Llama 4), the position is the column,
-    and the scale first changes at `floor_scale`. Shorter prompts meet neither.
+    and the scale first changes at `floor_scale`. Where rotary frequencies follow the length (rope
+    types "dynamic" and "longrope"), it is that of the whole batch, and they first change beyond the
+    positions of the first training. Shorter prompts meet none of these.
     """
     config = text_config(config)
-    most = [getattr(config, "index_topk", None)]
+    most = [getattr(config, "index_topk", None), *_unscaled(config)]
     if side == "left" and getattr(config, "attn_temperature_tuning", False):
         most.append(getattr(config, "floor_scale", 1) - 1)
     return min((x for x in most if isinstance(x, int)), default=None)
+
+
+def _unscaled(config: Any) -> list[int | None]:
+    """Positions up to which rotary frequencies are those of training, per set that can change."""
+    rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+    positions = getattr(config, "max_position_embeddings", None)
+    found = []
+    for each in (rope, *(x for x in rope.values() if isinstance(x, Mapping))):  # one per layer type
+        kind = str(each.get("rope_type", each.get("type")))
+        if "dynamic" in kind:
+            found.append(positions)
+        elif kind == "longrope":
+            original = getattr(config, "original_max_position_embeddings", None)
+            found.append(each.get("original_max_position_embeddings", original) or positions)
+    return found
 
 
 def _tried(module: nn.Module) -> tuple[Tensor, Tensor]:

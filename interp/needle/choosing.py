@@ -58,13 +58,24 @@ def try_tasks(model: Model, tasks: Mapping[str, Build]) -> list[Tried]:
             found.append(Tried(task, why=str(error)))
             continue
         with_it = [greedy(model, x.prompt, x.answer) for x in instances]
-        answered = [
-            all(right) and not all(greedy(model, without(x), x.answer))
-            for x, right in zip(instances, with_it, strict=True)
-        ]
+        answered = _from_needle(model, instances, with_it)
         tokens = [t for right in with_it for t in right]
-        found.append(Tried(task, sum(answered), sum(tokens) / len(tokens), len(instances)))
+        found.append(Tried(task, answered, sum(tokens) / len(tokens), len(instances)))
     return found
+
+
+def count_answered(model: Model, instances: Sequence[Instance]) -> int:
+    """Instances that the model answers with the needle and not without it."""
+    return _from_needle(model, instances, [greedy(model, x.prompt, x.answer) for x in instances])
+
+
+def _from_needle(
+    model: Model, instances: Sequence[Instance], with_it: Sequence[Sequence[bool]]
+) -> int:
+    return sum(
+        all(right) and not all(greedy(model, without(x), x.answer))
+        for x, right in zip(instances, with_it, strict=True)
+    )
 
 
 def best(tried: Sequence[Tried]) -> Tried | None:

@@ -60,6 +60,9 @@ FILLER = (
     "The shop on the corner was closed.",
 )
 
+MOST = len(FRAMES) * len(NAMES)
+"""Different needles that can be made."""
+
 
 def sentence_instances(
     model: Model,
@@ -85,9 +88,8 @@ def sentence_instances(
         OptionError: no needles, more than there are, or depths outside 0 to 1.
         PromptError: no tokenizer, or a model without room for a needle and its haystack.
     """
-    most = len(FRAMES) * len(NAMES)
-    if not 1 <= needles <= most:
-        raise OptionError(f"needles={needles}: from 1 to {most} sentences")
+    if not 1 <= needles <= MOST:
+        raise OptionError(f"needles={needles}: from 1 to {MOST} sentences")
     lengths = [int(x) for x in lengths]
     rng = np.random.default_rng(seed)
     frames, names = rng.permutation(len(FRAMES)), rng.permutation(len(NAMES))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from interp.errors import OptionError
+from interp.prompts import Prompts
 from interp.provenance import model_provenance
 from interp.safety.concentration import Spread, spread
 from interp.safety.curves import SafetyCurves, safety_curves
@@ -91,6 +92,7 @@ def study(
     steps: int = 3,
     n_random: int = 20,
     seed: int = 0,
+    reference: Any = None,
     ledger: Path | None = None,
     progress: Progress | None = None,
 ) -> SafetyStudy:
@@ -99,7 +101,7 @@ def study(
     Args:
         harmful, harmless: texts, ids or `Prompts`.
         refusal_tokens: that begin a refusal; those of the model's config unless given.
-        kind: what replaces a head that is out.
+        kind: what replaces a head that is out; "mean-dataset" takes the mean over `reference`.
         k: heads that the curves take out.
         ranking: by `projection` or by `ships`.
         ledger: a folder that keeps finished coalitions of SHIPS and of the curves.
@@ -121,19 +123,23 @@ def study(
     else:
         projected = refusal_projection(model, sets.harmful, sets.harmless, seed=seed)
         told = "the difference of means of the other half of the prompts: no candidate passes"
-    removal = ships(model, sets.harmful, sets.harmless, kind=kind, ledger=ledger, progress=progress)
+    out: dict[str, Any] = {"kind": kind, "reference": reference}
+    removal = ships(model, sets.harmful, sets.harmless, ledger=ledger, progress=progress, **out)
     searches = tuple(
-        sahara(model, sets.harmful, sets.harmless, form=form, steps=steps, kind=kind,
-               progress=progress)
+        sahara(model, sets.harmful, sets.harmless, form=form, steps=steps,
+               progress=progress, **out)
         for form in forms
     )  # fmt: skip
     tables = {"projection": projected, "ships": removal.harmful.table}
     curves = safety_curves(
         model, tables[ranking], refusal_log_odds(model, sets.harmful, ids), sets.harmless, k=k,
-        kind=kind, n_random=n_random, seed=seed, ledger=ledger, progress=progress,
+        n_random=n_random, seed=seed, ledger=ledger, progress=progress, **out,
     )  # fmt: skip
     made = model_provenance(model) | sets.about()
     made |= {"refusal_tokens": list(ids), "kind": kind, "k": k, "ranking": ranking, "seed": seed}
+    if reference is not None:
+        reference = Prompts.of(reference, model)
+        made["reference"] = f"{reference.design}, {reference.hash}"
     made |= {"n_random": n_random, "made_by": "interp.safety.study"}
     return SafetyStudy(
         model.name, found, told, projected, removal, searches,

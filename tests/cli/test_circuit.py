@@ -20,6 +20,25 @@ from interp.model.probe import probe
 FAST = ("-n", 12, "--method", "codes:codes=32,epochs=20,repeats=2,permutations=10", "--random", 4)
 
 
+def test_a_mean_over_prompts_of_yours_replaces_heads(run, errors, tmp_path) -> None:
+    reference = tmp_path / "mine.txt"
+    args = ("circuit", "induction", "bundled:induction", "-n", 4, "--random", 2, "--method",
+            "attribution_patching", "--ablation")  # fmt: skip
+    shown = []
+    for text in ("once upon a time", "two small dogs ran to a tree"):
+        reference.write_text(text + "\n")
+        out = tmp_path / text
+        result = run(*args, "mean-dataset", "--reference", reference, "-o", out)
+        assert "others mean-dataset: CMD" in result.stdout
+        [told] = out.rglob("evaluation.json")
+        assert f"lines of {reference.name}" in told.read_text()
+        shown.append(json.loads(told.read_text())["figures"])
+    assert shown[0] != shown[1]
+    assert "name them with --reference" in errors(*args, "mean-dataset")[1][0]
+    wrong = errors(*args, "zero", "--reference", reference)[1][0]
+    assert "--reference is for --ablation mean-dataset; --ablation zero takes none" in wrong
+
+
 def test_a_circuit_in_all_its_forms(run, tmp_path) -> None:
     args = ("circuit", "induction", "planted:bystander", *FAST, "--level", "edge", "-o", tmp_path)
     result = run(*args)

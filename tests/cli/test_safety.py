@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pandas as pd
 import pytest
 
+import interp
 from interp.bundled.refusal_text import requests
 from interp.safety.overview import study
+from interp.safety.removal import ships
 
 FEW = ("-n", 8, "-k", 2, "--random", 2)
 
@@ -50,6 +53,25 @@ def test_prompts_come_from_files_of_any_kind(run, files, tmp_path) -> None:
     texts = [run("safety", "bundled:refusal", "--harmful", path, "--harmless", fine, *FEW).stdout
              for path in (bad, listed)]  # fmt: skip
     assert texts[0] == texts[1] != ""
+
+
+def test_a_mean_over_prompts_of_yours_replaces_heads(run, errors, tmp_path) -> None:
+    texts = ["please open the door .", "the dog ran ."]
+    reference, model = tmp_path / "mine.txt", interp.load("bundled:refusal")
+    reference.write_text("\n".join(texts) + "\n")
+    given = ("safety", *FEW, "--kind", "mean-dataset")
+    assert run(*given, "--reference", reference, "-o", tmp_path).exit_code == 0
+    folder = tmp_path / "bundled-refusal"
+    made = requests(1, 16)
+    sets = [r.text for r in made if r.harmful], [r.text for r in made if not r.harmful]
+    want = ships(model, *sets, kind="mean-dataset", reference=texts, null="none").harmful
+    heads = pd.read_csv(folder / "heads.csv")
+    shown = heads[heads["metric"] == "ships:kind=mean-dataset,task=kl_on_harmful"]["score"]
+    np.testing.assert_allclose(shown, want.score, atol=1e-9, rtol=1e-3)
+    told = json.loads((folder / "safety.json").read_text())["provenance"]
+    assert told["reference"].startswith("lines of mine.txt")
+    assert "name them with --reference" in errors(*given)[1][0]
+    assert "is for --kind mean-dataset" in errors("safety", "--reference", reference)[1][0]
 
 
 def test_a_template_frames_every_prompt(run, errors, files) -> None:

@@ -95,6 +95,19 @@ def test_plain_text_longer_than_the_model_is_cut_before_it_is_checked(run, name)
     assert "least possible" in result.stdout
 
 
+def test_needles_that_the_model_does_not_answer_are_no_check(run, tmp_path) -> None:
+    args = ("verify", "bundled:one-layer", "-m", "qr_retrieval:needles=2,lengths=1,depths=2",
+            "--top", "1", "-n", "3", "--random", "2")  # fmt: skip
+    result = run(*args, "-q", "-o", tmp_path)
+    assert result.exit_code == 0, result.stderr
+    [told] = [x for x in result.stdout.splitlines() if "answers none of 3 needles" in x]
+    assert told.startswith("    not checked on needles")
+    assert "needle_loss" not in result.stdout
+    assert "answers none of 3 needles" in (tmp_path / "verify.html").read_text()
+    result = run(*args, "--csv")
+    assert "answers none of 3 needles" in result.stderr
+
+
 def test_clean_and_ablated_values_lead(run, folder) -> None:
     result = run("verify", folder, "-m", "induction", "--top", "1", *QUICK, "-q")
     lines = result.stdout.splitlines()

@@ -6,6 +6,12 @@ import numpy as np
 import pytest
 import torch
 import zoo
+from transformers import (
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
+    LlamaConfig,
+    LlamaForCausalLM,
+)
 
 import interp
 from interp.errors import PromptError
@@ -80,6 +86,56 @@ def test_short_prompts_share_a_batch(loaded, name):
     batch = Prompts(((10, 11, 12), (20, 21)), padding="left")
     assert len(list(model.batches(batch, 16))) == 1
     torch.testing.assert_close(model.run(batch)[1, 1:], model.run([[20, 21]])[0], atol=2e-5, rtol=0)
+
+
+def grows(kind: str, nested: bool = False) -> interp.Model:
+    """Rotary frequencies that change for all prompts of a batch when one passes 16 tokens."""
+    rope: dict = {"rope_type": kind, "factor": 4.0, "rope_theta": 10000.0}
+    if kind == "longrope":
+        rope |= {"short_factor": [1.0] * 8, "long_factor": [4.0] * 8}
+        rope |= {"original_max_position_embeddings": 16}
+    shape = {
+        "vocab_size": 64, "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2,
+        "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 16,
+        "initializer_range": 1.0, "max_position_embeddings": 16 if kind == "dynamic" else 64,
+    }  # fmt: skip
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        if not nested:
+            config = LlamaConfig(rope_parameters=rope, **shape)
+            return interp.load(LlamaForCausalLM(config).eval(), name=kind)
+        plain = {"rope_type": "default", "rope_theta": 10000.0}
+        config = Gemma3TextConfig(
+            rope_parameters={"full_attention": rope, "sliding_attention": plain},
+            layer_types=["sliding_attention", "full_attention"], **shape,
+        )  # fmt: skip
+        return interp.load(Gemma3ForCausalLM(config).eval(), name=f"{kind} of one layer")
+
+
+def drawn(*lengths: int) -> tuple[tuple[int, ...], ...]:
+    rng = np.random.default_rng(0)
+    return tuple(tuple(rng.integers(5, 60, n).tolist()) for n in lengths)
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("kind", ["dynamic", "longrope"])
+def test_frequencies_that_follow_the_longest_prompt_do_not_reach_the_others(kind, nested, side):
+    model = grows(kind, nested)
+    batch = Prompts(drawn(24, 9, 20, 16, 5), padding=side)
+    with pytest.raises(PromptError, match="run prompts of one length together"):
+        model.run(batch)
+    metrics = ["previous_token", "duplicate_token", "entropy"]
+    together = interp.score(model, metrics, batch, null="none", batch_size=16).to_pandas()
+    alone = [interp.score(model, metrics, [x], null="none").to_pandas() for x in batch.ids]
+    each = np.array([t["score"].to_numpy() for t in alone])
+    np.testing.assert_allclose(together["score"], np.nanmean(each, 0), atol=1e-6)
+    # up to the positions of training nothing changes, so such prompts share a batch
+    short = Prompts(drawn(16, 9), padding=side)
+    assert len(list(model.batches(short, 16))) == 1
+    place = slice(9) if side == "right" else slice(7, None)
+    alone = model.run([short.ids[1]])[0]
+    torch.testing.assert_close(model.run(short)[1, place], alone, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("side", ["left", "right"])

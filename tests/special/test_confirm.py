@@ -14,8 +14,9 @@ import interp
 from interp import planted
 from interp.causal import Game, Task, custom, logit_difference, loss, repeats_task
 from interp.causal.confirm import confirm
+from interp.causal.confirm_needles import needle_task
 from interp.causal.confirm_sets import Chosen, anywhere, matched
-from interp.causal.confirm_tasks import OWN_TASK, needle_task, own_task, plain_task
+from interp.causal.confirm_tasks import OWN_TASK, own_task, plain_task
 from interp.errors import OptionError, UnknownName
 from interp.prompts import repeats
 from interp.random_weights import random_init
