@@ -28,6 +28,7 @@ from interp.clusters import count, interval, summary
 from interp.commands.causal import printed
 from interp.errors import OptionError
 from interp.model.probe import probe
+from interp.outliers.channels import Disruption, disruption
 
 LABELS = ("a", "b", "a", "c", "c", "c", "b", "d")
 
@@ -190,3 +191,16 @@ def test_a_task_file_labels_its_clusters(model, tmp_path) -> None:
     path.write_text("\n".join(map(json.dumps, rows)))
     with pytest.raises(Exception, match="prompt 3 has no 'cluster'"):
         make_task(model, str(path))
+
+
+def test_a_disruption_draws_periods(model) -> None:
+    rng = np.random.default_rng(0)
+    clean, largest, smallest = rng.integers(-64, 64, size=(3, 8)) / 16
+    labels = tuple(str(i // 2) for i in range(16))
+    each = [np.repeat(x, 2) for x in (clean, largest, smallest)]
+    twice = Disruption("loss", "nats", ("q",), "mean", *each, labels)
+    once = Disruption("loss", "nats", ("q",), "mean", clean, largest, smallest)
+    assert twice.interval() == once.interval()
+    assert twice.to_pandas()["clusters"].tolist() == [8]
+    made = disruption(model, repeats_task(model, n=3, longest=3))
+    assert made.clusters is not None

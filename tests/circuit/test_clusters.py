@@ -15,6 +15,8 @@ from interp.circuit.find import find_circuit
 from interp.circuit.patched import patch_first
 from interp.circuit.printed import _figures
 from interp.clusters import summary
+from interp.discovery._checked import _effect
+from interp.discovery.screen_verify import _stand_ins
 
 
 @pytest.fixture(scope="module")
@@ -103,3 +105,15 @@ def test_the_gap_of_pairs_has_the_error_of_templates(model, pairs) -> None:
     assert task.gap(model) == pytest.approx((expected.score[0], expected.sem[0]))
     difference = clean - corrupted
     assert pairs.gap(model)[1] == float(difference.std(ddof=1) / np.sqrt(10))
+
+
+def test_errors_of_checks_inside_a_method_are_those_of_templates(model, pairs) -> None:
+    values = np.random.default_rng(1).normal(size=10)
+    task = of_templates(pairs, 5)
+    expected = summary(values[:, None], task.templates).sem[0]
+    assert _effect(values, 1.0, task)["sem"] == pytest.approx(expected)
+    assert _effect(values, 1.0, pairs)["sem"] == float(values.std(ddof=1) / np.sqrt(10))
+    effect = np.zeros((2, 2, 10))
+    effect[0, 1] = 3 + values
+    row = _stand_ins(effect, ["L0H0", "L1H0"], ["L1H0"], 1.0, task)[0]
+    assert row["sem"] == pytest.approx(expected)
