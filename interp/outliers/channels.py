@@ -210,7 +210,10 @@ def disruption(
         )
         for edits in ((), (edit,), (control,))
     ]
-    return Disruption(task.name, task.unit, tuple(parts), fill, *values, task.clusters)
+    clean_values, largest, smallest = values
+    return Disruption(
+        task.name, task.unit, tuple(parts), fill, clean_values, largest, smallest, task.clusters
+    )
 
 
 def _logits(model: Model, task: Task, prompt: int, edits: Sequence[Edit]) -> Tensor:
