@@ -66,6 +66,29 @@ def summary(
     return Summary(mean, error, n, number)
 
 
+def count(n: int, labels: Sequence[Hashable] | None = None) -> int:
+    """The number of clusters of n trials; n without labels."""
+    return n if labels is None else len(set(labels))
+
+
+def shares(
+    times: Int[np.ndarray, "draw cluster"], which: Int[np.ndarray, " trial"]
+) -> Float[np.ndarray, "draw trial"]:
+    """The weight of each trial in the mean of a bootstrap draw of whole clusters.
+
+    Args:
+        times: how often each draw holds each cluster.
+        which: the cluster of each trial, as `numbered` gives it.
+    """
+    weight = times[:, which].astype(float)
+    return weight / weight.sum(1, keepdims=True)
+
+
+def numbered(n: int, labels: Sequence[Hashable] | None) -> Int[np.ndarray, " trial"]:
+    """The cluster of each of n trials, numbered from 0 in order of appearance."""
+    return members(labels, np.ones(n, dtype=bool))
+
+
 def members(labels: Sequence[Hashable] | None, counted: np.ndarray) -> Int[np.ndarray, " trial"]:
     """The cluster of each trial that counts, numbered from 0 in order of appearance."""
     kept = np.flatnonzero(counted).tolist()

@@ -114,6 +114,11 @@ def as_array(value: Any) -> np.ndarray:
     return np.asarray(value)
 
 
+def counted(n: int, clusters: int) -> str:
+    """How many prompts a mean is over, and in how many clusters where those are fewer."""
+    return str(n) if clusters == n else f"{n} in {clusters}"
+
+
 def only(kind: str, value: str | None, known: Iterable[str]) -> str:
     """Value, or the only one known; OptionError when several are."""
     known = list(known)

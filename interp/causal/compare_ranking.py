@@ -31,6 +31,7 @@ class Ranking:
         helps: positive where the task goes better with the player; a magnitude has no sign.
         per_prompt: the same on every prompt, where it was kept.
         about: of the provenance, what two rankings must share to be compared.
+        clusters: a label per prompt where prompts share something.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Ranking:
     magnitude: bool = False
     players: Players | None = field(default=None, repr=False)
     about: dict[str, Any] = field(default_factory=dict, repr=False)
+    clusters: tuple[str, ...] | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, given: Importance | HeadTable, name: str | None = None) -> Ranking:
@@ -60,6 +62,7 @@ class Ranking:
                 given.magnitude,
                 given.players,
                 _about(key, made),
+                given.clusters,
             )
         if isinstance(given, HeadTable):
             return cls._of_table(given, name)

@@ -12,6 +12,8 @@ from itertools import combinations_with_replacement
 import numpy as np
 from jaxtyping import Float
 
+from interp.clusters import numbered, shares
+
 Array = np.ndarray
 
 
@@ -74,6 +76,7 @@ def redrawn(
     measure: Callable[[Array], Array],
     n_boot: int,
     seed: int,
+    clusters: Sequence[Sequence[Hashable] | None] | None = None,
 ) -> Float[Array, "draw method method"]:
     """`measure` of the scores on prompts drawn with replacement.
 
@@ -81,13 +84,17 @@ def redrawn(
         per_prompt: None for a method whose prompts were not kept: its scores stay as they are.
         shared: methods with equal keys saw the same prompts and get the same draw.
         magnitude: the score is the size of the mean over the drawn prompts.
+        clusters: for each method a label per prompt, or None where prompts share nothing; whole
+            clusters are drawn.
     """
     rng = np.random.default_rng(seed)
     weights: dict[Hashable, Array] = {}
-    for key, values in zip(shared, per_prompt, strict=True):
+    labels = [None] * len(scores) if clusters is None else clusters
+    for key, values, label in zip(shared, per_prompt, labels, strict=True):
         if values is not None and key not in weights:
-            n = values.shape[1]
-            weights[key] = rng.multinomial(n, np.full(n, 1 / n), size=n_boot) / n
+            which = numbered(values.shape[1], label)
+            n = int(which.max()) + 1
+            weights[key] = shares(rng.multinomial(n, np.full(n, 1 / n), size=n_boot), which)
     found = np.empty((n_boot, len(scores), len(scores)))
     drawn = np.array(scores, dtype=np.float64)
     for i in range(n_boot):

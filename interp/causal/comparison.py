@@ -21,6 +21,7 @@ from interp.causal.compare_questions import question_of
 from interp.causal.compare_ranking import Ranking, listed
 from interp.causal.compare_statistics import by_chance, kendall, redrawn, spearman, top
 from interp.causal.importance import Importance
+from interp.clusters import count
 from interp.display import Displayed
 from interp.errors import OptionError
 from interp.files import write_atomically
@@ -38,7 +39,8 @@ N_BOOT = 1000
 class Comparison(Displayed):
     """Rankings of the same players and how much they agree.
 
-    Intervals are the middle 95 % of bootstrap draws of prompts: methods that saw the same prompts
+    Intervals are the middle 95 % of bootstrap draws of prompts (of whole clusters, where prompts
+    share something; NaN for one cluster): methods that saw the same prompts
     are redrawn together, a table without values per prompt stays as it is, and the sampling error
     of estimators is not in them. Redrawing adds noise, so they reach lower than the agreement of
     noise-free scores would.
@@ -311,8 +313,9 @@ def _interval(
     """Of every pair; NaN where neither kept its prompts or there are too few."""
     m = len(rankings)
     kept = [
-        None if r.per_prompt is None or r.per_prompt.shape[1] < 2 else r.per_prompt
+        x if x is not None and count(x.shape[1], r.clusters) > 1 else None
         for r in rankings
+        for x in [r.per_prompt]
     ]
     found = np.full((m, m, 2), math.nan)
     if n_boot < 2 or all(x is None for x in kept):
@@ -322,7 +325,8 @@ def _interval(
         for r, x in zip(rankings, kept, strict=True)
     ]
     magnitude = [r.magnitude for r in rankings]
-    drawn = redrawn(scores, kept, shared, magnitude, measure, n_boot, seed)
+    labels = [r.clusters for r in rankings]
+    drawn = redrawn(scores, kept, shared, magnitude, measure, n_boot, seed, labels)
     for i, j in combinations(range(m), 2):
         seen = drawn[:, i, j][np.isfinite(drawn[:, i, j])]
         ranked = min(np.ptp(scores[i]), np.ptp(scores[j])) > 0

@@ -33,6 +33,8 @@ class Check:
         rank, p: how many sets of the same layers do as much damage, the top included, and their
             share; `any_rank`, `any_p` for sets of any layers.
         least_p, any_least_p: the smallest p that so many sets allow.
+        n_prompts, n_clusters: of the task; intervals draw whole clusters of prompts that share
+            something.
         n_random, n_possible: sets of the same layers that were run, and that there are; `n_any`,
             `n_any_possible` of any layers.
         same_prompts: the heads were chosen by a score on the very prompts of this task.
@@ -78,6 +80,7 @@ class Check:
     n_any: int
     n_any_possible: int
     n_prompts: int
+    n_clusters: int
     same_prompts: bool
 
     def told(self) -> str:

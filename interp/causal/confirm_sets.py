@@ -13,6 +13,7 @@ import numpy as np
 from interp.causal.confirm_result import Check
 from interp.causal.importance import standard_error
 from interp.causal.players import Players
+from interp.clusters import count, numbered, shares
 from interp.errors import OptionError, UnknownName
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ def judged(
     middle, low, high = _middle(rows[1:], quantiles)
     any_middle, any_low, any_high = _middle(apart, quantiles)
     point = _compared(rows.mean(1)[:1], np.array([middle]), clean.mean())
-    drawn = _bootstrap(rows, clean, seed, sets=not others.all_of_them)
+    drawn = _bootstrap(rows, clean, seed, game.task.clusters, sets=not others.all_of_them)
     edges = {name: _edges(x, quantiles) for name, x in drawn.items()}
     rank = 1 + int((damage[1 : len(rows)] >= damage[0]).sum())
     any_rank = 1 + int((damage[len(rows) :] >= damage[0]).sum())
@@ -155,7 +156,8 @@ def judged(
         model=game.model.name, metric=top.name, task=game.task.name, purpose=purpose,
         kind=game.kind, unit=game.task.unit, higher_is_better=game.task.higher_is_better,
         heads=tuple(labels[p] for p in top.players), k=len(top.players),
-        clean=float(clean.mean()), clean_sem=float(standard_error(clean[None])[0]),
+        clean=float(clean.mean()),
+        clean_sem=float(standard_error(clean[None], game.task.clusters)[0]),
         chance=math.nan if chance is None else chance, out=float(rows[0].mean()),
         random=middle, random_low=low, random_high=high,
         any_random=any_middle, any_low=any_low, any_high=any_high,
@@ -168,6 +170,7 @@ def judged(
         any_p=any_rank / (1 + len(free.sets)), any_rank=any_rank,
         any_least_p=1 / (1 + len(free.sets)), n_any=len(free.sets), n_any_possible=free.possible,
         n_prompts=rows.shape[1], same_prompts=same_prompts,
+        n_clusters=count(rows.shape[1], game.task.clusters),
     )  # fmt: skip
 
 
@@ -189,13 +192,19 @@ def _compared(out: np.ndarray, random: np.ndarray, clean: Any) -> dict[str, np.n
 
 
 def _bootstrap(
-    rows: np.ndarray, clean: np.ndarray, seed: int, *, sets: bool
+    rows: np.ndarray,
+    clean: np.ndarray,
+    seed: int,
+    clusters: Sequence[str] | None,
+    *,
+    sets: bool,
 ) -> dict[str, np.ndarray]:
-    n = rows.shape[1]
+    which = numbered(rows.shape[1], clusters)
+    n = int(which.max()) + 1
     if n < 2 or len(rows) < 2:
         return {name: np.full(1, math.nan) for name in ("difference", "ratio", "times_clean")}
     rng = np.random.default_rng([seed, 1])
-    weight = rng.multinomial(n, np.full(n, 1 / n), size=N_BOOT) / n
+    weight = shares(rng.multinomial(n, np.full(n, 1 / n), size=N_BOOT), which)
     means = rows @ weight.T  # [set, draw]
     random = means[1:]
     if sets:  # the sets are a sample too, unless they are all there are

@@ -3,18 +3,22 @@
 One sign for every method and measure: a positive score says that the task goes better with the
 player than without it. So a loss that rises without a head, and an accuracy that falls, are both
 positive, as is the Shapley value of a head that lowers the loss. Magnitudes have no sign.
+
+Prompts that share something (a period, a template) carry cluster labels. Errors and degrees of
+freedom are those of clusters then.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from jaxtyping import Float
 
+from interp import clusters as grouped
 from interp.causal.intervals import Part, around
 from interp.causal.players import Players
 from interp.display import Displayed
@@ -47,6 +51,8 @@ class Importance(Displayed):
         higher_is_better: of the task.
         magnitude: the score has no sign: it says how much, not which way.
         notes: what to know besides, such as a completeness residual.
+        clusters: a label per prompt where prompts share something (a period, a template); errors
+            are over clusters. None: every prompt is a cluster.
     """
 
     table: HeadTable
@@ -56,6 +62,7 @@ class Importance(Displayed):
     higher_is_better: bool
     notes: Mapping[str, Any] = field(default_factory=dict)
     magnitude: bool = False
+    clusters: tuple[str, ...] | None = field(default=None, repr=False)
 
     @property
     def score(self) -> Float[Array, " player"]:
@@ -64,8 +71,13 @@ class Importance(Displayed):
 
     @property
     def sem(self) -> Float[Array, " player"]:
-        """Standard error over prompts; NaN for one prompt."""
-        return standard_error(self.per_prompt)
+        """Standard error over clusters of prompts; NaN for one cluster."""
+        return standard_error(self.per_prompt, self.clusters)
+
+    @property
+    def n_clusters(self) -> int:
+        """The number of clusters that the prompts make up; without labels that of prompts."""
+        return grouped.count(self.per_prompt.shape[1], self.clusters)
 
     @property
     def metric(self) -> str:
@@ -87,38 +99,44 @@ class Importance(Displayed):
         n_boot: int = N_BOOT,
         seed: int = 0,
     ) -> Float[Array, "player 2"]:
-        """Confidence interval of every score over prompts, `[player, low and high]`.
+        """Confidence interval of every score over clusters of prompts, `[player, low and high]`.
 
         "t" is the mean and its standard error times a t quantile, which is as wide as few prompts
-        need (benchmarks/interval_coverage.md). "percentile" is a bootstrap: prompts are drawn with
-        replacement, the same draw for all players; of few prompts it is too narrow. "bca" corrects
+        need (benchmarks/interval_coverage.md). "percentile" is a bootstrap: clusters are drawn with
+        replacement, the same draw for all players; of few clusters it is too narrow. "bca" corrects
         its percentiles for bias and skew (Efron 1987, "Better Bootstrap Confidence Intervals").
 
         Raises:
-            OptionError: fewer than two prompts, or a level outside 0 to 1.
+            OptionError: fewer than two prompts or clusters, or a level outside 0 to 1.
         """
         if method == "t":
             self._require_prompts()
             return around(self.score, self._errors(), level)
-        return bootstrap(self.per_prompt, level, method=method, n_boot=n_boot, seed=seed)
+        return bootstrap(
+            self.per_prompt, level, method=method, n_boot=n_boot, seed=seed, clusters=self.clusters
+        )
 
     def _errors(self) -> list[Part]:
         """The parts of the error of a score, each with its degrees of freedom."""
-        return [(standard_error(self.per_prompt), self.per_prompt.shape[1] - 1)]
+        return [(self._over_prompts, self.n_clusters - 1)]
+
+    @property
+    def _over_prompts(self) -> Float[Array, " player"]:
+        return standard_error(self.per_prompt, self.clusters)
 
     def _require_prompts(self) -> None:
-        if self.per_prompt.shape[1] < 2:
-            raise OptionError("a confidence interval over prompts needs at least two of them")
+        _require_two(self.per_prompt.shape[1], self.n_clusters)
 
     def to_pandas(self) -> pd.DataFrame:
-        """One row per player, in their order: score, sem, 95 % interval, n, metric.
+        """One row per player, in their order: score, sem, 95 % interval, n, clusters, metric.
 
         The column `helps` repeats the score: positive where the task goes better with the player.
         """
         import pandas as pd
 
         n = self.per_prompt.shape[1]
-        low, high = self.interval().T if n > 1 else np.full((2, len(self.score)), math.nan)
+        several = self.n_clusters > 1
+        low, high = self.interval().T if several else np.full((2, len(self.score)), math.nan)
         return pd.DataFrame(
             {
                 "player": list(self.players.labels),
@@ -128,6 +146,7 @@ class Importance(Displayed):
                 "high": high,
                 "helps": self.helps(),
                 "n": n,
+                "clusters": self.n_clusters,
                 "metric": self.metric,
             }
         )
@@ -176,9 +195,20 @@ class Importance(Displayed):
         return f"Importance({self.metric}: {len(self.players)} players, first {best}{told})"
 
 
-def standard_error(per_prompt: Float[Array, "player prompt"]) -> Float[Array, " player"]:
-    """Of the mean over prompts; NaN for one prompt."""
+def standard_error(
+    per_prompt: Float[Array, "player prompt"], clusters: Sequence[str] | None = None
+) -> Float[Array, " player"]:
+    """Standard error of the mean over prompts; NaN for one prompt or cluster.
+
+    Args:
+        clusters: a label per prompt; the error is then the jackknife over clusters.
+    """
     n = per_prompt.shape[1]
+    if clusters is not None and len(set(clusters)) < n:
+        error = np.full(len(per_prompt), math.nan)
+        known = ~np.isnan(per_prompt).any(1)  # a player without scores leaves the others theirs
+        error[known] = grouped.summary(per_prompt[known].T, clusters).sem
+        return error
     if n < 2:
         return np.full(len(per_prompt), math.nan)
     return per_prompt.std(1, ddof=1) / math.sqrt(n)
@@ -191,19 +221,21 @@ def bootstrap(
     method: str = "percentile",
     n_boot: int = N_BOOT,
     seed: int = 0,
+    clusters: Sequence[str] | None = None,
 ) -> Float[Array, "player 2"]:
     """See `Importance.interval`."""
     n = per_prompt.shape[1]
-    if n < 2:
-        raise OptionError("a confidence interval over prompts needs at least two of them")
+    which, number = grouped.numbered(n, clusters), grouped.count(n, clusters)
+    _require_two(n, number)
     if not 0 < level < 1 or n_boot < 2:
         raise OptionError(
             f"level={level}, n_boot={n_boot}; a level is in (0, 1), n_boot at least 2"
         )
     if method not in ("percentile", "bca"):
         raise OptionError(f"interval method {method!r}; known: t, percentile, bca")
-    drawn = np.random.default_rng(seed).integers(n, size=(n_boot, n))
-    weight = np.stack([np.bincount(row, minlength=n) for row in drawn]) / n
+    drawn = np.random.default_rng(seed).integers(number, size=(n_boot, number))
+    times = np.stack([np.bincount(row, minlength=number) for row in drawn])
+    weight = grouped.shares(times, which)
     means = per_prompt @ weight.T  # [player, draw]
     tails = np.array([(1 - level) / 2, (1 + level) / 2])
     if method == "percentile":
@@ -214,13 +246,25 @@ def bootstrap(
     # how far the middle of the draws is from the score, and how fast its error changes with it
     below = ((means < score).mean(1) + (means <= score).mean(1)) / 2
     bias = norm.ppf(below.clip(1 / (2 * n_boot), 1 - 1 / (2 * n_boot)))[:, None]
-    left_out = (per_prompt.sum(1, keepdims=True) - per_prompt) / (n - 1)
+    sums = np.zeros((number, len(per_prompt)))
+    np.add.at(sums, which, per_prompt.T)
+    left_out = (per_prompt.sum(1, keepdims=True) - sums.T) / (n - np.bincount(which))
     spread = left_out.mean(1, keepdims=True) - left_out
     size = (spread**2).sum(1, keepdims=True) ** 1.5
     skew = np.divide((spread**3).sum(1, keepdims=True), 6 * size, where=size > 0, out=0 * size)
     turned = bias + norm.ppf(tails)[None]
     share = norm.cdf(bias + turned / (1 - skew * turned))
     return np.stack([np.quantile(m, s) for m, s in zip(means, share, strict=True)])
+
+
+def _require_two(n: int, clusters: int) -> None:
+    if n < 2:
+        raise OptionError("a confidence interval over prompts needs at least two of them")
+    if clusters < 2:
+        raise OptionError(
+            f"all {n} prompts are one cluster, which says nothing of how far clusters differ; a"
+            " confidence interval needs prompts of at least two clusters"
+        )
 
 
 def make_importance(
@@ -233,7 +277,7 @@ def make_importance(
     made_by: str,
     null: Float[Array, "player prompt"] | None = None,
     null_kind: str = "none",
-    sem: Float[Array, " player"] | None = None,
+    sampling_sem: Float[Array, " player"] | None = None,
     unit: str | None = None,
     notes: Mapping[str, Any] | None = None,
     magnitude: bool = False,
@@ -246,7 +290,7 @@ def make_importance(
         method: first part of the metric's label; task, kind and `options` follow.
         options: what else was chosen; goes into label and provenance.
         null_kind: the kind of game in which `null` holds the same scores with nothing to find.
-        sem: where the error is not that of the mean over prompts alone (sampled estimators).
+        sampling_sem: the error over samples, of estimators that sample.
         unit: instead of the task's with the sign's meaning.
     """
     turn = sign_of(of, game.task.higher_is_better, magnitude)
@@ -258,13 +302,13 @@ def make_importance(
     if game.players.kind != "heads":
         told["players"] = game.players.kind
     label = f"{method}:" + ",".join(f"{k}={v}" for k, v in sorted(told.items()))
-    n = per_prompt.shape[1]
-    columns = {
-        "score": per_prompt.mean(1),
-        "sem": standard_error(per_prompt) if sem is None else sem,
-    }
+    n, clusters = per_prompt.shape[1], game.task.clusters
+    sem = standard_error(per_prompt, clusters)
+    if sampling_sem is not None:
+        sem = np.sqrt(sem**2 + sampling_sem**2)
+    columns = {"score": per_prompt.mean(1), "sem": sem}
     if null is not None:
-        columns |= {"null": null.mean(1), "null_sem": standard_error(null)}
+        columns |= {"null": null.mean(1), "null_sem": standard_error(null, clusters)}
     records = []
     for site, member in game.players.member.items():
         index = member.numpy()
@@ -275,7 +319,7 @@ def make_importance(
                 {
                     "model": game.model.name, "stack": site.stack, "layer": site.layer, "head": h,
                     "kv_head": site.kv_head(h), "metric": label, "n": n,
-                    "unit": unit,
+                    "clusters": grouped.count(n, clusters), "unit": unit,
                 }
                 | row
             )  # fmt: skip
@@ -298,4 +342,5 @@ def make_importance(
         game.task.higher_is_better,
         dict(notes or {}),
         magnitude,
+        clusters,
     )

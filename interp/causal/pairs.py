@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from jaxtyping import Float, Int
 
+from interp import clusters as grouped
 from interp.causal.chain import Playable
 from interp.causal.game import Game, Progress
 from interp.causal.importance import Importance, model_provenance, standard_error
@@ -57,6 +58,7 @@ class Interactions(Displayed):
         per_prompt: the interaction of each pair on each prompt.
         sampling_sem: the error over samples, from `sampling_df` + 1 of them; 0 where all
             coalitions were seen.
+        clusters: a label per prompt where prompts share something; errors are over clusters.
     """
 
     index: str
@@ -71,6 +73,7 @@ class Interactions(Displayed):
     provenance: dict[str, Any] = field(default_factory=dict, repr=False)
     _order = "score"
     sampling_df: float = math.inf
+    clusters: tuple[str, ...] | None = field(default=None, repr=False)
 
     @property
     def score(self) -> Float[np.ndarray, " pair"]:
@@ -80,16 +83,21 @@ class Interactions(Displayed):
     @property
     def sem(self) -> Float[np.ndarray, " pair"]:
         """Over prompts and samples together."""
-        return np.sqrt(standard_error(self.per_prompt) ** 2 + self.sampling_sem**2)
+        return np.sqrt(self._over_prompts**2 + self.sampling_sem**2)
+
+    @property
+    def _over_prompts(self) -> Float[np.ndarray, " pair"]:
+        return standard_error(self.per_prompt, self.clusters)
 
     def interval(self, level: float = 0.95) -> Float[np.ndarray, "pair 2"]:
-        """Confidence interval over prompts and samples, by t quantiles; NaN for one prompt.
+        """Confidence interval over prompts and samples, by t quantiles; NaN for one prompt or
+        cluster.
 
         Raises:
             OptionError: a level outside 0 to 1.
         """
         parts = [
-            (standard_error(self.per_prompt), self.per_prompt.shape[1] - 1),
+            (self._over_prompts, grouped.count(self.per_prompt.shape[1], self.clusters) - 1),
             (self.sampling_sem, self.sampling_df),
         ]
         return around(self.score, parts, level)
@@ -101,8 +109,8 @@ class Interactions(Displayed):
         return self.score
 
     def to_pandas(self) -> pandas.DataFrame:
-        """One row per pair: first, second, score, sem, low, high (95 %), sampling_sem, n, unit,
-        index, method.
+        """One row per pair: first, second, score, sem, low, high (95 %), sampling_sem, n, clusters,
+        unit, index, method.
         """
         import pandas
 
@@ -118,6 +126,7 @@ class Interactions(Displayed):
                 "high": high,
                 "sampling_sem": self.sampling_sem,
                 "n": self.per_prompt.shape[1],
+                "clusters": grouped.count(self.per_prompt.shape[1], self.clusters),
                 "unit": self.unit,
                 "index": self.index,
                 "method": self.method,
@@ -218,6 +227,7 @@ def interactions(
     return Interactions(
         index, method, game.players.labels, _pairs(players), task.sign * found + 0.0, sem, count,
         f"{task.unit} {TOGETHER_HELPS}", task.higher_is_better, about, df,
+        task.clusters,
     )  # fmt: skip
 
 

@@ -73,7 +73,8 @@ def pruning_curve(
         steps: the counts to evaluate, or how many of them in equal steps; all unless given. The
             undisturbed model is always one; greedy stops after the last.
         held_out: judge an importance of this very task, or greedy, by halves as well. It needs
-            two prompts, and the importance's values per prompt, which a table has not.
+            two prompts (of two clusters, where prompts share something: halves never share one),
+            and the importance's values per prompt, which a table has not.
         n_loops: bootstrap draws of the prompts in which the halves, the rankings and the judging
             are repeated, for the interval of the held-out area: two orders each. 0 for none, and
             none for greedy: then the interval takes both rankings as given.
@@ -138,6 +139,7 @@ def pruning_curve(
         made,
         apart,
         tuple(loops),
+        task.clusters,
     )
 
 
@@ -320,7 +322,7 @@ def _plan(
     every, halves = [], []
     if held_out and ranked_on == "these prompts":
         if how == "greedy":
-            every = folds(len(task), 0, seed)
+            every = folds(len(task), 0, seed, task.clusters)
         elif ranked is not None and ranked.per_prompt is not None:
             values = ranked.per_prompt[place]
             magnitude = ranked.magnitude
@@ -329,7 +331,7 @@ def _plan(
                 mean = values @ weight / weight.sum()
                 return _ordered(np.abs(mean) if magnitude else mean, order)
 
-            every = folds(len(task), n_loops if n_random else 0, seed)
+            every = folds(len(task), n_loops if n_random else 0, seed, task.clusters)
             halves = fold_orders(every, rank)
     return _Plan(
         game, counts, removed, orders, order == "most-first", name or called, ranked_on, every,

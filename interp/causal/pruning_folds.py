@@ -8,11 +8,13 @@ a bootstrap repeats the whole of it, the split and both rankings included.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
+
+from interp.clusters import numbered
 
 Array = np.ndarray
 Rank = Callable[[Float[Array, " prompt"]], list[int]]
@@ -27,20 +29,25 @@ class Fold:
     second: Float[Array, " prompt"]
 
 
-def folds(n: int, n_loops: int, seed: int) -> list[Fold]:
+def folds(
+    n: int, n_loops: int, seed: int, clusters: Sequence[Hashable] | None = None
+) -> list[Fold]:
     """The split of all n prompts, then one for each bootstrap draw of them; none for one prompt.
 
-    A prompt that is drawn several times is in one half only.
+    A prompt that is drawn several times is in one half only. With a cluster label per prompt whole
+    clusters are split and drawn, so that the halves share nothing; there is none for one cluster.
     """
-    if n < 2:
+    which = numbered(n, clusters)
+    number = int(which.max(initial=-1)) + 1
+    if number < 2:
         return []
     rng = np.random.default_rng([seed, 5])
-    found = [_split(np.ones(n), rng)]
+    found = [_split(np.ones(number), rng)]
     while len(found) <= n_loops:
-        times = rng.multinomial(n, np.full(n, 1 / n)).astype(float)
+        times = rng.multinomial(number, np.full(number, 1 / number)).astype(float)
         if (times > 0).sum() > 1:
             found.append(_split(times, rng))
-    return found
+    return [Fold(fold.first[which], fold.second[which]) for fold in found]
 
 
 def _split(times: Float[Array, " prompt"], rng: np.random.Generator) -> Fold:
@@ -90,7 +97,7 @@ def loop_areas(
 
 
 def loop_interval(value: float, loops: Sequence[float], n: int) -> tuple[float, float]:
-    """The 95 % interval of a cross-fitted number of n prompts, from its bootstrap loops.
+    """The 95 % interval of a cross-fitted number of n clusters, from its bootstrap loops.
 
     The spread of the loops is that of all that was chosen and measured. A bootstrap of n numbers is
     too narrow by the root of (n - 1) / n, and few prompts or loops say little of the spread, so the

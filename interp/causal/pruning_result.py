@@ -17,6 +17,7 @@ from jaxtyping import Float, Int
 from interp.causal.importance import standard_error
 from interp.causal.intervals import around
 from interp.causal.pruning_folds import loop_interval
+from interp.clusters import count
 from interp.display import Displayed
 from interp.errors import OptionError, StoreError
 from interp.files import read_bytes, write_atomically
@@ -58,6 +59,7 @@ class PruningCurve(Displayed):
         held_out_per_prompt: the task at each count for each prompt, with the players removed in
             the order that the other half of the prompts gave; None where there are no halves.
         loops: the held-out area in bootstrap draws, each ranked and judged anew.
+        clusters: a label per prompt where prompts share something; errors are over clusters.
     """
 
     name: str
@@ -73,6 +75,7 @@ class PruningCurve(Displayed):
     made: Mapping[str, Any] = field(repr=False)
     held_out_per_prompt: Float[Array, "count prompt"] | None = field(default=None, repr=False)
     loops: tuple[float, ...] = field(default=(), repr=False)
+    clusters: tuple[str, ...] | None = field(default=None, repr=False)
 
     @property
     def value(self) -> Float[Array, " count"]:
@@ -85,15 +88,22 @@ class PruningCurve(Displayed):
         return float(self.per_prompt[0].mean())
 
     @property
+    def n_clusters(self) -> int:
+        """The number of clusters that the prompts make up; without labels that of prompts."""
+        return count(self.per_prompt.shape[1], self.clusters)
+
+    @property
     def random(self) -> Float[Array, "draw count"]:
         """Mean of the task over prompts for each random order."""
         return self.random_per_prompt.mean(2)
 
     def interval(self, level: float = 0.95) -> Float[Array, "count 2"]:
-        """Confidence interval over prompts at each count, by t quantiles; NaN for one prompt."""
-        if self.per_prompt.shape[1] < 2:
+        """Confidence interval over clusters of prompts at each count, by t quantiles; NaN for one
+        cluster.
+        """
+        if self.n_clusters < 2:
             return np.full((len(self.counts), 2), math.nan)
-        errors = [(standard_error(self.per_prompt), self.per_prompt.shape[1] - 1)]
+        errors = [(standard_error(self.per_prompt, self.clusters), self.n_clusters - 1)]
         return around(self.value, errors, level)
 
     def band(self, level: float = 0.95) -> Float[Array, "count 2"]:
@@ -135,7 +145,7 @@ class PruningCurve(Displayed):
         if not self.loops:
             return found
         loops = [self._sign * x for x in self.loops]
-        low, high = loop_interval(found.value, loops, self.per_prompt.shape[1])
+        low, high = loop_interval(found.value, loops, self.n_clusters)
         return Measured(found.value, low, high)
 
     @property
@@ -151,12 +161,11 @@ class PruningCurve(Displayed):
         own = sign * np.trapezoid(per_prompt, share, axis=0)  # [prompt]
         other = sign * np.trapezoid(self.random_per_prompt, share, axis=1)  # [draw, prompt]
         value = float(own.mean() - other.mean())
-        n_draws, n = other.shape
-        if n < 2:
+        if self.n_clusters < 2:
             return Measured(value, math.nan, math.nan)
-        over_prompts = float(standard_error((own - other.mean(0))[None])[0])
+        over_prompts = float(standard_error((own - other.mean(0))[None], self.clusters)[0])
         over_orders = float(standard_error(other.mean(1)[None])[0])
-        errors = [(over_prompts, n - 1.0), (over_orders, n_draws - 1.0)]
+        errors = [(over_prompts, self.n_clusters - 1.0), (over_orders, len(other) - 1.0)]
         low, high = around(np.array([value]), errors)[0].tolist()
         return Measured(value, low, high)
 
@@ -201,6 +210,7 @@ class PruningCurve(Displayed):
                 "random_low": band[:, 0],
                 "random_high": band[:, 1],
                 "n_prompts": self.per_prompt.shape[1],
+                "n_clusters": self.n_clusters,
             }
         )
 
@@ -235,6 +245,8 @@ class PruningCurve(Displayed):
 
         # areas are made anew
         told = {k: v for k, v in vars(self).items() if k not in ("area", "held_out_area")}
+        if self.clusters is None:
+            told.pop("clusters")
         return to_json({"format": _FORMAT} | told)
 
     @classmethod
@@ -255,6 +267,7 @@ class PruningCurve(Displayed):
             shape = (-1, len(told["counts"]), n_prompts)
             drawn = np.array(told.pop("random_per_prompt"), dtype=np.float64)
             apart = told.pop("held_out_per_prompt", None)
+            shared = told.pop("clusters", None)
             return cls(
                 counts=np.array(told.pop("counts"), dtype=np.int64),
                 removed=tuple(told.pop("removed")),
@@ -262,6 +275,7 @@ class PruningCurve(Displayed):
                 random_per_prompt=drawn.reshape(shape),
                 held_out_per_prompt=None if apart is None else np.array(apart, dtype=np.float64),
                 loops=tuple(told.pop("loops", ())),
+                clusters=None if shared is None else tuple(shared),
                 **told,
             )
         except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:

@@ -291,7 +291,7 @@ def as_importance(
         made_by=made_by,
         null=null,
         null_kind="none" if null is None else "random-init",
-        sem=found.sem,
+        sampling_sem=sampling,
         notes=told | notes,
     )
     own = {f.name: getattr(plain, f.name) for f in fields(Importance)}

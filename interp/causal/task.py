@@ -91,6 +91,11 @@ class Task:
         return size(self.prompts)
 
     @property
+    def clusters(self) -> tuple[str, ...] | None:
+        """A label per prompt where prompts share something; see `Prompts`. None otherwise."""
+        return self.prompts.clusters if isinstance(self.prompts, Prompts) else None
+
+    @property
     def sign(self) -> int:
         """1 where more of the value is better, -1 where less is: the value of a game is the product
         of both, so that what a player adds to it is positive where the player helps.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,13 +22,14 @@ from interp.causal.measures import (
 from interp.causal.task import Task
 from interp.errors import OptionError, PromptError, UnknownName
 from interp.own_file import own_code, run_file
+from interp.prompts import Prompts
 from interp.tokens import token_id
 
 if TYPE_CHECKING:
     from interp.model.model import Model
 
 MEASURES = ("loss", "accuracy", "logit-difference", "answer-probability", "kl-to-clean")
-FIELDS = ("prompt", "answer", "wrong", "corrupted", "position")
+FIELDS = ("prompt", "answer", "wrong", "corrupted", "position", "cluster")
 
 
 def make_task(
@@ -43,7 +45,9 @@ def make_task(
 
     Args:
         source: `repeats` (loss on the second copy of random tokens), or a file: `.jsonl` with the
-            fields `prompt`, `answer`, `wrong`, `corrupted`, `position` (the last four optional);
+            fields `prompt`, `answer`, `wrong`, `corrupted`, `position`,
+            `cluster` (all but the first optional; a cluster is a label of prompts that share
+            something, such as a template: errors are over clusters);
             `.txt` with a prompt per line; `.py` with a function `task(model) -> Task`.
         measure: one of `MEASURES`. Unless given: with wrong answers the logit difference, with
             answers alone their probability, without answers the loss on every next token. For a
@@ -74,7 +78,19 @@ def make_task(
     rows = _rows(path)[: n or None]
     if path.suffix == ".jsonl" and all(set(row) == {"text"} for row in rows):
         rows = [{"prompt": row["text"]} for row in rows]
-    return _task(model, rows, path, measure, longest)
+    task = _task(model, rows, path, measure, longest)
+    labels = _column(rows, "cluster", path)
+    if labels is None or not isinstance(task.prompts, Prompts):
+        return task
+    return replace(task, prompts=replace(task.prompts, clusters=tuple(map(str, labels))))
+
+
+def _column(rows: list[dict[str, Any]], name: str, path: Path) -> list[Any] | None:
+    having = [i for i, row in enumerate(rows) if name in row]
+    if having and len(having) < len(rows):
+        missing = next(i for i in range(len(rows)) if i not in having)
+        raise PromptError(f"{path}: prompt {missing + 1} has no {name!r}, others have")
+    return [row[name] for row in rows] if having else None
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:
@@ -114,11 +130,7 @@ def _task(
     longest: int | None,
 ) -> Task:
     def column(name: str) -> list[Any] | None:
-        having = [i for i, row in enumerate(rows) if name in row]
-        if having and len(having) < len(rows):
-            missing = next(i for i in range(len(rows)) if i not in having)
-            raise PromptError(f"{path}: prompt {missing + 1} has no {name!r}, others have")
-        return [row[name] for row in rows] if having else None
+        return _column(rows, name, path)
 
     prompts = column("prompt")
     assert prompts is not None

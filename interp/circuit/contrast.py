@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from interp.causal.importance import standard_error
 from interp.causal.task import Task, part
 from interp.errors import OptionError, PromptError
 from interp.prompts import Prompts
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 Array = np.ndarray
 BATCH = 32
 LEAST_GAP = 2.0  # standard errors that the clean and the corrupted value must lie apart
+LEAST_TEMPLATES = 4  # fewer say too little of how far templates differ
 FEW = 8  # times the pairs: where so many would decide, the model is not said to fail the task
 
 
@@ -46,7 +48,9 @@ class ContrastTask:
     Args:
         task: the clean prompts, what is read from them, and the corrupted prompts.
         roles: per prompt, token positions by what stands there, such as `{"S2": 9, "end": 13}`.
-        templates: per prompt, which template it is from; "" for all where there is one.
+        templates: per prompt, which template it is from; "" for all where there is one. Where
+            several prompts share one of at least two templates, templates are the clusters of the
+            prompts, unless these are labelled already.
         truth: heads of the circuit by role, where they are known because they were built in.
         truth_edges: edges between heads of that circuit, as (head, head's input).
 
@@ -87,6 +91,36 @@ class ContrastTask:
         for name, given in (("roles", self.roles), ("templates", self.templates)):
             if given and len(given) != len(self):
                 raise OptionError(f"{name} for {len(given)} of {len(self)} prompts; one for each")
+        if clean.clusters is None and 1 < len(set(self.templates)) < len(self):
+            labels = tuple(f"template {name}" for name in self.templates)
+            shared = replace(self.task, prompts=replace(clean, clusters=labels))
+            object.__setattr__(self, "task", shared)
+
+    @property
+    def clusters(self) -> tuple[str, ...] | None:
+        """The labels by which errors and intervals of circuits are clustered, one per pair.
+
+        They are those of the clean prompts, where there are at least 4 different ones; fewer cannot
+        say how far templates differ. None then: every pair counts as independent.
+        """
+        labels = self.clean.clusters
+        return labels if labels and LEAST_TEMPLATES <= len(set(labels)) < len(self) else None
+
+    @property
+    def dependence(self) -> str:
+        """The clusters that intervals draw, or why they draw pairs; empty without shared ones."""
+        labels = self.clean.clusters or ()
+        number = len(set(labels))
+        if not labels or number == len(labels):
+            return ""
+        what = "templates" if labels[0].startswith("template ") else "clusters"
+        if self.clusters is not None:
+            return f"intervals draw whole {what}: {len(self)} pairs in {number}"
+        return (
+            f"intervals draw single pairs, as if they were independent: {len(self)} pairs in only"
+            f" {number} {what if number > 1 else what.removesuffix('s')}, fewer than"
+            f" {LEAST_TEMPLATES}, so they are too narrow"
+        )
 
     @property
     def name(self) -> str:
@@ -237,7 +271,7 @@ class ContrastTask:
             difference = -difference
         n = len(self)
         mean = float(difference.mean())
-        sem = float(difference.std(ddof=1) / np.sqrt(n)) if n > 1 else 0.0
+        sem = float(standard_error(difference[None], self.clusters)[0]) if n > 1 else 0.0
         if mean > LEAST_GAP * sem and mean > 1e-6:
             return mean, sem
         told = f"clean less corrupted {mean:.3g} ± {sem:.2g} {self.task.unit} over {n} pairs"

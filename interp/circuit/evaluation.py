@@ -19,6 +19,7 @@ from jaxtyping import Float
 from interp.causal.game import Game, Progress
 from interp.circuit.contrast import ContrastTask, hashes
 from interp.circuit.result import Circuit
+from interp.clusters import numbered
 from interp.discovery._ranking import auroc, auroc_interval, marked
 from interp.display import Displayed
 from interp.errors import OptionError
@@ -51,6 +52,8 @@ class Evaluation(Displayed):
         one_out: what the circuit loses when one of its heads is left out, in the task's unit.
         seen: how many of these pairs the circuit was found on; figures on those flatter it.
         found_on: `cmd`, `cpr` and `n` on the pairs it was found on, where these were given.
+        clusters: a label per pair, where intervals draw whole clusters; `dependence` says so, or
+            why they do not.
     """
 
     circuit: Circuit
@@ -70,6 +73,8 @@ class Evaluation(Displayed):
     made: Mapping[str, Any] = field(default_factory=dict, repr=False)
     seen: int = 0
     found_on: Mapping[str, float] | None = None
+    clusters: tuple[str, ...] | None = field(default=None, repr=False)
+    dependence: str = ""
 
     @property
     def faithfulness(self) -> Float[Array, " size"]:
@@ -87,13 +92,18 @@ class Evaluation(Displayed):
         return area(self.sizes, self.faithfulness, 0.0)
 
     def interval(self, what: str = "cmd") -> tuple[float, float]:
-        """The middle 95 % of `cmd` or `cpr` of this ranking when these pairs are drawn anew."""
+        """The middle 95 % of `cmd` or `cpr` of this ranking when these pairs are drawn anew.
+
+        Whole clusters are drawn where the pairs have at least 4 templates; see `dependence`.
+        """
         if what not in ("cmd", "cpr"):
             raise OptionError(f"{what!r} has no interval here; ask for cmd or cpr")
         rng = np.random.default_rng([self.seed, 5])
-        n, found = self.per_prompt.shape[1], []
+        which, found = numbered(self.per_prompt.shape[1], self.clusters), []
+        n = int(which.max()) + 1
+        pairs = [np.flatnonzero(which == c) for c in range(n)]
         for _ in range(DRAWS):
-            some = rng.integers(0, n, n)
+            some = np.concatenate([pairs[c] for c in rng.integers(0, n, n)])
             f = faithful(
                 self.per_prompt[:, some].mean(1), self.full[some].mean(), self.empty[some].mean()
             )
@@ -157,8 +167,9 @@ class Evaluation(Displayed):
         """One row per figure: its value, 95 % interval, what random orders give, and for what."""
         drawn, n = self.random_cmd, self.per_prompt.shape[1]
         low, high = self.interval()
+        what = "; ".join(filter(None, ("0 is best, over sizes", self.dependence)))
         rows: list[dict[str, Any]] = [
-            _figure("CMD", self.cmd, low, high, float(drawn.mean()), n, "0 is best, over sizes")
+            _figure("CMD", self.cmd, low, high, float(drawn.mean()), n, what)
         ]
         low, high = self.interval("cpr")
         rows += [
@@ -333,6 +344,7 @@ def evaluate(
         dict(circuit.made) | game.about() | {"ablation": ablation, "n_random": n_random}
         | {"evaluated_on": task.about()},
         len(set(hashes(task)) & set(map(str, circuit.made.get("pairs") or ()))), own,
+        task.clusters, task.dependence,
     )  # fmt: skip
 
 

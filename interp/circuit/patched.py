@@ -7,8 +7,10 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
+from interp.causal.importance import standard_error
 from interp.circuit.contrast import ContrastTask
 from interp.circuit.identity import of_model, of_task
 from interp.circuit.residual_graph import ResidualGraph
@@ -93,14 +95,14 @@ def patch_first(
     for name, other, i in zip(names, on, at, strict=True):
         alone = effect[frozenset({name})]
         row = {"node": name, "score": float(circuit.score[i]), "effect": float(alone.mean()),
-               "sem": _sem(alone), "conditional": math.nan, "conditional_sem": math.nan,
+               "sem": _sem(alone, task), "conditional": math.nan, "conditional_sem": math.nan,
                "conditional_on": other, "n": len(task)}  # fmt: skip
         if other:
             now = effect[frozenset({name, other})] - effect[frozenset({other})]
-            row |= {"conditional": float(now.mean()), "conditional_sem": _sem(now)}
+            row |= {"conditional": float(now.mean()), "conditional_sem": _sem(now, task)}
         rows.append(row)
     return Patched(task.task.unit, tuple(rows))
 
 
-def _sem(x: Any) -> float:
-    return float(x.std(ddof=1) / math.sqrt(len(x))) if len(x) > 1 else math.nan
+def _sem(x: Any, task: ContrastTask) -> float:
+    return float(standard_error(np.asarray(x)[None], task.clusters)[0])

@@ -125,6 +125,8 @@ def _figures(found: Circuit, measured: Evaluation, held_out: str) -> list[str]:
         f" layer {beside} [{_two(shaped.min())}, {_two(shaped.max())}]; completeness"
         f" {measured.completeness:.2f}, not needed {' '.join(measured.unneeded) or 'none'}",
     ]
+    if measured.dependence:
+        lines.append(f"  {measured.dependence}")
     if measured.stability is not None:
         mean, least, most = measured.stability
         drawn_anew = next(row["drawn"] for row in found.tables["stability"])

@@ -98,7 +98,8 @@ class Circuit(Displayed):
         found: Found,
     ) -> Circuit:
         """What a method found, with how it was made."""
-        from interp.circuit.bootstrap import of_found
+        from interp.causal.importance import standard_error
+        from interp.circuit.bootstrap import labels_of, of_found
         from interp.circuit.contrast import hashes
         from interp.provenance import model_provenance
 
@@ -106,17 +107,21 @@ class Circuit(Displayed):
         made |= {"method": method, "level": level, "options": dict(options)}
         made |= {"forwards": found.forwards, "backwards": found.backwards, "signed": found.signed}
         made |= {"made_by": "interp.circuit.find_circuit", "pairs": hashes(task)}
-        edges, now = found.edges_per_prompt, found.conditional
+        edges, now, shared = found.edges_per_prompt, found.conditional, labels_of(found, task)
+
+        def sem(x: Float[np.ndarray, "node prompt"]) -> Float[np.ndarray, " node"]:
+            return standard_error(x, shared)
+
         given = found.measured
         return cls(
             model.name, model.n_layers, model.n_heads, task.name, method, level, found.nodes,
-            found.per_prompt.mean(1), _sem(found.per_prompt), found.per_prompt.shape[1], found.unit,
+            found.per_prompt.mean(1), sem(found.per_prompt), found.per_prompt.shape[1], found.unit,
             found.edges, np.zeros(0) if edges is None else edges.mean(1), dict(task.truth),
             found.notes, dict(found.tables) | {"stability": of_found(found, task)}, made,
-            *((np.zeros(0), np.zeros(0)) if now is None else (now.mean(1), _sem(now))),
+            *((np.zeros(0), np.zeros(0)) if now is None else (now.mean(1), sem(now))),
             found.conditional_on,
             (given,) * len(found.nodes) if isinstance(given, str) else given,
-            np.zeros(0) if edges is None else _sem(edges),
+            np.zeros(0) if edges is None else sem(edges),
         )  # fmt: skip
 
     def __len__(self) -> int:
@@ -386,11 +391,6 @@ class Circuit(Displayed):
     def said(self, at: int, unit: str = "") -> str:
         """The effects of a node, by its number, in words."""
         return said(self.score[at], self.conditional[at], self.conditional_on[at], unit)
-
-
-def _sem(x: Float[Array, "node prompt"]) -> Float[Array, " node"]:
-    n = x.shape[1]
-    return x.std(1, ddof=1) / math.sqrt(n) if n > 1 else np.full(len(x), math.nan)
 
 
 def _written(path: str | os.PathLike | None, text: str) -> str:

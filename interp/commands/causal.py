@@ -180,7 +180,7 @@ def _before(path: Path) -> list[HeadTable]:
 
 def printed(importances: Sequence[Importance], top: int) -> str:
     """A block for one model: the first players of each importance, with error, null and notes."""
-    from interp.columns import estimate
+    from interp.columns import counted, estimate
     from interp.sign import SIGN
 
     rows, notes = [("score", "head", "value", "null", "n", "unit")], []
@@ -195,7 +195,8 @@ def printed(importances: Sequence[Importance], top: int) -> str:
             score = estimate(row["score"], row["sem"])
             about = (name, f"{row['unit'].partition(' (+')[0]}, {_means(found)}")
             about = about if at == 0 else ("", "")
-            rows.append((about[0], label, score, null, str(row["n"]), about[1]))
+            n = counted(row["n"], row["clusters"])
+            rows.append((about[0], label, score, null, n, about[1]))
         notes += [f"{name}: {sentence}" for sentence in explained(found)]
     width = [max(len(row[at]) for row in rows) for at in range(5)]
     lines = [

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from interp.columns import estimate
+from interp.columns import counted, estimate
 from interp.order import end_of
 from interp.table import HeadTable
 
@@ -69,8 +69,7 @@ def _prompts(row: Mapping) -> str:
     """How many prompts the mean is over, and in how many clusters where those are fewer."""
     if math.isnan(row["sem"]):
         return ""
-    n, clusters = row["n"], row["clusters"]
-    return str(n) if clusters == n else f"{n} in {clusters}"
+    return counted(row["n"], row["clusters"])
 
 
 def _about(unit: str, null: str, end: str) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from interp.causal.importance import standard_error
 from interp.circuit.residual_graph import ResidualGraph
 from interp.discovery._exact import node_effects, path_effects
 from interp.discovery._gathered import forwards_of
@@ -56,7 +57,7 @@ def check_trace(
     gap = abs(float((clean - corrupted).mean()))
     rows = [
         {"node": name, "traced": at < len(first), "credit": float(credit[nodes.index(name)]),
-         **_effect(values, gap)}
+         **_effect(values, gap, task)}
         for at, (name, values) in enumerate(zip(chosen, found, strict=True))
     ]  # fmt: skip
     notes = [_note("heads and MLPs", rows, gap, task.task.unit)]
@@ -72,16 +73,16 @@ def check_trace(
         passes += more
         paths = [
             {"from": a, "to": b, "traced": True, "credit": float(by_credit[a, b]),
-             **_effect(x, gap)}
+             **_effect(x, gap, task)}
             for (a, b), x in zip(names, values, strict=True)
         ]  # fmt: skip
         notes.append(_note("edges", paths, gap, task.task.unit))
     return rows, paths, tuple(notes), passes + 2.0
 
 
-def _effect(values: Float[Array, " prompt"], gap: float) -> dict[str, Any]:
+def _effect(values: Float[Array, " prompt"], gap: float, task: ContrastTask) -> dict[str, Any]:
     n, mean = len(values), float(values.mean())
-    sem = float(values.std(ddof=1) / np.sqrt(n)) if n > 1 else float("nan")
+    sem = float(standard_error(values[None], task.clusters)[0])
     return {"patched": mean, "sem": sem, "n": n, "matters": mean > max(2 * sem, LARGE * gap)}
 
 

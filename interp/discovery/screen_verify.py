@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from interp.causal.importance import standard_error
 from interp.circuit.declare import Found, discovery
 from interp.circuit.residual_graph import ResidualGraph
 from interp.discovery._attribution import nodes_along_inputs, units
@@ -87,7 +88,7 @@ def screen_verify(
         for h, name in enumerate(heads):
             if name not in chosen:
                 scores[names.index(name)] = effect[h, h]  # patched alone on the way
-        rows = _stand_ins(effect, heads, first, LARGE * float(mean.max()))
+        rows = _stand_ins(effect, heads, first, LARGE * float(mean.max()), task)
         for row in reversed(rows):  # the largest comes first, and is what stays
             at, out = names.index(row["head"]), heads.index(row["for"])
             conditional[at] = effect[heads.index(row["head"]), out] - effect[out, out]
@@ -138,11 +139,10 @@ def _pairs(
 
 
 def _stand_ins(
-    effect: np.ndarray, heads: list[str], first: list[str], least: float
+    effect: np.ndarray, heads: list[str], first: list[str], least: float, task: ContrastTask
 ) -> list[dict[str, Any]]:
     """Heads that matter once another is out, and matter less than half as much while it works."""
     mean, rows = effect.mean(2), []
-    n = effect.shape[2]
     for b, other in enumerate(heads):
         for a, one in enumerate(heads):
             if a == b or (one not in first and other not in first):
@@ -150,7 +150,7 @@ def _stand_ins(
             now, alone = mean[a, b] - mean[b, b], mean[a, a]
             if abs(now) >= least and abs(now) > 2 * abs(alone):
                 each = effect[a, b] - effect[b, b]
-                sem = float(each.std(ddof=1) / np.sqrt(n)) if n > 1 else float("nan")
+                sem = float(standard_error(each[None], task.clusters)[0])
                 rows.append(
                     {
                         "head": one, "for": other, "alone": float(alone), "without_it": float(now),

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from interp.causal.importance import bootstrap
 from interp.causal.task import Task
+from interp.clusters import count
 from interp.display import Displayed
 from interp.edits import Edit
 from interp.errors import OptionError, UnreadableAttention
@@ -152,23 +153,26 @@ class Disruption(Displayed):
     clean: Float[np.ndarray, " prompt"]
     largest: Float[np.ndarray, " prompt"]
     smallest: Float[np.ndarray, " prompt"]
+    clusters: tuple[str, ...] | None = None
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
-        """Of the mean of largest - smallest, by bootstrap over prompts."""
-        low, high = bootstrap((self.largest - self.smallest)[None], level)[0]
+        """Of the mean of largest - smallest, by bootstrap over prompts, or over their clusters."""
+        each = (self.largest - self.smallest)[None]
+        low, high = bootstrap(each, level, clusters=self.clusters)[0]
         return float(low), float(high)
 
     def to_pandas(self) -> pd.DataFrame:
         """One row: the three means, and the difference with its 95 % interval."""
         import pandas as pd
 
-        low, high = self.interval() if len(self.clean) > 1 else (np.nan, np.nan)
+        clusters = count(len(self.clean), self.clusters)
+        low, high = self.interval() if clusters > 1 else (np.nan, np.nan)
         row = {
             "task": self.task, "unit": self.unit, "parts": "+".join(self.parts), "fill": self.fill,
             "clean": self.clean.mean(), "without_largest": self.largest.mean(),
             "without_smallest": self.smallest.mean(),
             "difference": (self.largest - self.smallest).mean(), "low": low, "high": high,
-            "n": len(self.clean),
+            "n": len(self.clean), "clusters": clusters,
         }  # fmt: skip
         return pd.DataFrame([row])
 
@@ -206,7 +210,10 @@ def disruption(
         )
         for edits in ((), (edit,), (control,))
     ]
-    return Disruption(task.name, task.unit, tuple(parts), fill, *values)
+    clean_values, largest, smallest = values
+    return Disruption(
+        task.name, task.unit, tuple(parts), fill, clean_values, largest, smallest, task.clusters
+    )
 
 
 def _logits(model: Model, task: Task, prompt: int, edits: Sequence[Edit]) -> Tensor:

@@ -175,7 +175,7 @@ def safety_curves(
         curves.append(
             PruningCurve(
                 name, np.arange(k + 1), tuple(top), values[0], values[1:], len(game), "most-first",
-                each.unit, each.higher_is_better, seed, made,
+                each.unit, each.higher_is_better, seed, made, clusters=each.clusters,
             )
         )  # fmt: skip
     return SafetyCurves(curves[0], curves[1], tuple(top), dict(curves[0].made))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+from dataclasses import replace
 from functools import cache
 from itertools import combinations
 
@@ -39,7 +40,9 @@ def model():
 
 @cache
 def game(seed=0, n=8):
-    return Game(model(), repeats_task(model(), n=n, longest=4, seed=seed))
+    task = repeats_task(model(), n=n, longest=4, seed=seed)
+    alone = replace(task.prompts, clusters=None)  # every prompt a cluster; see test_clusters.py
+    return Game(model(), replace(task, prompts=alone))
 
 
 def importance(per_prompt, name="ablation", *, of="removal", own_game=None, **more):
@@ -126,7 +129,7 @@ def test_rankings_go_by_what_helps_whatever_the_sign_of_the_score():
 
 def test_players_are_matched_by_name():
     up = np.arange(18.0)
-    other = Game(model(), repeats_task(model(), n=8, longest=4), players={
+    other = Game(model(), game().task, players={
         **{str(h): [h] for h in reversed(model().heads())}
     })  # fmt: skip
     turned = importance(constant(up[::-1]), "banzhaf", own_game=other)

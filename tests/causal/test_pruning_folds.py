@@ -31,7 +31,7 @@ def test_held_out_prompts_are_judged_by_the_order_of_the_other_half(order):
     found = leave_one_out(model, task, heads=HEADS, null="none")
     curve = pruning_curve(model, task, found, order=order, n_random=3, n_loops=3, seed=4)
     assert curve.made["ranked_on"] == "these prompts"
-    first = folds(7, 0, 4)[0].first > 0
+    first = folds(7, 0, 4, task.clusters)[0].first > 0
     assert 0 < first.sum() < 7
     assert curve.held_out_per_prompt is not None
     for rank_on, judge_on in ((first, ~first), (~first, first)):
@@ -44,7 +44,9 @@ def test_held_out_prompts_are_judged_by_the_order_of_the_other_half(order):
     assert len(curve.loops) == 3
     assert curve.held_out_area is not None
     area = curve.held_out_area
-    spread = np.std(curve.loops, ddof=1) * np.sqrt(7 / 6) * stats.t.isf(0.025, 2)
+    n = len(set(task.clusters))
+    assert 3 <= n < 7  # periods: a half has all prompts of a period, or none
+    spread = np.std(curve.loops, ddof=1) * np.sqrt(n / (n - 1)) * stats.t.isf(0.025, 2)
     assert area.high - area.value == pytest.approx(spread)
     assert "on held-out prompts" in curve.summary
     assert "on those it was ranked on" in curve.summary

@@ -43,7 +43,8 @@ def count(path: Path) -> int:
 def whole(model: Model, path: Path) -> ContrastTask:
     """All pairs of a file. `templates` says which belong together when some are held out.
 
-    Lines are those of `interp.causal.task_file`, with the field `corrupted`. A Python file has a
+    Lines are those of `interp.causal.task_file`, with the field `corrupted`; pairs of one `cluster`
+    are of one template. A Python file has a
     function `task(model)` that returns a `Task` with corrupted prompts and any metric, or a
     `ContrastTask`, whose own templates are kept where it has two or more; every other pair counts
     as a template of its own, so that what was found on some is measured on others.
@@ -93,7 +94,7 @@ def _lines(model: Model, path: Path) -> ContrastTask:
             f"{path}: its lines have no field 'corrupted', the prompt without the behaviour;"
             f" {NEEDED}"
         )
-    return ContrastTask(task)
+    return ContrastTask(task, templates=task.clusters or ())
 
 
 def _made(model: Model, path: Path) -> ContrastTask:

@@ -1,0 +1,206 @@
+"""Errors of causal scores are those of clusters where prompts share a period or a template."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import zoo
+
+from interp.causal import (
+    banzhaf,
+    compare,
+    gate_gradient,
+    interactions,
+    leave_one_out,
+    pruning_curve,
+    repeats_task,
+    shapley,
+)
+from interp.causal.importance import bootstrap, standard_error
+from interp.causal.pruning_folds import folds
+from interp.causal.pruning_result import PruningCurve
+from interp.causal.task_file import make_task
+from interp.clusters import count, interval, summary
+from interp.commands.causal import printed
+from interp.errors import OptionError
+from interp.model.probe import probe
+from interp.outliers.channels import Disruption, disruption
+
+LABELS = ("a", "b", "a", "c", "c", "c", "b", "d")
+
+
+@pytest.fixture(scope="module")
+def model():
+    return probe(zoo.FAMILIES["gpt2"].build("sdpa"), "gpt2")
+
+
+@pytest.fixture(scope="module")
+def task(model):
+    return repeats_task(model, n=10, longest=6)
+
+
+@pytest.fixture(scope="module")
+def found(model, task):
+    return leave_one_out(model, task)
+
+
+def test_values_equal_within_clusters_have_the_error_of_cluster_means() -> None:
+    rng = np.random.default_rng(0)
+    # of each player in each of eight clusters of four prompts; no sum of these is rounded
+    means = rng.integers(-64, 64, size=(5, 8)) / 16
+    per_prompt = np.repeat(means, 4, axis=1)
+    labels = [f"period {i // 4}" for i in range(32)]
+    expected = means.std(1, ddof=1) / math.sqrt(8)
+    np.testing.assert_allclose(standard_error(per_prompt, labels), expected)
+    assert (standard_error(per_prompt) < 0.6 * expected).all()
+    drawn = bootstrap(per_prompt, clusters=labels, seed=3)
+    np.testing.assert_allclose(drawn, bootstrap(means, seed=3), atol=1e-12)
+    corrected = bootstrap(per_prompt, clusters=labels, seed=3, method="bca")
+    np.testing.assert_allclose(corrected, bootstrap(means, seed=3, method="bca"), atol=1e-12)
+
+
+def test_labels_that_all_differ_change_nothing() -> None:
+    values = np.random.default_rng(1).normal(size=(4, 8))
+    alone = [str(i) for i in range(8)]
+    assert standard_error(values, alone).tolist() == standard_error(values).tolist()
+    for method in ("percentile", "bca"):
+        one, other = (bootstrap(values, method=method, clusters=x) for x in (None, alone))
+        assert one.tolist() == other.tolist()
+    for one, other in zip(folds(8, 3, 0), folds(8, 3, 0, alone), strict=True):
+        assert one.first.tolist() == other.first.tolist()
+
+
+def test_a_player_without_scores_leaves_the_others_their_error() -> None:
+    values = np.random.default_rng(2).normal(size=(3, 8))
+    expected = standard_error(values, LABELS)
+    values[1] = math.nan
+    assert np.isnan(standard_error(values, LABELS)).tolist() == [False, True, False]
+    np.testing.assert_array_equal(standard_error(values, LABELS)[[0, 2]], expected[[0, 2]])
+
+
+def test_ablation_of_repeats_has_the_errors_of_its_periods(model, task, found) -> None:
+    labels = task.prompts.clusters
+    number = count(10, labels)
+    assert 2 < number < 10
+    told = summary(found.per_prompt.T, labels)
+    frame = found.to_pandas()
+    assert set(frame["n"]) == {10}
+    assert set(frame["clusters"]) == {number}
+    rows = found.table.to_pandas()
+    assert set(rows["n"]) == {10}
+    assert set(rows["clusters"]) == {number}
+    np.testing.assert_allclose(rows["sem"], told.sem)  # every player is a head, in their order
+    for row, score, sem in zip(frame.itertuples(), told.score, told.sem, strict=True):
+        assert (row.low, row.high) == pytest.approx(interval(score, sem, number))
+    assert f"10 in {number}" in printed([found], 3)
+
+
+def test_prompts_without_labels_count_one_by_one(model, task, found) -> None:
+    alone = replace(task, prompts=replace(task.prompts, clusters=None))
+    plain = leave_one_out(model, alone)
+    np.testing.assert_array_equal(plain.per_prompt, found.per_prompt)
+    values = plain.per_prompt
+    assert plain.sem.tolist() == (values.std(1, ddof=1) / math.sqrt(10)).tolist()
+    rows = plain.table.to_pandas()
+    assert set(rows["clusters"]) == {10}
+    assert rows["sem"].tolist() == plain.sem.tolist()
+    assert " in " not in printed([plain], 1).splitlines()[2]
+
+
+def test_every_method_carries_the_clusters(model, task) -> None:
+    labels = task.prompts.clusters
+    number = count(10, labels)
+    players = {"heads": ["L0H0", "L0H1", "L1H0"]}
+    for found in (
+        shapley(model, task, method="exact", **players),
+        banzhaf(model, task, max_evaluations=8, method="sampled", **players),
+        gate_gradient(model, task, null="none"),
+    ):
+        over_prompts = summary(found.per_prompt.T, labels).sem
+        np.testing.assert_allclose(found.sem, over_prompts)
+        sampling = getattr(found, "sampling_sem", np.zeros(len(over_prompts)))
+        rows = found.table.to_pandas()
+        whole = np.sqrt(over_prompts**2 + sampling**2)
+        np.testing.assert_allclose(rows["sem"].dropna(), whole)
+        assert set(rows["clusters"]) == {number}
+    pairs = interactions(model, task, **players)
+    np.testing.assert_allclose(pairs.sem, summary(pairs.per_prompt.T, labels).sem)
+    assert set(pairs.to_pandas()["clusters"]) == {number}
+
+
+def test_prompts_of_one_cluster_have_no_error(model, task, found) -> None:
+    one = replace(found, clusters=("period 3",) * 10)
+    assert np.isnan(one.sem).all()
+    assert one.to_pandas()["low"].isna().all()
+    for method in ("t", "bca"):
+        with pytest.raises(OptionError, match="all 10 prompts are one cluster"):
+            one.interval(method=method)
+
+
+def test_halves_of_pruning_share_no_cluster(model, task, found, tmp_path) -> None:
+    for fold in folds(8, 20, 0, LABELS):
+        assert not (fold.first > 0)[fold.second > 0].any()
+        for label in "abcd":
+            here = [i for i, x in enumerate(LABELS) if x == label]
+            for half in (fold.first, fold.second):
+                assert len(set(half[here].tolist())) == 1
+        assert {x for x, k in zip(LABELS, fold.first, strict=True) if k}.isdisjoint(
+            x for x, k in zip(LABELS, fold.second, strict=True) if k
+        )
+    assert folds(8, 3, 0, ("a",) * 8) == []
+    curve = pruning_curve(model, task, found, steps=3, n_random=3, n_loops=3)
+    number = count(10, task.prompts.clusters)
+    last = summary(curve.per_prompt[-1:].T, task.prompts.clusters)
+    expected = interval(last.score[0], last.sem[0], number)
+    assert tuple(curve.interval()[-1]) == pytest.approx(expected)
+    assert set(curve.to_pandas()["n_clusters"]) == {number}
+    curve.save(tmp_path)
+    again = PruningCurve.read(tmp_path)
+    assert again.clusters == task.prompts.clusters
+    assert again.area == curve.area
+
+
+def test_compared_rankings_are_redrawn_by_cluster(found) -> None:
+    rng = np.random.default_rng(5)
+    players = len(found.players)
+    a, b = (rng.normal(size=(players, 5)) for _ in range(2))
+    shared = tuple(str(i // 2) for i in range(10))
+
+    def pair(values, labels):
+        each = [replace(found, per_prompt=x, clusters=labels) for x in values]
+        return compare(dict(zip("ab", each, strict=True)), n_boot=200)
+
+    twice = pair([np.repeat(x, 2, axis=1) for x in (a, b)], shared)
+    once = pair([a, b], None)
+    np.testing.assert_allclose(twice.spearman_interval, once.spearman_interval)
+    assert np.isnan(pair([a, b], ("one",) * 5).spearman_interval).all()
+
+
+def test_a_task_file_labels_its_clusters(model, tmp_path) -> None:
+    path = tmp_path / "mine.jsonl"
+    rows = [{"prompt": [5, 6, 7, i], "answer": 3, "cluster": i % 2} for i in range(4)]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    made = make_task(model, str(path))
+    assert made.clusters == ("0", "1", "0", "1")
+    assert set(leave_one_out(model, made, null="none").to_pandas()["clusters"]) == {2}
+    del rows[2]["cluster"]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    with pytest.raises(Exception, match="prompt 3 has no 'cluster'"):
+        make_task(model, str(path))
+
+
+def test_a_disruption_draws_periods(model) -> None:
+    rng = np.random.default_rng(0)
+    clean, largest, smallest = rng.integers(-64, 64, size=(3, 8)) / 16
+    labels = tuple(str(i // 2) for i in range(16))
+    each = [np.repeat(x, 2) for x in (clean, largest, smallest)]
+    twice = Disruption("loss", "nats", ("q",), "mean", *each, labels)
+    once = Disruption("loss", "nats", ("q",), "mean", clean, largest, smallest)
+    assert twice.interval() == once.interval()
+    assert twice.to_pandas()["clusters"].tolist() == [8]
+    made = disruption(model, repeats_task(model, n=3, longest=3))
+    assert made.clusters is not None
