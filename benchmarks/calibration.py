@@ -225,8 +225,10 @@ def coverage(repeats_: int, keep: Path | None) -> list[dict[str, Any]]:
         for label in COVERED:
             path = None if keep is None else keep / f"coverage {name} {label}.pkl".replace(":", " ")
             sets = kept(path, lambda label=label, model=model: drawn(model, label, repeats_))
-            rows.append({"model": name, "metric": label} | covered(sets))
-            print(rows[-1], flush=True)
+            found = covered(sets)
+            if found["heads"]:  # retrieval has no scores where a model answers nothing
+                rows.append({"model": name, "metric": label} | found)
+                print(rows[-1], flush=True)
     return rows
 
 
