@@ -51,7 +51,7 @@ Tell = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Lab:
-    """What an experiment is run with; on a null nobody reads notes that take time to make."""
+    """Everything an experiment is run with; on a null, notes that take time are left out."""
 
     seed: int
     tell: Tell

@@ -1,4 +1,4 @@
-"""How often nothing is called something: rates measured by `benchmarks/calibration.py`.
+"""Measured rates of false findings, written by `benchmarks/calibration.py`.
 
 The benchmark writes `calibration.json` beside this file; every sentence about these rates reads it.
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 @cache
 def measured() -> dict[str, Any]:
-    """What the benchmark wrote: family-wise error, coverage, and chance of each metric."""
+    """The benchmark's file: family-wise error, coverage, and chance of each metric."""
     text = files("interp").joinpath("calibration.json").read_text(encoding="utf-8")
     return json.loads(text)
 
@@ -33,7 +33,7 @@ def measured_error() -> str:
 
 
 def chance_of(metric: str) -> tuple[float, float, float] | None:
-    """What heads of random weights score in a metric: median and the middle 95 %; None if unknown.
+    """Median and middle 95 % of a metric over heads of random weights; None if unknown.
 
     The models are small; the null of a table is the chance on the model scored.
     """

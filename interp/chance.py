@@ -71,7 +71,7 @@ def spread(draws: Float[Array, "draw head"]) -> float:
 
 
 def transform(draws: Sequence[Array], low: float | None, high: float | None) -> Transform:
-    """What makes the pooled null values of a metric most like Gaussian ones.
+    """The transform that makes a metric's pooled null values most like Gaussian ones.
 
     The arcsine of the root for shares, the logarithm of the distance from an end where there is
     one, and also without one where all values are positive and it makes them less skewed.

@@ -115,7 +115,7 @@ def as_array(value: Any) -> np.ndarray:
 
 
 def counted(n: int, clusters: int) -> str:
-    """How many prompts a mean is over, and in how many clusters where those are fewer."""
+    """Number of prompts behind a mean, and of clusters where those are fewer."""
     return str(n) if clusters == n else f"{n} in {clusters}"
 
 

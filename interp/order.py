@@ -15,7 +15,7 @@ BY = ("end", "score", "abs", "null", "lowest")
 
 
 def signed(low: float | None, high: float | None) -> bool:
-    """Whether a range has scores of both signs."""
+    """True if a range has scores of both signs."""
     return (low is None or low < 0) and (high is None or high > 0)
 
 

@@ -27,7 +27,7 @@ _LIBRARIES = ("interp", "torch", "numpy")  # told by their versions
 
 
 def is_registered(function: Any) -> bool:
-    """Whether a function is declared in this package, where the folder is the registry."""
+    """True if a function is declared in this package, where the folder is the registry."""
     return str(getattr(function, "__module__", "")).partition(".")[0] == "interp"
 
 
@@ -74,7 +74,7 @@ def name_of(function: Callable, name: str | None = None) -> str:
 
 
 def takes_tokens(function: Callable, name: str) -> bool:
-    """Whether a predicate over positions also takes the tokens, as its third parameter.
+    """True if a predicate over positions also takes the tokens, as its third parameter.
 
     Raises:
         OptionError: its parameters are other than `(query, key)` or `(query, key, tokens)`, with
@@ -140,7 +140,7 @@ def _add(state: Any, x: Any, seen: frozenset[int]) -> None:
 
 
 def _parts(x: Any, deep: bool) -> Iterator[Any]:
-    """What a value is made of, as far as it may change what a function computes with it."""
+    """Contents of a value, as far as they may change what a function computes with it."""
     fields = next((names for kind, names in _FIELDS.items() if isinstance(x, kind)), None)
     if fields is not None:
         yield from (getattr(x, name) for name in fields)

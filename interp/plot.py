@@ -32,7 +32,7 @@ _ORANGES = {"light": ("#6b2a00", "#df8a3e"), "dark": ("#ffe0b8", "#c4661c")}
 
 @dataclass(frozen=True)
 class Scale:
-    """Which score gets which of the BINS colours: from low to high, signed ones around zero.
+    """Mapping of scores to the BINS colours: from low to high, signed ones around zero.
 
     `note` says in words where the ends come from that the metric does not state; "" where it
     states both.

@@ -26,7 +26,7 @@ PerTrial = Mapping[Site, Float[np.ndarray, "trial head"]]
 
 @dataclass(frozen=True)
 class Found:
-    """What one metric found.
+    """The scores that one metric found.
 
     Args:
         values: of every head in every trial; one trial where the score is exact.

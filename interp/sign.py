@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 HELPS = "(+ helps)"
-"""What follows the unit of a score with a sign; `SIGN` says it in full."""
+"""Text after the unit of a score with a sign; `SIGN` says it in full."""
 ALONE = "(+ better than the whole layer)"
-"""What follows the unit of `all_but_one`."""
+"""Text after the unit of `all_but_one`."""
 SIGN = "positive: the task goes better with the head than without it"
 
 

@@ -40,7 +40,7 @@ def as_html(table: HeadTable, asked: int | None) -> str:
 
 
 def summary(table: HeadTable, asked: int | None) -> str:
-    """How much the table holds, and that not all of it is shown where that is so."""
+    """Size of the table, and how many of its rows are shown where not all are."""
     counts = {"row": len(table), "model": len(table.models), "metric": len(table.metrics)}
     told = ", ".join(f"{n:,} {what}{'s' * (n != 1)}" for what, n in counts.items())
     shown = sum(len(rows) for _, _, rows in _blocks(table, asked))

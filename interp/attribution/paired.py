@@ -55,7 +55,7 @@ class Limit:
 
     @property
     def can_show(self) -> bool:
-        """Whether any difference could count."""
+        """True if any difference could be significant with so many texts."""
         return self.p_holm < self.level
 
     def __str__(self) -> str:

@@ -100,7 +100,7 @@ class Attribution(Displayed):
 
     @property
     def incomplete(self) -> bool:
-        """Whether the scores miss more of the total they promise than `LARGEST_SHARE` of it."""
+        """True if the scores miss more than `LARGEST_SHARE` of the total they promise."""
         return self.residual is not None and abs(self.residual) > LARGEST_SHARE * abs(
             self.total or 0.0
         )

@@ -51,7 +51,7 @@ def mark_gate(x: Tensor) -> None:
 
 
 def is_gate(x: Tensor) -> bool:
-    """Whether a tensor comes out of an activation, perhaps moved or converted since."""
+    """True if a tensor is the output of an activation, perhaps moved or converted since."""
     node: Any = x.grad_fn
     while node is not None and "interp gate" not in node.metadata:
         carrying = _carrying(node)

@@ -37,7 +37,7 @@ def leave_one_out(
     announce: Callable[[Estimate], None] | None = None,
     **options: Any,
 ) -> Importance:
-    """What the task loses when each player alone is taken out, for every player.
+    """Loss of the task when each player alone is taken out, for every player.
 
     Exact: equal to one full forward per player and batch. The table's metric is
     `ablation:kind=...,task=...`, its unit the task's. Positive: the task goes worse without the

@@ -86,7 +86,7 @@ def make_batches(
 
 
 def _padded(model: Model, task: Task) -> bool:
-    """Whether prompts of different lengths may share a batch."""
+    """True if prompts of different lengths may share a batch."""
     return not isinstance(task.prompts, Prompts) or model.padding.changes(task.prompts) is None
 
 

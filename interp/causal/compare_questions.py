@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Question:
-    """What a method asks, how it is called, what its score is, and whether that has a sign."""
+    """A method's question, its call, its score, and whether that score has a sign."""
 
     call: str
     asks: str

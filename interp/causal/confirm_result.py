@@ -113,7 +113,7 @@ class Check:
 
     @property
     def at_chance(self) -> bool:
-        """Whether the whole model does the task no better than uniform guessing.
+        """True if the whole model does the task no better than uniform guessing.
 
         Not better by more than two standard errors over prompts; False where there is no chance
         level to compare with.

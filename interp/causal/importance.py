@@ -1,4 +1,4 @@
-"""How much each player matters: a table of heads, and the values per prompt behind it.
+"""Importance of each player: a table of heads, and the values per prompt behind it.
 
 One sign for every method and measure: a positive score says that the task goes better with the
 player than without it. So a loss that rises without a head, and an accuracy that falls, are both

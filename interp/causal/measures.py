@@ -243,7 +243,7 @@ def cut(model: Model, prompts: Any, longest: int | None) -> Any:
 
 
 def _outputs(model: Model) -> int | None:
-    """How many tokens the model chooses among; None where that is not known."""
+    """Number of tokens the model chooses among; None where that is not known."""
     get = getattr(model.module, "get_output_embeddings", None)
     last = get() if callable(get) else None
     weight = getattr(last, "weight", None)

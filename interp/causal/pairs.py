@@ -41,7 +41,7 @@ TOGETHER = 8
 """Players whose coalitions are all run on each sampled background."""
 DEFAULT_SAMPLES = 32
 TOGETHER_HELPS = "(+ need each other)"
-"""What follows the unit of an interaction."""
+"""Text after the unit of an interaction."""
 _EXACT_OF = 12
 
 

@@ -1,4 +1,4 @@
-"""What modules return, taken apart into tensors and put together again."""
+"""Outputs of modules, flattened into tensors and put together again."""
 
 from __future__ import annotations
 

@@ -344,7 +344,7 @@ def _ordered(helps: np.ndarray, order: str) -> list[int]:
 
 
 def _ranked_on(ranked: Ranking | None, how: str, task: Task) -> str:
-    """Which prompts the ranking was made on, as far as that is known."""
+    """The prompts that the ranking was made on, as far as they are known."""
     if how == "greedy":
         return "these prompts"
     of = None if ranked is None else ranked.about.get("prompts_hash")

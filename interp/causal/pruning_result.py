@@ -298,7 +298,7 @@ class PruningCurve(Displayed):
 
     @property
     def advantage(self) -> str:
-        """How much better than random orders, on which prompts, in words."""
+        """The advantage over random orders in words, with the prompts it was measured on."""
         if self.held_out_area is not None:
             return (
                 f"{self.held_out_area} on held-out prompts, {self.area} on those it was ranked on"

@@ -135,7 +135,7 @@ def at_least_usual(sem: Float[np.ndarray, " player"]) -> Float[np.ndarray, " pla
 
 
 def reached(means: list[np.ndarray], target_sem: float | None, least: int = MIN_PAIRS) -> bool:
-    """Whether every player's error is small enough, told by at least so many samples.
+    """True if every player's error is small enough, estimated from at least so many samples.
 
     An error that few samples tell counts as much larger as its interval is wider than that of many.
     """

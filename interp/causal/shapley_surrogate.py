@@ -82,7 +82,7 @@ def surrogate_values(
 
 
 def bias_check(bias: Float[Array, " player"], sem: Float[Array, " player"], pairs: int) -> str:
-    """What a check of so many pairs of permutations can say of the surrogate's bias.
+    """The surrogate's bias in words, as far as so many pairs of permutations can show it.
 
     The root mean square over players of by how much the fit misses the check holds the noise of
     the check itself, which is most of it with few pairs. A bias is detected where its square is

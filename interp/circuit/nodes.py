@@ -11,7 +11,7 @@ Array = np.ndarray
 def largest(
     score: Float[Array, " node"], conditional: Float[Array, " node"]
 ) -> Float[Array, " node"]:
-    """Of two effects of each node the one of larger size, with its sign; 0 where neither is known.
+    """The larger in size of two effects of each node, with its sign; 0 where neither is known.
 
     Nodes are ordered and drawn by its size.
     """
@@ -32,7 +32,7 @@ def node_of(reader: str) -> str:
 
 
 def layer_of(name: str, n_layers: int) -> float:
-    """Where a node stands: embeddings below, logits above, an MLP above the heads of its layer."""
+    """Position of a node: embeddings below, logits above, an MLP above the heads of its layer."""
     if name == "embed":
         return -1.0
     if name == "logits":

@@ -20,7 +20,7 @@ LEAST_NEW = 0.5  # part of the pairs asked for
 
 @dataclass(frozen=True)
 class Plan:
-    """What is held out when a circuit is found for a task, and measured.
+    """The pairs that are held out when a circuit is found for a task, and measured on.
 
     Of a task with templates about a third of these, of a file about a third of its pairs (or of the
     templates that it names). Of random prompts other random ones. Pairs that a circuit was found on

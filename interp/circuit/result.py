@@ -134,7 +134,7 @@ class Circuit(Displayed):
 
     @property
     def largest(self) -> Float[Array, " node"]:
-        """Of each node's score and conditional effect the larger in size; 0 where neither is known.
+        """The larger in size of each node's score and conditional effect; 0 where neither is known.
 
         Nodes are ordered and drawn by its size.
         """
@@ -242,7 +242,7 @@ class Circuit(Displayed):
 
     @classmethod
     def from_dict(cls, told: Mapping[str, Any]) -> Circuit:
-        """What `to_dict` gave, in this version or the one before.
+        """A circuit from what `to_dict` gave, in this version or the one before.
 
         Raises:
             StoreError: it is something else, or damaged.

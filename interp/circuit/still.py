@@ -58,7 +58,7 @@ def still(circuit: Circuit, most: int) -> str:
 
 
 def caption(circuit: Circuit, shown: Circuit) -> str:
-    """How much of the circuit is shown, and what the kinds of lines and colours mean."""
+    """The share of the circuit that is shown, and the meaning of lines and colours."""
     some, every, what = (
         (len(shown.edges), len(circuit.edges), "edges")
         if circuit.edges

@@ -165,7 +165,7 @@ class Causal:
 
 
 def _before(path: Path) -> list[HeadTable]:
-    """What earlier commands wrote there; a damaged file is set aside."""
+    """The results that earlier commands wrote there; a damaged file is set aside."""
     from interp.files import set_aside
     from interp.table import HeadTable
 

@@ -21,7 +21,7 @@ _SUMS = {
 
 
 def explained(found: Importance) -> list[str]:
-    """What to know of the scores, a sentence each; a note that has no sentence is shown as it is.
+    """Sentences about the scores; a note that has no sentence is shown as it is.
 
     Numbers that only the method needs stay in the provenance.
     """
@@ -125,4 +125,4 @@ _SENTENCES: dict[tuple[str, ...], Callable[[Notes, str, str], str]] = {
     ("calibration", "check_r2"): _fit,
     ("null",): _null,
 }
-"""Which notes belong in one sentence, in the order of reading."""
+"""Notes that belong in one sentence, in the order of reading."""

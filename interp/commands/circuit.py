@@ -205,7 +205,7 @@ def _prepared(out: Path | None) -> Path | None:
 
 
 def _of(told: dict[str, Any]) -> tuple[str, ...]:
-    """What a circuit.json is of: weights, task, method and level."""
+    """Weights, task, method and level of a circuit.json."""
     made = str(told["made"].get("content_hash"))
     return made, told["task"], told["method"], told["level"]
 

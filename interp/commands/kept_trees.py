@@ -48,7 +48,7 @@ class KeptTrees:
         return found
 
     def newest(self) -> list[TreeScores]:
-        """Of every model the result that was asked for last, the latest first.
+        """The result last asked for of every model, the latest first.
 
         Raises:
             StoreError: a file cannot be read.

@@ -66,7 +66,7 @@ def _block(model: str, table: HeadTable, k: int, by: str, made: Mapping) -> str:
 
 
 def _prompts(row: Mapping) -> str:
-    """How many prompts the mean is over, and in how many clusters where those are fewer."""
+    """Number of prompts behind the mean, and of clusters where those are fewer."""
     if math.isnan(row["sem"]):
         return ""
     return counted(row["n"], row["clusters"])

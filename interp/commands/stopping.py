@@ -1,4 +1,4 @@
-"""How a command ends before its time: SIGTERM and SIGHUP as Ctrl-C, and warnings as notes."""
+"""Early ends of a command: SIGTERM and SIGHUP handled like Ctrl-C, warnings shown as notes."""
 
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ class TreeSearch:
         return told | self.options
 
     def _write(self, folder: Path, kept: Sequence[TreeScores]) -> None:
-        """What was asked for now, and after it the other models that the folder holds."""
+        """The results asked for now, then those of the other models in the folder."""
         import pandas as pd
 
         from interp.files import write_atomically

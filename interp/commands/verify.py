@@ -143,7 +143,7 @@ def with_others(documents: list[dict[str, Any]], path: Path) -> list[dict[str, A
 
 
 def _of(document: dict[str, Any], row: dict[str, Any]) -> tuple[str, ...]:
-    """What a row is of: the model, by name and weights, the score, and the task."""
+    """Identity of a row: the model by name and weights, the score, and the task."""
     name = str(row["model"]).removesuffix(f"@{_weights(document)}")
     return name, _weights(document), row["metric"], row["purpose"], row["task"]
 

@@ -18,7 +18,7 @@ MOST = 0.5  # one key holds most of the weight: published traces take this for e
 ABOVE_EVEN = 2.0  # times the weight that each key would get if a head attended to all alike
 
 Attends = tuple[float, float, float]
-"""Of a seed at a position: its part of the effects, its largest weight, and that of an even row."""
+"""A seed at a position: its part of the effects, its largest weight, and that of an even row."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def choose(attends: Sequence[Sequence[Attends]], reach: float, fires: float) -> 
 
 
 def nothing_traced(model: str, seeds: Sequence[str], chosen: Threshold, n: int) -> OptionError:
-    """What is said where no seed fires on any pair."""
+    """The error message where no seed fires on any pair."""
     return OptionError(
         f"{model}: svd_trace traced nothing: on none of the {n} pairs does a head that acts on the"
         f" task ({', '.join(seeds)}) attend to one key with a weight of {chosen.weight:.3g}"

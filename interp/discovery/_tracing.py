@@ -26,7 +26,7 @@ CONTROLS = 200  # signals that are taken apart again in random slices
 
 @dataclass(frozen=True, eq=False)
 class Tracing:
-    """What was traced on all pairs.
+    """The trace on all pairs.
 
     Args:
         nodes: names of writers.

@@ -51,7 +51,7 @@ class SiteCheck:
         return self.pattern_error <= max(tolerance, self.rounding)
 
     def passed(self, tolerance: float) -> bool:
-        """Whether both equalities hold, and heads stay apart up to the output projection."""
+        """True if both equalities hold and heads stay apart up to the output projection."""
         apart = self.heads_apart is not False
         return apart and self.reads_pattern(tolerance) and (self.result_error or 0.0) <= tolerance
 
@@ -130,7 +130,7 @@ def check_model(model: Any, seed: int = 1) -> Check:
 
 
 def _heads_apart(model: Model, gated: Sequence[Site], seed: int) -> dict[Site, bool]:
-    """Whether zeroing heads' z zeroes just their parts of what is projected, for gated attention.
+    """True if zeroing a gated head's z zeroes exactly its part of what is projected.
 
     A gate or a norm without an offset keeps a zero; a sum over heads does not. Half of the heads
     are zeroed at a time, so that any two heads are told apart by one of the runs.
@@ -161,7 +161,7 @@ def _heads_apart(model: Model, gated: Sequence[Site], seed: int) -> dict[Site, b
 
 
 def _whole(model: Model, events: Sequence[Event], site: Site) -> bool:
-    """Whether z stays whole after an attention that no module projects.
+    """True if z stays whole after an attention that no module projects.
 
     Its module returns z itself, or holds the output matrix as a bare parameter. Attentions that are
     combined to fewer heads, as in differential attention, do neither.

@@ -74,7 +74,7 @@ def _place(x: Tensor) -> tuple:
 
 
 def _tensors(module: nn.Module) -> Iterator[tuple[str, Any]]:
-    """What is saved of a module, by name; quantised weights as their integers and scales."""
+    """Saved tensors of a module by name; quantised weights as their integers and scales."""
     todo = sorted(module.state_dict().items(), reverse=True)
     while todo:
         name, x = todo.pop()

@@ -37,7 +37,7 @@ _imports: ContextVar[tuple[ModuleType, ...]] = ContextVar("interp_imports", defa
 
 
 def identity_of(model: Model) -> dict[str, str]:
-    """What a model's numbers depend on, as plain data; the names are those of its parts.
+    """Everything a model's numbers depend on, as plain data by part.
 
     Costs a pass over the weights; sha256 of them only where they changed since it was taken.
 

@@ -33,12 +33,12 @@ class Padding:
 
     @cached_property
     def left(self) -> LeftPadding | None:
-        """What left padding needs beside the mask; None where it changes the numbers regardless."""
+        """The input that left padding needs; None where it changes the numbers regardless."""
         return aside(lambda: left_padding(self.module))
 
     @cached_property
     def right(self) -> bool:
-        """Whether padding on the right leaves a prompt's numbers as they are."""
+        """True if padding on the right leaves a prompt's numbers as they are."""
         return aside(lambda: right_padding(self.module))
 
     def changes(self, prompts: Prompts) -> str | None:
@@ -106,7 +106,7 @@ def left_padding(module: nn.Module) -> LeftPadding | None:
 
 
 def right_padding(module: nn.Module) -> bool:
-    """Whether the mask alone keeps the numbers of a prompt that is padded on the right."""
+    """True if the mask alone keeps the numbers of a prompt that is padded on the right."""
     ids, padding = _tried(module)
     padded = torch.cat([ids, padding], 1)
     mask = torch.tensor([[1, 1, 1, 1, 0, 0]], device=ids.device)

@@ -54,14 +54,14 @@ def code_of(objects: Iterable[Any]) -> str:
 
 
 def _holds(module: ModuleType, x: Any) -> bool:
-    """Whether the module in force is the one that made x, and no later one of its name."""
+    """True if the module in force is the one that made x, and not a later one of its name."""
     if isinstance(x, FunctionType):
         return x.__globals__ is vars(module)
     return isinstance(x, ModuleType) or getattr(module, x.__name__, x) is x
 
 
 def _without_module(x: Any) -> str:
-    """Of what no module holds: its file if there is one, and its text or code otherwise."""
+    """Source of what no module holds: its file if there is one, its text or code otherwise."""
     try:
         file = inspect.getsourcefile(x)
     except TypeError:

@@ -59,7 +59,7 @@ def _derived(name: str, module: nn.Module) -> bool:
 
 
 def _in_base_model(name: str, module: nn.Module) -> bool:
-    """Whether a tensor lies in the part of the model that its heads share."""
+    """True if a tensor lies in the part of the model that its heads share."""
     if _OF_A_HEAD.search(name):
         return False
     prefix = getattr(module, "base_model_prefix", "") or ""

@@ -38,7 +38,7 @@ class Needle:
 
     @property
     def completes(self) -> bool:
-        """Whether the needle's own beginning stands for the question."""
+        """True if the needle's own beginning serves as the question."""
         return len(self.question) == 0
 
 

@@ -156,7 +156,7 @@ class Disruption(Displayed):
     clusters: tuple[str, ...] | None = None
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
-        """Of the mean of largest - smallest, by bootstrap over prompts, or over their clusters."""
+        """Bootstrap interval of the mean of largest - smallest, over prompts or their clusters."""
         each = (self.largest - self.smallest)[None]
         low, high = bootstrap(each, level, clusters=self.clusters)[0]
         return float(low), float(high)

@@ -194,7 +194,7 @@ def not_judged(found: Catalogue) -> str:
 
 
 def prompts(n: int, clusters: int) -> str:
-    """How many prompts a mean is over, and how many clusters they make up, if fewer."""
+    """Number of prompts behind a mean, and of clusters where those are fewer."""
     return str(n) if clusters == n else f"{n} in {clusters} clusters"
 
 
@@ -234,7 +234,7 @@ def _distances(rows: pd.DataFrame, exact: bool) -> np.ndarray:
 
 
 def _p(distance: np.ndarray, rows: pd.DataFrame, exact: bool) -> np.ndarray:
-    """Of a table that states none: by the t distribution over clusters, or over heads."""
+    """Interval of a table that states none: by the t distribution over clusters, or over heads."""
     from scipy.stats import t as student
 
     freedom = np.full(len(rows), len(rows) - 1) if exact else rows["clusters"].to_numpy() - 1

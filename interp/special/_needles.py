@@ -76,14 +76,14 @@ def chosen_task(
 
 
 def told(tried: Sequence[Tried]) -> str:
-    """How the model did on each task that was tried."""
+    """Answers of the model on each task that was tried."""
     return (
         f"answered of those tried, with the needle and not without it: {', '.join(map(str, tried))}"
     )
 
 
 def report(model: Model, tried: CopyPaste, counted: CopyPaste) -> dict[str, Any]:
-    """What was asked and how the model did."""
+    """The task asked and the model's answers."""
     right = tried.right
     whole = int((right >= 1).sum())
     lengths = sorted({x.length for x in tried.instances})

@@ -134,7 +134,7 @@ def target_pairs(
 
 
 def _to_positions(attention: Attention, rows: Int[Tensor, " n"]) -> Int[Tensor, "n 3"]:
-    """What turns (batch row, query index, key index) into positions, to be added, by row."""
+    """Offsets that turn (batch row, query index, key index) into positions, by row."""
     start = torch.tensor(attention.start, dtype=torch.int64, device=rows.device)[rows]
     return torch.stack([torch.zeros_like(start), attention.offset - start, -start], 1)
 

@@ -167,7 +167,7 @@ def make_contrast(
 
 
 def is_file(name: str) -> bool:
-    """Whether a task is the user's own pairs: a .jsonl file, or a .py file that makes them."""
+    """True if a task is the user's own pairs: a .jsonl file, or a .py file that makes them."""
     return name.endswith((".jsonl", ".py"))
 
 

@@ -24,7 +24,7 @@ NEEDED = (
 
 
 def count(path: Path) -> int:
-    """How many pairs a file has; 0 for a Python file, which says so when it runs.
+    """Number of pairs in a file; 0 for a Python file, where it is known once it runs.
 
     Raises:
         PromptError: it cannot be read, or has too few pairs to hold some out.
