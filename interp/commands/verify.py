@@ -123,6 +123,8 @@ def with_others(documents: list[dict[str, Any]], path: Path) -> list[dict[str, A
     if path.exists():
         try:
             others = json.loads(read_bytes(path))
+            if not all("n_clusters" in row for d in others for row in d["checks"]):
+                raise ValueError("its rows were written by an earlier version of interp")
             taken = {_of(d, row) for d in documents for row in d["checks"]}
             others = [
                 d | {"checks": [row for row in d["checks"] if _of(d, row) not in taken]}

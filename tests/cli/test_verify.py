@@ -10,6 +10,8 @@ import pytest
 
 from interp import planted
 from interp.causal.game import Game
+from interp.commands.verify import with_others
+from interp.errors import DamagedKept
 
 QUICK = ("-n", "3", "--longest", "8")
 
@@ -121,3 +123,13 @@ def test_a_metric_is_needed(run, folder) -> None:
     result = run("verify", folder)
     assert result.exit_code == 2
     assert "Missing option '-m'" in result.stderr
+
+
+def test_checks_of_an_earlier_version_are_set_aside(tmp_path) -> None:
+    """Their rows lack columns of the page, so that they can stand beside no new ones."""
+    kept = tmp_path / "verify.json"
+    row = {"model": "m", "metric": "induction", "purpose": "own", "task": "copy_loss"}
+    kept.write_text(json.dumps([{"provenance": {}, "checks": [row]}]))
+    with pytest.warns(DamagedKept, match="earlier version of interp"):
+        assert with_others([], kept) == []
+    assert (tmp_path / "verify.json.damaged").exists()

@@ -98,7 +98,7 @@ def checks_page() -> str:
         "random_low": 0.05, "random_high": 0.4, "ratio": 1.29, "ratio_low": 0.929,
         "ratio_high": 1.56, "p": 0.38, "least_p": 1 / 56, "n_random": 55, "n_possible": 55,
         "any_random": 0.2, "any_p": 0.3, "any_least_p": 1 / 56, "n_any": 55,
-        "n_any_possible": 400, "n_prompts": 16, "doubts": HOSTILE,
+        "n_any_possible": 400, "n_prompts": 16, "n_clusters": 11, "doubts": HOSTILE,
     }  # fmt: skip
     return checks.page(pd.DataFrame([row, row]), [{"model_id": HOSTILE}], "interp verify x")
 
