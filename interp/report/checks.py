@@ -38,8 +38,8 @@ _STYLE = (
     "svg .clean{stroke:currentColor;stroke-width:1.5}svg .out{fill:#D55E00}"
     "td.doubt{white-space:normal;font-style:italic}"
     # what scrolls on a screen is cut off on paper
-    "@media print{.scroll{overflow:visible}table{font-size:8pt}tr{break-inside:avoid}"
-    "td,th{white-space:normal;padding:1px 3px}svg{width:100px;height:9px}"
+    "@media print{.scroll{overflow:visible}table{font-size:7pt}tr{break-inside:avoid}"
+    "td,th{white-space:normal;padding:1px 2px}svg{width:70px;height:9px}"
     "*{print-color-adjust:exact;-webkit-print-color-adjust:exact}}"
 )
 # Names are text of strangers: nothing is fetched and nothing runs, whatever they say.
