@@ -23,9 +23,9 @@ import torch
 from torch import Tensor
 
 from interp.causal import Game, gradient_scores, logit_difference, loss
-from interp.causal.verify import reuse_of
+from interp.causal.game.verify import reuse_of
+from interp.model.locate.probe import probe
 from interp.model.model import Model
-from interp.model.probe import probe
 
 LAYERS, HEADS, WIDTH = 12, 12, 64
 HERE = Path(__file__).parent

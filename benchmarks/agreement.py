@@ -36,7 +36,7 @@ import zoo  # noqa: E402
 from agreement_definitions import by_definition  # noqa: E402 - beside this file
 
 import interp  # noqa: E402
-from interp.prompts import Prompts  # noqa: E402
+from interp.core.prompts import Prompts  # noqa: E402
 
 ENGINES = ("stored", "streamed", "fused")
 LENGTHS = (1, 2, 5, 9, 14, 20)

@@ -7,7 +7,7 @@ them, and the claims of the report are counted. Each model is held against the n
 shape, which are draws of the same initialisation; that saves scoring six further models for each.
 Coverage: scores with their 95 % intervals from many sets of prompts; the truth is the mean over all
 sets. Power: planted and trained heads that are known, and how many are claimed. Writes
-benchmarks/calibration.json, .md and interp/calibration.json, which the report reads.
+benchmarks/calibration.json, .md and interp/core/calibration.json, which the report reads.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ import torch
 
 import interp
 from interp import planted
-from interp.analysis import Bound
-from interp.catalogue import catalogue, ranges
-from interp.clusters import interval, summary
-from interp.prompts import repeats
+from interp.core.clusters import interval, summary
+from interp.core.declaration import Bound
+from interp.core.prompts import repeats
+from interp.core.registry import catalogue, ranges
+from interp.core.table import HeadTable
+from interp.heads.score_rows import Found, means, table_of
+from interp.heads.scoring import _arrays, _exact, _Run, bound, why_not
 from interp.report.catalogue import LEVEL, Catalogue, catalogue_of
-from interp.score_rows import Found, means, table_of
-from interp.scoring import _arrays, _exact, _Run, bound, why_not
-from interp.table import HeadTable
 
 HERE = Path(__file__).parent
 SHAPES = ("gpt2", "llama", "bert", "neox")
@@ -378,7 +378,7 @@ def write(found: dict[str, Any]) -> None:
     (HERE / "calibration.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     (HERE / "calibration.md").write_text(page(found), encoding="utf-8")
     shipped = {key: found[key] for key in ("shapes", "draws", "familywise", "chance", "made")}
-    path = Path(interp.__file__).parent / "calibration.json"
+    path = Path(interp.__file__).parent / "core" / "calibration.json"
     path.write_text(json.dumps(shipped, indent=1) + "\n", encoding="utf-8")
 
 

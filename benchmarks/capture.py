@@ -60,10 +60,10 @@ def prepare(method: str, layers: int) -> Callable[[int], object]:
         return lambda n: model(input_ids=ids(n), use_cache=False).logits
     if method.startswith("interp"):
         import interp
-        from interp.catalogue import catalogue, parse_metric
-        from interp.engine import reduce_patterns
-        from interp.estimate import choose_engine
-        from interp.prompts import Prompts
+        from interp.core.prompts import Prompts
+        from interp.core.registry import catalogue, parse_metric
+        from interp.heads.engine import reduce_patterns
+        from interp.heads.estimate import choose_engine
 
         wrapped = interp.load(gpt2(layers, "sdpa"), name="gpt2")
         if method in ("interp scores", "interp fused"):

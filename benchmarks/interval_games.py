@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from interp.causal import Game, repeats_task
-from interp.causal.shapley_solution import subsets
+from interp.causal.shapley_values.solution import subsets
 from interp.model.load import load
 
 Array = np.ndarray

@@ -2,7 +2,8 @@
 
     python benchmarks/pages.py [--peers SITE_PACKAGES] [--repeats 5] [--only report]
 
-Patterns of a random GPT-2 of the small size at 32, 128 and 512 tokens, shown by `interp.viewer`
+Patterns of a random GPT-2 of the small size at 32, 128 and 512 tokens, shown by
+`interp.report.viewer`
 and, where they are installed (or found in the folder given), by BertViz and CircuitsVis, from the
 same arrays. Chromium opens each file without a network and says when `load` fired, when it first
 painted something, and whether there is anything to see. Peers at 512 tokens get one layer of the
@@ -32,9 +33,9 @@ import numpy as np
 import torch
 
 import interp
+from interp.core.table import HeadTable
 from interp.report import render
-from interp.table import HeadTable
-from interp.viewer import View, long_view, view
+from interp.report.viewer import View, long_view, view
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "tests"))  # the browser that the tests drive

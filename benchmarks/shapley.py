@@ -30,9 +30,9 @@ from shapley_estimators import ESTIMATORS, Array, Table
 from shapley_report import draw, report
 
 from interp.causal import Game, integrated_gradients, logit_difference, repeats_task
-from interp.causal.chain import removals, walks
-from interp.causal.shapley_exact import exact_values
-from interp.causal.shapley_solution import subsets
+from interp.causal.game.chain import removals, walks
+from interp.causal.shapley_values.exact import exact_values
+from interp.causal.shapley_values.solution import subsets
 from interp.model.load import load
 from interp.model.model import Model
 

@@ -8,11 +8,11 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from interp.causal.shapley_exact import exact_values
-from interp.causal.shapley_permutations import permutation_values
-from interp.causal.shapley_solution import subsets
-from interp.causal.shapley_surrogate import surrogate_values
-from interp.causal.truncated import truncated_values
+from interp.causal.shapley_values.exact import exact_values
+from interp.causal.shapley_values.permutations import permutation_values
+from interp.causal.shapley_values.solution import subsets
+from interp.causal.shapley_values.surrogate import surrogate_values
+from interp.causal.shapley_values.truncated import truncated_values
 
 Array = np.ndarray
 

@@ -32,7 +32,7 @@ import torch
 from torch import Tensor
 
 import interp
-from interp.model.sources import wrapped
+from interp.model.sources.packages import wrapped
 
 HERE = Path(__file__).parent
 METRICS = ["induction", "entropy"]

@@ -20,7 +20,7 @@ import numpy as np
 from scipy.sparse.csgraph import minimum_spanning_tree
 
 import interp
-from interp.files import write_atomically
+from interp.core.files import write_atomically
 from interp.syntax import check_pairs, dependency_trees, read_conllu, read_pairs
 from interp.syntax.result import TreeScores
 from interp.syntax.spanning import arborescence, prim

@@ -18,12 +18,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from interp import catalogue
-from interp.calibration import chance_of
-from interp.causal.compare_questions import METHODS as QUESTIONS
-from interp.causal.replacement import KINDS
-from interp.commands.methods import needs
-from interp.commands.metrics import span
+from interp.causal.comparison.questions import METHODS as QUESTIONS
+from interp.causal.game.replacement import KINDS
+from interp.cli.commands.methods import needs
+from interp.cli.commands.metrics import span
+from interp.core import registry as catalogue
+from interp.core.calibration import chance_of
 
 HERE = Path(__file__).parent
 PAGE = HERE / "methods.md"
@@ -62,20 +62,24 @@ SECTIONS = {
     "replacement": (
         "Seven things that are called ablation",
         "What stands in for a head that is taken out is part of every score's name (`--kind`; "
-        "`interp.edits`). They give different numbers.",
+        "`interp.model.edits`). They give different numbers.",
     ),
     "discovery": (
         "Which circuit does a task",
-        "`interp circuit TASK MODEL --method NAME`, `interp.circuit.find.find_circuit`. Scores are "
+        "`interp circuit TASK MODEL --method NAME`, `interp.circuits.find.find_circuit`. Scores are"
+        " "
         "measured again on other pairs of prompts, beside heads in random order.",
     ),
     "circuits": ("How good a circuit is", "Part of `interp circuit`."),
     "syntax": ("Dependency trees", "`interp trees MODEL`; `interp.syntax`."),
     "safety": ("What a refusal hangs on", "`interp safety MODEL`; `interp.safety`."),
-    "needle": ("Needles in haystacks", "`interp.needle`; as metrics `retrieval`, `qr_retrieval`."),
+    "needle": (
+        "Needles in haystacks",
+        "`interp.heads.needle`; as metrics `retrieval`, `qr_retrieval`.",
+    ),
     "outliers": (
         "Sinks, silent heads and outliers on your own prompts",
-        "`interp.outliers`; on random tokens they are metrics (above).",
+        "`interp.heads.outliers`; on random tokens they are metrics (above).",
     ),
     "lens": ("The residual stream read as logits", "`interp.lens`."),
 }
@@ -85,8 +89,8 @@ PACKAGES = {
     "importance_more": "interp.causal",
     "syntax": "interp.syntax",
     "safety": "interp.safety",
-    "needle": "interp.needle",
-    "outliers": "interp.outliers",
+    "needle": "interp.heads.needle",
+    "outliers": "interp.heads.outliers",
     "lens": "interp.lens",
 }
 NO_METHODS = {
@@ -106,11 +110,11 @@ NO_METHODS = {
         "candidates", "marker_sets", "participation_ratio", "principal_angle", "read_labelled",
         "read_prompts", "templated",
     },
-    "interp.needle": {
+    "interp.heads.needle": {
         "haystack_ids", "ids_instances", "read_task", "select", "sentence_instances",
         "text_instances",
     },
-    "interp.outliers": {"kurtosis", "random_tokens", "replace_channel"},
+    "interp.heads.outliers": {"kurtosis", "random_tokens", "replace_channel"},
     "interp.lens": set(),
 }  # fmt: skip
 NULLS = {"shuffled-tokens": "tokens shuffled", "random-init": "random weights"}

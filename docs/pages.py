@@ -117,7 +117,7 @@ def _page(source: Path, out: Path) -> list[Path]:
 
 def _commands(out: Path) -> None:
     """The help of every command, as it is printed."""
-    from interp.cli import main
+    from interp.cli.main import main
 
     parts = ["<h1>Commands</h1>", _help(main, "interp")]
     for name, command in sorted(main.commands.items()):

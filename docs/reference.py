@@ -22,7 +22,7 @@ import pdoc.render
 HERE = Path(__file__).parent
 ROOTS = ("interp", "interp_kernels")
 LEFT_OUT = (
-    "interp.commands", "interp.cli", "interp.__main__",
+    "interp.cli.commands", "interp.cli.main", "interp.__main__",
     "interp.bundled.batches", "interp.bundled.card", "interp.bundled.emergence",
     "interp.bundled.measure", "interp.bundled.recording", "interp.bundled.text",
     "interp.bundled.train", "interp.bundled.train_deceive", "interp.bundled.train_refusal",
@@ -30,16 +30,18 @@ LEFT_OUT = (
 )  # fmt: skip
 _PRIVATE = re.compile(r'<a href="[^"]*#_[A-Z][^"]*">(.*?)</a>')  # a base class that is not shown
 BEGIN = (  # modules that the index describes, beside the packages
-    "interp.prompts", "interp.scoring", "interp.table", "interp.capture", "interp.edits",
-    "interp.analysis", "interp.catalogue", "interp.errors", "interp.estimate", "interp.plot",
-    "interp.store",
+    "interp.core.prompts", "interp.heads.scoring", "interp.core.table",
+    "interp.model.capture", "interp.model.edits",
+    "interp.core.declaration", "interp.core.registry", "interp.core.errors",
+    "interp.heads.estimate", "interp.draw.plot",
+    "interp.core.store",
 )  # fmt: skip
 DECLARED = {  # room -> how what its files declare is called
     "heads": 'interp.score(model, "{}")',
     "weights": 'interp.score(model, "{}")',
     "special": 'interp.score(model, "{}")',
     "flow": 'interp.attribution.attribute(model, text, "{}", target)',
-    "discovery": 'interp.circuit.find.find_circuit(model, task, "{}")',
+    "discovery": 'interp.circuits.find.find_circuit(model, task, "{}")',
 }
 
 

@@ -26,39 +26,39 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from interp.analysis import detector
-    from interp.capture import ActivationCache
-    from interp.edits import Edit, gate, mean, resample, set_pattern, set_z, uniform, zero
-    from interp.errors import InterpError
-    from interp.head import Head
+    from interp.core.declaration import detector
+    from interp.core.errors import InterpError
+    from interp.core.head import Head
+    from interp.core.prompts import Prompts
+    from interp.core.table import HeadTable
+    from interp.heads.scoring import score
+    from interp.model.capture import ActivationCache
     from interp.model.check import check_model
+    from interp.model.edits import Edit, gate, mean, resample, set_pattern, set_z, uniform, zero
     from interp.model.load import load
     from interp.model.model import Model
-    from interp.prompts import Prompts
-    from interp.scoring import score
-    from interp.table import HeadTable
 
 __version__ = "0.1.0"
 
 _WHERE = {
-    "ActivationCache": "interp.capture",
-    "Edit": "interp.edits",
-    "Head": "interp.head",
-    "HeadTable": "interp.table",
-    "InterpError": "interp.errors",
+    "ActivationCache": "interp.model.capture",
+    "Edit": "interp.model.edits",
+    "Head": "interp.core.head",
+    "HeadTable": "interp.core.table",
+    "InterpError": "interp.core.errors",
     "Model": "interp.model.model",
-    "Prompts": "interp.prompts",
+    "Prompts": "interp.core.prompts",
     "check_model": "interp.model.check",
-    "detector": "interp.analysis",
-    "gate": "interp.edits",
+    "detector": "interp.core.declaration",
+    "gate": "interp.model.edits",
     "load": "interp.model.load",
-    "mean": "interp.edits",
-    "resample": "interp.edits",
-    "score": "interp.scoring",
-    "set_pattern": "interp.edits",
-    "set_z": "interp.edits",
-    "uniform": "interp.edits",
-    "zero": "interp.edits",
+    "mean": "interp.model.edits",
+    "resample": "interp.model.edits",
+    "score": "interp.heads.scoring",
+    "set_pattern": "interp.model.edits",
+    "set_z": "interp.model.edits",
+    "uniform": "interp.model.edits",
+    "zero": "interp.model.edits",
 }
 
 __all__ = [

@@ -1,5 +1,5 @@
 """`python -m interp` is the command `interp`."""
 
-from interp.cli import main
+from interp.cli.main import main
 
 main(prog_name="interp")

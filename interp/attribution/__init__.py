@@ -2,7 +2,7 @@
 
     target    the number that is explained               target.py
     example   one input, its tokens, and the target      example.py
-    method    one declared function per file             the room `interp.flow`
+    method    one declared function per file             the room `interp.attribution.methods`
     result    a score per input token                    result.py
 
 `attribute(model, text, "attn_lrp")` gives an `Attribution`.
@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from interp.attribution.declare import Method, Scores, attribute, attribution
+    from interp.attribution.declaration import Method, Scores, attribute, attribution
     from interp.attribution.example import Example
     from interp.attribution.result import Attribution
     from interp.attribution.target import Target, label, similarity, token_logit
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 _WHERE = {
     "Attribution": "result",
     "Example": "example",
-    "Method": "declare",
-    "Scores": "declare",
+    "Method": "declaration",
+    "Scores": "declaration",
     "Target": "target",
-    "attribute": "declare",
-    "attribution": "declare",
+    "attribute": "declaration",
+    "attribution": "declaration",
     "label": "target",
     "similarity": "target",
     "token_logit": "target",

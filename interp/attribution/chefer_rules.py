@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.errors import OptionError
+from interp.core.errors import OptionError
 
 Map = Float[Tensor, "query_pos key_pos"]
 

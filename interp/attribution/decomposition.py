@@ -22,16 +22,16 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.attribution.roles import NormRole, close, norm_role
-from interp.errors import OptionError, UnreadableAttention
-from interp.model.calls import precise, spread
-from interp.model.projection import output_projection
-from interp.model.sites import Site
-from interp.model.streams import unavailable
+from interp.core.errors import OptionError, UnreadableAttention
+from interp.model.hooks.calls import precise, spread
+from interp.model.locate.projection import output_projection
+from interp.model.locate.sites import Site
+from interp.model.locate.streams import unavailable
 
 if TYPE_CHECKING:
-    from interp.attribution.declare import Scores
+    from interp.attribution.declaration import Scores
     from interp.attribution.example import Example
-    from interp.capture import ActivationCache
+    from interp.model.capture import ActivationCache
 
 Parts = Float[Tensor, "query_pos source d_model"]
 Mixing = Float[Tensor, "query_pos source"]
@@ -226,7 +226,7 @@ def scored(
     Raises:
         OptionError: an unknown aggregate.
     """
-    from interp.attribution.declare import Scores
+    from interp.attribution.declaration import Scores
 
     rows = [row_normalised(m.double().cpu()) for m in mixings]
     if aggregate == "rollout":

@@ -12,13 +12,13 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp.attribution.target import Target, parse_target
-from interp.errors import OptionError, PromptError
+from interp.core.errors import OptionError, PromptError
+from interp.core.prompts import Prompts
 from interp.model.inputs import takes
-from interp.model.sites import Site
-from interp.prompts import Prompts
+from interp.model.locate.sites import Site
 
 if TYPE_CHECKING:
-    from interp.capture import ActivationCache
+    from interp.model.capture import ActivationCache
     from interp.model.model import Model
 
 Array = np.ndarray
@@ -159,7 +159,7 @@ class Example:
         return self.model.capture(self.inputs, ("pattern",))
 
     def capture(self, names: Sequence[str], **options: Any) -> ActivationCache:
-        """Activations of this input; see `interp.capture.capture`."""
+        """Activations of this input; see `interp.model.capture.capture`."""
         return self.model.capture(self.inputs, names, **options)
 
     def about(self) -> Mapping[str, Any]:

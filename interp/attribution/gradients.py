@@ -16,15 +16,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from interp.attribution.declare import Scores
+from interp.attribution.declaration import Scores
 from interp.attribution.roles import close, find_roles
 from interp.attribution.rules import Rules, as_is, mixed, ruled
 from interp.causal.gradient import frozen
-from interp.errors import NonFiniteError, UnreadableAttention
-from interp.model.calls import Call
-from interp.model.inference import inference
-from interp.model.sites import Site
-from interp.model.threads import in_this_thread
+from interp.core.errors import NonFiniteError, UnreadableAttention
+from interp.model.hooks.calls import Call
+from interp.model.hooks.inference import inference
+from interp.model.hooks.threads import in_this_thread
+from interp.model.locate.sites import Site
 
 if TYPE_CHECKING:
     from interp.attribution.example import Example

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from interp.attribution.declare import Method
+from interp.attribution.declaration import Method
 from interp.attribution.example import Example
 from interp.attribution.result import Attribution
-from interp.catalogue import method as find
-from interp.errors import OptionError, UnknownName
+from interp.core.errors import OptionError, UnknownName
+from interp.core.registry import method as find
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Bool, Float
 
-from interp.display import Displayed
-from interp.files import write_atomically
+from interp.core.display import Displayed
+from interp.core.files import write_atomically
 
 if TYPE_CHECKING:
     import os
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
-    from interp.attribution.declare import Method, Scores
+    from interp.attribution.declaration import Method, Scores
     from interp.attribution.example import Example
 
 Array = np.ndarray
@@ -66,7 +66,7 @@ class Attribution(Displayed):
         scores: Float[Array, " source"],
     ) -> Attribution:
         """The result of a declared method."""
-        from interp.provenance import model_provenance
+        from interp.core.provenance import model_provenance
 
         about = model_provenance(example.model) | dict(example.about())
         about |= {"method": method.name, "options": dict(options), "made_by": "interp.attribution"}
@@ -143,7 +143,7 @@ class Attribution(Displayed):
         """A bar per source token, in the order of the text."""
         import plotly.graph_objects as go
 
-        from interp.page import COLOURS, text
+        from interp.draw.page import COLOURS, text
 
         names = [f"{i} {text(token)}" for i, token in enumerate(self.tokens)]
         colour = [COLOURS[0] if score >= 0 else COLOURS[1] for score in self.scores]

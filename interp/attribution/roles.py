@@ -11,10 +11,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from interp.errors import UnreadableAttention
-from interp.model.calls import precise
-from interp.model.norms import Norm, read_norm
-from interp.model.threads import in_this_thread
+from interp.core.errors import UnreadableAttention
+from interp.model.hooks.calls import precise
+from interp.model.hooks.threads import in_this_thread
+from interp.model.locate.norms import Norm, read_norm
 
 if TYPE_CHECKING:
     from interp.model.model import Model

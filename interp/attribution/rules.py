@@ -32,11 +32,11 @@ from torch.overrides import TorchFunctionMode
 
 from interp.attribution.roles import Roles, close
 from interp.attribution.tracing import check_graph, is_gate, label, mark_gate, trust
-from interp.errors import OptionError, UnreadableAttention
-from interp.model.calls import Call, RecordedCall, precise
-from interp.model.sites import Site
-from interp.model.tap import inside_interface
-from interp.model.threads import in_this_thread
+from interp.core.errors import OptionError, UnreadableAttention
+from interp.model.hooks.calls import Call, RecordedCall, precise
+from interp.model.hooks.tap import inside_interface
+from interp.model.hooks.threads import in_this_thread
+from interp.model.locate.sites import Site
 
 if TYPE_CHECKING:
     from interp.model.model import Model

@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from interp.errors import OptionError
-from interp.tokens import show, token_id
+from interp.core.errors import OptionError
+from interp.core.tokens import show, token_id
 
 if TYPE_CHECKING:
     from interp.model.model import Model

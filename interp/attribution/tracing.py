@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from interp.errors import UnreadableAttention
+from interp.core.errors import UnreadableAttention
 
 if TYPE_CHECKING:
     from interp.attribution.rules import Rules

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from interp.errors import UnknownName
+from interp.core.errors import UnknownName
 
 HERE = Path(__file__).parent
 

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from interp.causal.ablation import all_but_one, leave_one_out
-    from interp.causal.banzhaf_scores import banzhaf
-    from interp.causal.compare_questions import QUESTIONS
-    from interp.causal.comparison import Comparison, compare
-    from interp.causal.game import Estimate, Game
+    from interp.causal.comparison.compare import Comparison, compare
+    from interp.causal.comparison.questions import QUESTIONS
+    from interp.causal.game.game import Estimate, Game
+    from interp.causal.game.players import Players
     from interp.causal.gradient import (
         attribution_patching,
         gate_gradient,
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
         michel,
     )
     from interp.causal.importance import Importance
-    from interp.causal.influence import attention_influence
-    from interp.causal.influence_scores import TextScores
+    from interp.causal.influence.result import TextScores
+    from interp.causal.influence.score import attention_influence
     from interp.causal.measures import (
         accuracy,
         answer_probability,
@@ -46,42 +46,42 @@ if TYPE_CHECKING:
         repeats_task,
     )
     from interp.causal.pairs import Interactions, interactions
-    from interp.causal.players import Players
-    from interp.causal.pruning import estimate_pruning, pruning_curve
-    from interp.causal.pruning_plot import plot_curves
-    from interp.causal.pruning_result import PruningCurve
-    from interp.causal.shapley_scores import (
+    from interp.causal.pruning.plot import plot_curves
+    from interp.causal.pruning.prune import estimate_pruning, pruning_curve
+    from interp.causal.pruning.result import PruningCurve
+    from interp.causal.shapley_values.banzhaf import banzhaf
+    from interp.causal.shapley_values.scores import (
         Sampled,
         estimate_shapley,
         shapley,
         shapley_of,
         shapley_per_layer,
     )
+    from interp.causal.shapley_values.truncated import truncated_shapley
     from interp.causal.task import Task
-    from interp.causal.truncated import truncated_shapley
 
 _WHERE = {
-    "Comparison": "comparison",
-    "Estimate": "game",
-    "Game": "game",
+    "Comparison": "comparison.compare",
+    "Estimate": "game.game",
+    "Game": "game.game",
     "Importance": "importance",
     "Interactions": "pairs",
-    "Players": "players",
-    "PruningCurve": "pruning_result",
-    "QUESTIONS": "compare_questions",
-    "Sampled": "shapley_scores",
+    "Players": "game.players",
+    "PruningCurve": "pruning.result",
+    "QUESTIONS": "comparison.questions",
+    "Sampled": "shapley_values.scores",
     "Task": "task",
-    "TextScores": "influence_scores",
+    "TextScores": "influence.result",
     "accuracy": "measures",
     "all_but_one": "ablation",
     "answer_probability": "measures",
-    "attention_influence": "influence",
+    "attention_influence": "influence.score",
     "attribution_patching": "gradient",
-    "banzhaf": "banzhaf_scores",
-    "compare": "comparison",
+    "banzhaf": "shapley_values.banzhaf",
+    "compare": "comparison.compare",
     "custom": "measures",
-    "estimate_pruning": "pruning",
-    "estimate_shapley": "shapley_scores",
+    "estimate_pruning": "pruning.prune",
+    "estimate_shapley": "shapley_values.scores",
     "gate_gradient": "gradient",
     "gradient_scores": "gradient",
     "integrated_gradients": "gradient",
@@ -92,13 +92,13 @@ _WHERE = {
     "loss": "measures",
     "michel": "gradient",
     "next_token_task": "measures",
-    "plot_curves": "pruning_plot",
-    "pruning_curve": "pruning",
+    "plot_curves": "pruning.plot",
+    "pruning_curve": "pruning.prune",
     "repeats_task": "measures",
-    "shapley": "shapley_scores",
-    "shapley_of": "shapley_scores",
-    "shapley_per_layer": "shapley_scores",
-    "truncated_shapley": "truncated",
+    "shapley": "shapley_values.scores",
+    "shapley_of": "shapley_values.scores",
+    "shapley_per_layer": "shapley_values.scores",
+    "truncated_shapley": "shapley_values.truncated",
 }
 
 __all__ = [

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
-from interp.causal.game import Estimate, Game, Progress
+from interp.causal.game.game import Estimate, Game, Progress
 from interp.causal.importance import Importance, make_importance
 from interp.causal.task import Task
-from interp.errors import NonFiniteError, OptionError, UnknownName
-from interp.sign import ALONE
+from interp.core.errors import NonFiniteError, OptionError, UnknownName
+from interp.core.sign import ALONE
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -45,10 +45,10 @@ def leave_one_out(
 
     Args:
         kind: zero, mean-batch, mean-position, mean-dataset (with `reference=` prompts), resample
-            or uniform-attention; see `interp.causal.replacement`.
+            or uniform-attention; see `interp.causal.game.replacement`.
         null: the same on the architecture with random weights (drawn with `seed`), or none. It
             says how much of a score is what ablation does to any network of this shape.
-        progress: see `interp.causal.game.Progress`.
+        progress: see `interp.causal.game.game.Progress`.
         announce: told the time and memory that each game will take, before it is played.
         options: of `Game`: players, stack, heads, reference, without, seed, max_tokens,
             cache_bytes, reuse, fold, ledger.
@@ -144,7 +144,7 @@ def _change(
 
 def random_game(game: Game, **options: Any) -> Game:
     """The same game on the same architecture with random weights: the null of causal scores."""
-    from interp.random_weights import random_init
+    from interp.model.random_weights import random_init
 
     options = options | {"players": game.players, "check": False}
     options.pop("stack", None)

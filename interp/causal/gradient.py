@@ -24,17 +24,17 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from interp.causal.ablation import NULLS, Null, random_game
-from interp.causal.batches import Batch
-from interp.causal.game import Game
+from interp.causal.game.batches import Batch
+from interp.causal.game.game import Game
+from interp.causal.game.replacement import gated
+from interp.causal.game.replay import Reuse, pick, run
 from interp.causal.importance import Importance, make_importance
-from interp.causal.replacement import gated
-from interp.causal.replay import Reuse, pick, run
 from interp.causal.task import Task
-from interp.errors import NonFiniteError, OptionError, UnknownName
-from interp.model.calls import Call
-from interp.model.inference import inference
-from interp.model.sites import Site
-from interp.model.threads import Flag
+from interp.core.errors import NonFiniteError, OptionError, UnknownName
+from interp.model.hooks.calls import Call
+from interp.model.hooks.inference import inference
+from interp.model.hooks.threads import Flag
+from interp.model.locate.sites import Site
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -75,7 +75,7 @@ def gradient_scores(
                     task loses when the head is taken out, so it has the sign of `leave_one_out`.
 
     Args:
-        kind: what a gate of 0 stands for; see `interp.causal.replacement`.
+        kind: what a gate of 0 stands for; see `interp.causal.game.replacement`.
         normalise_layers: divide each attention's scores by their Euclidean norm, as Michel et al.
             do before they compare layers.
         null: the same on random weights, or "none".

@@ -18,20 +18,20 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from jaxtyping import Float
 
-from interp import clusters as grouped
-from interp.causal.intervals import Part, around
-from interp.causal.players import Players
-from interp.display import Displayed
-from interp.errors import OptionError
-from interp.provenance import model_provenance
-from interp.sign import HELPS, SIGN, sign_of
-from interp.table import HeadTable
+from interp.causal.game.players import Players
+from interp.core import clusters as grouped
+from interp.core.display import Displayed
+from interp.core.errors import OptionError
+from interp.core.intervals import Part, around
+from interp.core.provenance import model_provenance
+from interp.core.sign import HELPS, SIGN, sign_of
+from interp.core.table import HeadTable
 
 if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
-    from interp.causal.game import Game
+    from interp.causal.game.game import Game
 
 Array = np.ndarray
 N_BOOT = 2000
@@ -155,7 +155,7 @@ class Importance(Displayed):
         """Bars of the k players that the task needs most, with 95 % intervals over prompts."""
         import plotly.graph_objects as go
 
-        from interp.page import COLOURS, text
+        from interp.draw.page import COLOURS, text
 
         rows: Any = self.shown().head(k)
         error: dict[str, Any] = {"visible": False}

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from interp.causal.measures import _positions, _prompts
 from interp.causal.task import Task, part, size
-from interp.errors import OptionError
-from interp.model.calls import precise
+from interp.core.errors import OptionError
+from interp.model.hooks.calls import precise
 
 if TYPE_CHECKING:
     from interp.model.model import Model

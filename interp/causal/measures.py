@@ -19,9 +19,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from interp.causal.task import Inputs, ReadPrompt, ReadRows, Task, size, token_ids
-from interp.errors import OptionError, PromptError
-from interp.model.calls import precise
-from interp.prompts import Prompts, bos_id, repeats
+from interp.core.errors import OptionError, PromptError
+from interp.core.prompts import Prompts, bos_id, repeats
+from interp.model.hooks.calls import precise
 
 if TYPE_CHECKING:
     from interp.model.model import Model

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import interp.causal as room
 from interp.causal.ablation import Null
-from interp.causal.compare_questions import METHODS
-from interp.errors import OptionError, UnknownName
+from interp.causal.comparison.questions import METHODS
+from interp.core.errors import OptionError, UnknownName
 
 if TYPE_CHECKING:
-    from interp.causal.game import Progress
+    from interp.causal.game.game import Progress
     from interp.causal.importance import Importance
     from interp.causal.task import Task
     from interp.model.model import Model
@@ -43,7 +43,7 @@ def importances(
     All gradient scores come from one backward pass.
 
     Args:
-        methods: names of `interp.causal.compare_questions.METHODS`, with options of the function
+        methods: names of `interp.causal.comparison.questions.METHODS`, with options of the function
             of that name after a colon, such as `shapley:method=permutations,target_sem=0.01`.
         null: "random-init" or "none", for the methods that have one.
         game: options of `interp.causal.Game`.

@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from jaxtyping import Float, Int
 
-from interp import clusters as grouped
-from interp.causal.chain import Playable
-from interp.causal.game import Game, Progress
+from interp.causal.game.chain import Playable
+from interp.causal.game.game import Game, Progress
 from interp.causal.importance import Importance, model_provenance, standard_error
-from interp.causal.intervals import around
-from interp.causal.shapley_permutations import reached, standard_error_of
-from interp.causal.shapley_solution import (
+from interp.causal.shapley_values.permutations import reached, standard_error_of
+from interp.causal.shapley_values.solution import (
     EXACT,
     Told,
     check_budget,
@@ -26,8 +24,10 @@ from interp.causal.shapley_solution import (
     values,
 )
 from interp.causal.task import Task
-from interp.display import Displayed
-from interp.errors import OptionError, UnknownName
+from interp.core import clusters as grouped
+from interp.core.display import Displayed
+from interp.core.errors import OptionError, UnknownName
+from interp.core.intervals import around
 
 if TYPE_CHECKING:
     import pandas
@@ -137,7 +137,7 @@ class Interactions(Displayed):
         """A heat map, player by player, blue above zero and orange below."""
         import plotly.graph_objects as go
 
-        from interp.plot import palette
+        from interp.draw.plot import palette
 
         grid = np.full((len(self.players),) * 2, np.nan, dtype=np.float32)
         for (i, j), score in zip(self.pairs, self.score, strict=True):
@@ -235,7 +235,7 @@ def exact_interactions(
     game: Playable, players: Sequence[int], *, index: str = "shapley", progress: Told = None
 ) -> tuple[Float[np.ndarray, "pair prompt"], Float[np.ndarray, " pair"], int]:
     """From all coalitions: interactions, their error (0) and the number of evaluations."""
-    from interp.causal.shapley_exact import shapley_weights
+    from interp.causal.shapley_values.exact import shapley_weights
 
     n = len(game)
     check_exact(n, "the exact mode", "method='sampled' with a few players in among=")

@@ -15,8 +15,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.errors import OptionError, PromptError
-from interp.prompts import Prompts
+from interp.core.errors import OptionError, PromptError
+from interp.core.prompts import Prompts
 
 if TYPE_CHECKING:
     from interp.model.model import Model

@@ -20,10 +20,10 @@ from interp.causal.measures import (
     repeats_task,
 )
 from interp.causal.task import Task
-from interp.errors import OptionError, PromptError, UnknownName
-from interp.own_file import own_code, run_file
-from interp.prompts import Prompts
-from interp.tokens import token_id
+from interp.core.errors import OptionError, PromptError, UnknownName
+from interp.core.prompts import Prompts
+from interp.core.tokens import token_id
+from interp.core.user_file import own_code, run_file
 
 if TYPE_CHECKING:
     from interp.model.model import Model

@@ -1,5 +1,1 @@
-"""Kinds of head by where an ideal one attends, and statistics of attention rows: one per file."""
-
-from interp.room import furnish
-
-furnish(__name__)
+"""Scores of attention heads: detectors, weights, experiments, and the engine that runs them."""

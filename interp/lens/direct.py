@@ -11,7 +11,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.attribution.target import show, token_id
-from interp.errors import OptionError, UnreadableAttention
+from interp.core.errors import OptionError, UnreadableAttention
+from interp.core.provenance import model_provenance
+from interp.core.table import HeadTable
 from interp.lens.finish import (
     Finish,
     finish,
@@ -22,14 +24,12 @@ from interp.lens.finish import (
     row_of,
     texts,
 )
-from interp.model.norms import read_norm
-from interp.provenance import model_provenance
-from interp.table import HeadTable
+from interp.model.locate.norms import read_norm
 
 if TYPE_CHECKING:
-    from interp.capture import ActivationCache
+    from interp.model.capture import ActivationCache
+    from interp.model.locate.sites import Site
     from interp.model.model import Model
-    from interp.model.sites import Site
 
 _RESIDUAL = 1e-4  # of the sum of absolute parts: float32 in a stream of many layers
 

@@ -10,14 +10,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.errors import OptionError, UnreadableAttention
+from interp.core.errors import OptionError, UnreadableAttention
 from interp.model.inputs import text_config
-from interp.model.layout import Leaving, layouts
-from interp.model.linear import linear_map
-from interp.model.norms import Norm, read_norm
+from interp.model.locate.layout import Leaving, layouts
+from interp.model.locate.linear import linear_map
+from interp.model.locate.norms import Norm, read_norm
 
 if TYPE_CHECKING:
-    from interp.capture import ActivationCache
+    from interp.model.capture import ActivationCache
     from interp.model.model import Model
 
 _CLOSE = 1e-3  # of the largest logit; float32 sums over the stream's width

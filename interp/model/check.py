@@ -17,15 +17,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from interp.errors import CheckError
-from interp.model.calls import Call, ComputedCall, precise
+from interp.core.errors import CheckError
+from interp.model.hooks.calls import Call, ComputedCall, precise
+from interp.model.hooks.threads import in_this_thread
 from interp.model.inputs import probe_inputs
+from interp.model.locate.probe import probe_run
+from interp.model.locate.projection import output_projection
+from interp.model.locate.sites import Event, Site, first_tensor
 from interp.model.model import Model
-from interp.model.probe import probe_run
-from interp.model.projection import output_projection
-from interp.model.remote import RemoteModel
-from interp.model.sites import Event, Site, first_tensor
-from interp.model.threads import in_this_thread
+from interp.model.sources.remote import RemoteModel
 
 # Largest error over the largest entry, for the rounding of one attention in each type.
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}

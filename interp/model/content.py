@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch import uint8 as byte
 
-from interp.model.ranks import whole
+from interp.model.sources.ranks import whole
 
 _ROW = 4096  # words of 8 bytes that are reduced to two
 _ROWS = 16  # reduced at once: half a MiB, which stays in a processor's cache

@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from interp.errors import PromptError
-from interp.model.inference import inference
+from interp.core.errors import PromptError
+from interp.model.hooks.inference import inference
 from interp.model.inputs import context_length, takes
 from interp.model.memory import ran_out
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from torch import nn
 
-from interp.errors import OptionError
+from interp.core.errors import OptionError
 from interp.model.load import load
 from interp.model.model import Model
-from interp.model.sources import package_of
+from interp.model.sources.packages import package_of
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ import torch
 import transformers
 
 from interp import __version__
-from interp.errors import OptionError
+from interp.core.errors import OptionError
 from interp.model.content import checksum_of
 from interp.model.source_code import code_of
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from interp.errors import UnreadableAttention
+from interp.core.errors import UnreadableAttention
 
 PROBE_BATCH, PROBE_LENGTH, PROBE_TARGET = 2, 7, 5
 

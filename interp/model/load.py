@@ -16,14 +16,14 @@ import torch
 from safetensors import SafetensorError
 from torch import nn
 
-from interp.errors import LoadError, NonFiniteError, UnknownName
-from interp.model.folder import check_folder, one_line
+from interp.core.errors import LoadError, NonFiniteError, UnknownName
+from interp.core.random_state import drawn_with
 from interp.model.model import Model
-from interp.model.placement import placement, require_here
-from interp.model.sources import adapter, package_of
+from interp.model.sources.folder import check_folder, one_line
+from interp.model.sources.packages import adapter, package_of
+from interp.model.sources.placement import placement, require_here
+from interp.model.sources.wrappers import require_tensors, unwrapped
 from interp.model.surplus import surplus
-from interp.model.wrappers import require_tensors, unwrapped
-from interp.random_state import drawn_with
 
 
 def load(
@@ -153,7 +153,7 @@ def _adopt(
     module: nn.Module, tokenizer: Any, name: str, revision: str | None, check: bool
 ) -> Model:
     from interp.model.check import check_model
-    from interp.model.probe import probe
+    from interp.model.locate.probe import probe
 
     if not hasattr(module, "config"):
         raise LoadError(

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from interp.errors import PromptError
-from interp.prompts import Prompts
+from interp.core.errors import PromptError
+from interp.core.prompts import Prompts
 
 Batch = Prompts | Mapping[str, Tensor]
 Found = TypeVar("Found")

@@ -14,12 +14,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from interp.edits import Edit
-from interp.errors import NonFiniteError, OptionError, PromptError
-from interp.head import Head
-from interp.model.calls import Call
+from interp.core.errors import NonFiniteError, OptionError, PromptError
+from interp.core.head import Head
 from interp.model.content import checksum, content_hash
+from interp.model.edits import Edit
 from interp.model.forward import forward
+from interp.model.hooks.calls import Call
+from interp.model.hooks.visits import Visit, visiting
 from interp.model.inputs import (
     context_length,
     is_encoder_decoder,
@@ -28,15 +29,14 @@ from interp.model.inputs import (
     text_config,
     vocabulary,
 )
+from interp.model.locate.sites import Site
 from interp.model.padding import Padding
-from interp.model.ranks import Ranks
-from interp.model.sites import Site
-from interp.model.visits import Visit, visiting
+from interp.model.sources.ranks import Ranks
 from interp_kernels.vector_math import settle
 
 if TYPE_CHECKING:
-    from interp.capture import ActivationCache
-    from interp.prompts import Prompts
+    from interp.core.prompts import Prompts
+    from interp.model.capture import ActivationCache
 
 settle()
 
@@ -194,7 +194,7 @@ class Model:
 
     def inputs(self, prompts: Prompts | Inputs | str | Sequence) -> dict[str, Tensor]:
         """What the module is called with: ids and mask of prompts, or given tensors as they are."""
-        from interp.prompts import Prompts
+        from interp.core.prompts import Prompts
 
         if isinstance(prompts, Mapping):
             return {
@@ -305,8 +305,8 @@ class Model:
         names: Sequence[str] = ("pattern",),
         **options: Any,
     ) -> ActivationCache:
-        """Activations of one forward pass by name; see `interp.capture.capture` for the options."""
-        from interp.capture import capture
+        """Activations of one forward pass by name; options as in `interp.model.capture`."""
+        from interp.model.capture import capture
 
         if self.ranks is not None and self.ranks.spread:
             raise OptionError(self.ranks.why_not_captured(self.name))
@@ -316,7 +316,7 @@ class Model:
         self, prompts: Prompts | Sequence, batch_size: int = 16
     ) -> dict[tuple[str, int], Float[Tensor, "head d_head"]]:
         """The mean of every head's z over all real positions, for `mean(over="dataset")`."""
-        from interp.prompts import Prompts
+        from interp.core.prompts import Prompts
 
         total: dict[tuple[str, int], Tensor] = {}
         count: dict[tuple[str, int], float] = {}
@@ -340,8 +340,8 @@ class Model:
         names: Sequence[str] = (),
         edits: Sequence[Edit] = (),
     ):
-        """Greedy generation with a cache, capturing at every step; see `interp.generation`."""
-        from interp.generation import generate
+        """Greedy generation with a cache, captured at every step: `interp.model.generation`."""
+        from interp.model.generation import generate
 
         return generate(self, prompts, max_new_tokens, names=names, edits=edits)
 
@@ -385,7 +385,7 @@ class Model:
         return made.to(device=self.device, dtype=self.dtype).eval()
 
     def weights_of(self, site: Site) -> Any:
-        """W_Q, W_K, W_V, W_O of one attention; see `interp.model.weights`."""
-        from interp.model.weights import head_weights
+        """W_Q, W_K, W_V, W_O of one attention; see `interp.model.locate.weights`."""
+        from interp.model.locate.weights import head_weights
 
         return head_weights(self, site)

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor, nn
 
-from interp.errors import PromptError
-from interp.model.inference import inference
+from interp.core.errors import PromptError
+from interp.model.hooks.inference import inference
+from interp.model.hooks.threads import aside
 from interp.model.inputs import is_encoder_decoder, takes, text_config, vocabulary
-from interp.model.threads import aside
 
 if TYPE_CHECKING:
-    from interp.prompts import Prompts
+    from interp.core.prompts import Prompts
 
 LeftPadding = Literal["mask", "position_ids"]
 

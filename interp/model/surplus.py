@@ -19,7 +19,7 @@ from collections.abc import Iterable
 
 from torch import nn
 
-from interp.errors import LoadError
+from interp.core.errors import LoadError
 
 _DERIVED = re.compile(r"(^|\.)(inv_freq|position_ids|masked_bias|attn\.bias|attention\.bias)$")
 

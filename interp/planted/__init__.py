@@ -13,7 +13,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from interp.errors import UnknownName
+from interp.core.errors import UnknownName
 
 if TYPE_CHECKING:
     from interp.planted.assemble import Planted

@@ -18,11 +18,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.errors import OptionError
+from interp.core.errors import OptionError
+from interp.core.random_state import drawn_with
 from interp.planted import heads as blocks
 from interp.planted.heads import Geometry
 from interp.planted.residual import Residual, random_rotation
-from interp.random_state import drawn_with
 
 if TYPE_CHECKING:
     from transformers import LlamaForCausalLM

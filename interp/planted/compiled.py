@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import CausalLMOutput
 
-from interp.errors import OptionError
-from interp.random_state import drawn_with
+from interp.core.errors import OptionError
+from interp.core.random_state import drawn_with
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

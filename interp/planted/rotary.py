@@ -13,7 +13,7 @@ from functools import lru_cache
 import numpy as np
 from scipy.optimize import linprog
 
-from interp.errors import OptionError
+from interp.core.errors import OptionError
 
 # A content pair may turn by this much (radians) over the whole context: content is then unrotated.
 SLOW_ANGLE = 0.02

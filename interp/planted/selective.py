@@ -21,11 +21,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from interp.errors import OptionError
+from interp.core.errors import OptionError
+from interp.core.random_state import drawn_with
 from interp.planted.assemble import BOS, NORM_EPSILON, NORM_WEIGHT, Planted
 from interp.planted.residual import random_rotation
 from interp.planted.rotary import _least_amplitude
-from interp.random_state import drawn_with
 
 if TYPE_CHECKING:
     from transformers import GPT2LMHeadModel

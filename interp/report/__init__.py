@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from interp.errors import OptionError
-from interp.files import write_atomically
-from interp.plot import BINS, Range, Scale, Theme, declared_range, palette
+from interp.core.errors import OptionError
+from interp.core.files import write_atomically
+from interp.draw.plot import BINS, Range, Scale, Theme, declared_range, palette
 
 if TYPE_CHECKING:
-    from interp.table import HeadTable
+    from interp.core.table import HeadTable
 
 # Every head as an element of its own, with a tooltip that needs no script, is about 150 bytes;
 # beyond this many, a panel is a picture, and a script shows the numbers of the head pointed at
@@ -175,9 +175,9 @@ def _models(
     top: int,
     by: str,
 ) -> str:
+    from interp.draw.panel import panel
     from interp.report.catalogue import section
     from interp.report.every import download, every_number
-    from interp.report.panel import panel
     from interp.report.words import provenance, top_heads
 
     out, made = [], table.provenance

@@ -8,7 +8,8 @@ with many prompts any difference is significant. Size alone is not either: of an
 first.
 
 Chance is the p of the table: that of one more head of one more draw of random weights, and of the
-prompts (`interp.chance`, `interp.score_rows`). A table without it, of another analysis, is judged
+prompts (`interp.core.chance`, `interp.heads.score_rows`). A table without it, of another analysis,
+is judged
 by the errors of score and null, unless its null is random weights: one draw of them says nothing of
 how far draws lie apart, and then nothing is claimed.
 """
@@ -23,13 +24,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from interp.calibration import measured_error
-from interp.columns import estimate, number
+from interp.core.calibration import measured_error
+from interp.core.columns import estimate, number
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from interp.table import HeadTable
+    from interp.core.table import HeadTable
 
 LEVEL = 0.05  # chance that any head at all is called special where the null holds everywhere
 APART = 4.0  # from the other heads, in their robust standard deviations

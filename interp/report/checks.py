@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from interp.columns import counted, number
+from interp.core.columns import counted, number
 
 if TYPE_CHECKING:
     import pandas as pd

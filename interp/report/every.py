@@ -6,7 +6,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from interp.columns import estimate
+from interp.core.columns import estimate
 
 if TYPE_CHECKING:
     import pandas as pd

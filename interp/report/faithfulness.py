@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from interp.report.tokens import STYLE, bar, page, told
 
 if TYPE_CHECKING:
-    from interp.attribution.faithfulness_result import Faithfulness
+    from interp.attribution.evaluation.result import Faithfulness
 
 _READING = (
     "Every measure takes tokens away and looks at the target, one text being one observation;"

@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from interp.calibration import measured_error
-from interp.clusters import interval
-from interp.columns import estimate
+from interp.core.calibration import measured_error
+from interp.core.clusters import interval
+from interp.core.columns import estimate
 from interp.report.catalogue import LEVEL, Special, catalogue_of, prompts
 
 if TYPE_CHECKING:
-    from interp.table import HeadTable
+    from interp.core.table import HeadTable
 
 _ROWS, _LEAST = 60, 3  # lines over all models, and of each at least
 _HEADS = 3  # named in a line

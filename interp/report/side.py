@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from interp.columns import estimate
-from interp.plot import Scale, ends
+from interp.core.columns import estimate
+from interp.draw.plot import Scale, ends
 
 if TYPE_CHECKING:
     import pandas as pd

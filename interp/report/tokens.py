@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from interp.plot import BINS, Scale, Theme, palette
+from interp.draw.plot import BINS, Scale, Theme, palette
 
 if TYPE_CHECKING:
     from interp.attribution.result import Attribution
@@ -202,7 +202,7 @@ def _residual(one: Attribution) -> str:
 
 
 def _every(one: Attribution) -> str:
-    from interp.page import data_table
+    from interp.draw.page import data_table
 
     frame = one.to_pandas().filter(["position", "token", "score"])
     name = "".join(c if c.isalnum() or c in "-_" else "-" for c in one.method)[:60]

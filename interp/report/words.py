@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from interp.columns import estimate
-from interp.plot import Scale, ends
+from interp.core.columns import estimate
+from interp.draw.plot import Scale, ends
 from interp.report.catalogue import prompts
 
 if TYPE_CHECKING:
-    from interp.table import HeadTable
+    from interp.core.table import HeadTable
 
 # Shown first and in this order; what else was recorded follows, and what is missing is said.
 _FIRST = ("model_id", "content_hash", "revision", "dtype", "attention", "seed", "prompts", "null")

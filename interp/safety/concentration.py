@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from interp.columns import only
-from interp.errors import OptionError
-from interp.table import HeadTable
+from interp.core.columns import only
+from interp.core.errors import OptionError
+from interp.core.table import HeadTable
 
 
 @dataclass(frozen=True)

@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from interp.causal.compare_ranking import Ranking, given_order
-from interp.causal.game import Game, Progress
+from interp.causal.comparison.ranking import Ranking, given_order
+from interp.causal.game.game import Game, Progress
 from interp.causal.importance import Importance
 from interp.causal.measures import next_token_task
-from interp.causal.pruning_result import PruningCurve
+from interp.causal.pruning.result import PruningCurve
 from interp.causal.task import Task
-from interp.display import Displayed
-from interp.errors import OptionError
-from interp.head import Head
-from interp.provenance import model_provenance
-from interp.table import HeadTable
+from interp.core.display import Displayed
+from interp.core.errors import OptionError
+from interp.core.head import Head
+from interp.core.provenance import model_provenance
+from interp.core.table import HeadTable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -84,7 +84,7 @@ class SafetyCurves(Displayed):
         """Both curves beside each other, each with its interval and its band of random heads."""
         from plotly.subplots import make_subplots
 
-        from interp.page import text
+        from interp.draw.page import text
 
         both = (self.safety, self.harmless)
         titles = [text(f"{c.made['task']} ({c.unit})") for c in both]
@@ -139,10 +139,10 @@ def safety_curves(
         safety: what refusal is measured by, such as `refusal_log_odds(model, harmful)`.
         harmless: what damage is measured on: a task, or prompts, whose loss on every next token is
             taken.
-        kind: what replaces a head that is out; see `interp.causal.replacement`.
+        kind: what replaces a head that is out; see `interp.causal.game.replacement`.
         n_random: random orders. Each takes other heads of the same layers, and the top ones only
             once a layer has no others left. The band so says what such heads do; for a p-value
-            take `interp.causal.confirm`, whose sets are drawn from all heads.
+            take `interp.heads.causal_check.check`, whose sets are drawn from all heads.
         options: of `Game`: stack, ledger, max_tokens, ...
 
     Reference: cumulative ablation as in Huang et al. 2025 (arXiv 2508.19697), there without a band.

@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.errors import OptionError, PromptError
-from interp.prompts import Prompts
+from interp.core.errors import OptionError, PromptError
+from interp.core.prompts import Prompts
 from interp.safety.prompts import PromptSets
 from interp.safety.streams import at_the_end, reading_sites
 

@@ -8,13 +8,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from interp.causal.game import Game
+from interp.causal.game.game import Game
 from interp.causal.measures import kl_to_clean
-from interp.errors import OptionError, UnreadableAttention
-from interp.model.inference import inference
-from interp.model.layout import layouts
-from interp.model.threads import in_this_thread
-from interp.prompts import Prompts
+from interp.core.errors import OptionError, UnreadableAttention
+from interp.core.prompts import Prompts
+from interp.model.hooks.inference import inference
+from interp.model.hooks.threads import in_this_thread
+from interp.model.locate.layout import layouts
 
 if TYPE_CHECKING:
     from interp.model.model import Model

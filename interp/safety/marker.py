@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from interp.errors import OptionError, PromptError
-from interp.prompts import Prompts, bos_id, ordinary_ids
+from interp.core.errors import OptionError, PromptError
+from interp.core.prompts import Prompts, bos_id, ordinary_ids
 from interp.safety.prompts import PromptSets, read_labelled
 
 if TYPE_CHECKING:

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from interp.errors import OptionError
-from interp.prompts import Prompts
-from interp.provenance import model_provenance
+from interp.core.errors import OptionError
+from interp.core.prompts import Prompts
+from interp.core.provenance import model_provenance
+from interp.core.table import HeadTable
 from interp.safety.concentration import Spread, spread
 from interp.safety.curves import SafetyCurves, safety_curves
 from interp.safety.projection import refusal_projection
@@ -18,7 +19,6 @@ from interp.safety.removal import Ships, ships
 from interp.safety.selection import DirectionSearch, search_direction
 from interp.safety.subspace import FORMS, Sahara, sahara
 from interp.safety.task import refusal_ids, refusal_log_odds
-from interp.table import HeadTable
 
 if TYPE_CHECKING:
     from interp.model.model import Model

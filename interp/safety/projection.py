@@ -11,14 +11,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.errors import OptionError
-from interp.model.sites import Site
-from interp.prompts import Prompts
-from interp.provenance import model_provenance
+from interp.core.errors import OptionError
+from interp.core.prompts import Prompts
+from interp.core.provenance import model_provenance
+from interp.core.table import HeadTable
+from interp.model.locate.sites import Site
 from interp.safety.direction import Direction, at_layer
 from interp.safety.prompts import PromptSets
 from interp.safety.streams import at_the_end, reading_sites
-from interp.table import HeadTable
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -56,7 +56,7 @@ def refusal_projection(
         seed: of the split.
 
     The null of the table is empty: nothing here knows what other prompts would be a null. The
-    experiment `interp.special.refusal_projection` takes random weights.
+    experiment `interp.safety.experiments.refusal_projection` takes random weights.
 
     Reference: Huang et al. 2025 (arXiv 2508.19697), whose code for this score is not published:
     the definition is from its abstract.

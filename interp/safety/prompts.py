@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from interp.errors import OptionError, PromptError
-from interp.prompts import Prompts
+from interp.core.errors import OptionError, PromptError
+from interp.core.prompts import Prompts
 
 if TYPE_CHECKING:
     from interp.model.model import Model

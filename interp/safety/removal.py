@@ -10,17 +10,17 @@ import numpy as np
 import torch
 
 from interp.causal.ablation import NULLS, random_game
-from interp.causal.game import Game, Progress
+from interp.causal.game.game import Game, Progress
 from interp.causal.importance import Importance, make_importance
 from interp.causal.measures import kl_to_clean
-from interp.errors import NonFiniteError, OptionError, UnknownName
-from interp.model.sites import Site
-from interp.prompts import Prompts
+from interp.core.errors import NonFiniteError, OptionError, UnknownName
+from interp.core.prompts import Prompts
+from interp.core.table import HeadTable
+from interp.model.locate.sites import Site
 from interp.safety.prompts import PromptSets
-from interp.table import HeadTable
 
 if TYPE_CHECKING:
-    from interp.causal.estimate import Estimate
+    from interp.causal.game.estimate import Estimate
     from interp.model.model import Model
 
 # The authors' forms, in the limit of their small factor (1e-4 to 1e-10): queries or keys times
@@ -100,7 +100,7 @@ def ships(
     Args:
         harmful, harmless: texts, ids or `Prompts`. KL on harmful prompts alone mixes refusal with
             everything else a head does, so look at both.
-        kind: "zero" by default; or any of `interp.causal.replacement.KINDS`; or the authors'
+        kind: "zero" by default; or any of `interp.causal.game.replacement.KINDS`; or the authors'
             "q", "k" (undifferentiated attention: even weights over the keys in sight, which is
             "uniform-attention") and "v" (a scaled contribution, which is "zero").
         null: the same on random weights, or none.

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from interp.causal.measures import divergence
-from interp.display import Displayed
-from interp.errors import OptionError, PromptError
-from interp.prompts import Prompts
-from interp.provenance import model_provenance
+from interp.core.display import Displayed
+from interp.core.errors import OptionError, PromptError
+from interp.core.prompts import Prompts
+from interp.core.provenance import model_provenance
 from interp.safety.direction import LAYER_SHARE, Direction, candidates
 from interp.safety.prompts import PromptSets
 from interp.safety.streams import last_logits, reading_sites, with_added, without

@@ -13,14 +13,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from interp.errors import PromptError, UnreadableAttention
+from interp.core.errors import PromptError, UnreadableAttention
+from interp.core.prompts import Prompts
+from interp.heads.outliers.passes import equal_lengths
 from interp.lens.finish import predicting_stack
-from interp.model.calls import precise
-from interp.model.sites import Site, Where
-from interp.model.streams import unavailable
-from interp.model.threads import in_this_thread
-from interp.outliers.passes import equal_lengths
-from interp.prompts import Prompts
+from interp.model.hooks.calls import precise
+from interp.model.hooks.threads import in_this_thread
+from interp.model.locate.sites import Site, Where
+from interp.model.locate.streams import unavailable
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -173,7 +173,7 @@ def _changed(model: Model, path: str, side: str, run: int | None, change: Change
 def _first(x: Any, change: Change) -> Any:
     """The same structure with its activations changed, or None where there are none.
 
-    Which tensor that is follows `interp.model.sites.first_tensor`.
+    Which tensor that is follows `interp.model.locate.sites.first_tensor`.
     """
     if isinstance(x, Tensor):
         return change(x) if x.is_floating_point() and x.dim() >= 2 else None

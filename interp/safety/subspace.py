@@ -26,12 +26,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.errors import OptionError, PromptError, UnknownName
-from interp.prompts import Prompts
-from interp.provenance import model_provenance
+from interp.core.errors import OptionError, PromptError, UnknownName
+from interp.core.prompts import Prompts
+from interp.core.provenance import model_provenance
+from interp.core.table import HeadTable
 from interp.safety.hidden import HiddenGame
 from interp.safety.prompts import PromptSets
-from interp.table import HeadTable
 
 if TYPE_CHECKING:
     from interp.model.model import Model

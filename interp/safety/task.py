@@ -10,11 +10,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.causal.task import Task
-from interp.errors import OptionError
-from interp.model.calls import precise
-from interp.prompts import Prompts
+from interp.core.errors import OptionError
+from interp.core.prompts import Prompts
+from interp.core.tokens import token_id
+from interp.model.hooks.calls import precise
 from interp.safety.marker import stated_refusal
-from interp.tokens import token_id
 
 if TYPE_CHECKING:
     from interp.model.model import Model

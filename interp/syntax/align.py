@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from interp.errors import OptionError, PromptError
+from interp.core.errors import OptionError, PromptError
 from interp.syntax.treebank import Sentence
 
 if TYPE_CHECKING:

@@ -15,15 +15,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.errors import OptionError, PromptError
-from interp.prompts import Prompts
+from interp.core.errors import OptionError, PromptError
+from interp.core.prompts import Prompts
 from interp.syntax.align import Aligned, By, align, how
 from interp.syntax.treebank import Sentence, Treebank
 
 if TYPE_CHECKING:
-    from interp.model.calls import Call
+    from interp.model.hooks.calls import Call
+    from interp.model.locate.sites import Site
     from interp.model.model import Model
-    from interp.model.sites import Site
 
 Join = Literal["sum", "mean", "first", "max"]
 JOINS = ("sum", "mean", "first", "max")

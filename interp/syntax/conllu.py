@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-from interp.errors import OptionError
+from interp.core.errors import OptionError
 from interp.syntax.treebank import Sentence, Treebank, TreebankError
 
 ID, FORM, LEMMA, UPOS, XPOS, FEATS, HEAD, DEPREL, DEPS, MISC = range(10)

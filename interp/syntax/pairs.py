@@ -19,11 +19,11 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from interp.display import Displayed
-from interp.edits import zero
-from interp.errors import OptionError, PromptError, StoreError
-from interp.head import Head
-from interp.prompts import Prompts
+from interp.core.display import Displayed
+from interp.core.errors import OptionError, PromptError, StoreError
+from interp.core.head import Head
+from interp.core.prompts import Prompts
+from interp.model.edits import zero
 from interp.syntax.attention import Progress
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ def check_pairs(
         margins.append(margin(chosen))
         if progress is not None:
             progress(f"{model.name}: minimal pairs", at + 1, len(sets))
-    from interp.provenance import model_provenance
+    from interp.core.provenance import model_provenance
 
     masked = model.kind != "causal"
     return PairCheck(

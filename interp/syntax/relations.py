@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 from jaxtyping import Bool, Float
 
-from interp.attribution.paired import holm
+from interp.attribution.evaluation.paired import holm
 from interp.syntax.attention import WordAttention
 from interp.syntax.gold import DIRECTIONS, REACH, Gold, Hits, directed
 from interp.syntax.result import Relation

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from interp.display import Displayed
+from interp.core.display import Displayed
 
 if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
-    from interp.table import HeadTable
+    from interp.core.table import HeadTable
 
 Interval = tuple[float, float]
 
@@ -124,7 +124,7 @@ class TreeScores(Displayed):
         Raises:
             UnknownName: it did not occur in both parts of the treebank.
         """
-        from interp.errors import UnknownName
+        from interp.core.errors import UnknownName
 
         found = {r.relation: r for r in self.relations}
         if name not in found:
@@ -167,7 +167,7 @@ class TreeScores(Displayed):
 
     def table(self) -> HeadTable:
         """UUAS of every head's spanning trees on the choosing sentences, as a HeadTable."""
-        from interp.table import HeadTable
+        from interp.core.table import HeadTable
 
         records = [
             {
@@ -184,7 +184,7 @@ class TreeScores(Displayed):
         """Accuracy of the best head per relation with its interval, the offset baseline beside."""
         import plotly.graph_objects as go
 
-        from interp.page import COLOURS, GREY
+        from interp.draw.page import COLOURS, GREY
 
         names = [r.relation for r in self.relations]
         error = {
@@ -229,7 +229,7 @@ class TreeScores(Displayed):
         Raises:
             StoreError: it is something else, or damaged.
         """
-        from interp.errors import StoreError
+        from interp.core.errors import StoreError
 
         try:
             if told["format"] != _FORMAT:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from interp.errors import PromptError
+from interp.core.errors import PromptError
 from interp.syntax.attention import Progress, Reading, WordAttention, word_attention
 from interp.syntax.building import (
     FOUND_ROOT,
@@ -66,7 +66,7 @@ def dependency_trees(
         PromptError: no fast tokenizer, too few sentences, or none that can be read.
         OptionError: a stack that the model does not have.
     """
-    from interp.random_weights import random_init
+    from interp.model.random_weights import random_init
 
     reading = reading or Reading()
     halved = train is None
@@ -262,7 +262,7 @@ def _provenance(
     stack: str | None,
     seed: int,
 ) -> dict[str, object]:
-    from interp.provenance import model_provenance
+    from interp.core.provenance import model_provenance
 
     return model_provenance(model) | {
         "treebank": {"name": treebank.name, "sha256": treebank.content_hash, "n": len(treebank)},

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from interp.errors import OptionError, PromptError
+from interp.core.errors import OptionError, PromptError
 
 
 class TreebankError(PromptError):

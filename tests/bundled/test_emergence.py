@@ -10,7 +10,7 @@ import torch
 
 from interp.bundled.emergence import checkpoints, weights_hash
 from interp.bundled.train import RECIPES, train
-from interp.errors import OptionError
+from interp.core.errors import OptionError
 
 TINY = replace(RECIPES["one-layer"], steps=3, paragraphs=300, rows=4, text_rows=2, context=256)
 

@@ -16,7 +16,7 @@ from interp.bundled import measure
 from interp.bundled.batches import BOS, Corpus, repeats, two_copies
 from interp.bundled.text import paragraphs
 from interp.bundled.train import RECIPES, train
-from interp.errors import UnknownName
+from interp.core.errors import UnknownName
 
 PERIOD = 40  # not one of the periods the card was measured on
 

@@ -10,14 +10,14 @@ import pytest
 import torch
 import zoo
 
-from interp import edits
 from interp.causal import Game, all_but_one, leave_one_out, logit_difference, loss, repeats_task
 from interp.causal.importance import bootstrap, standard_error
-from interp.errors import OptionError, UnknownName
-from interp.head import Head
-from interp.model.probe import probe
+from interp.core.errors import OptionError, UnknownName
+from interp.core.head import Head
+from interp.core.prompts import Prompts
+from interp.model import edits
+from interp.model.locate.probe import probe
 from interp.planted import build
-from interp.prompts import Prompts
 
 
 @pytest.fixture(scope="module")

@@ -10,11 +10,11 @@ import torch
 import zoo
 
 from interp.causal import Game, Players, custom, repeats_task
-from interp.causal.chain import chains, removals, walks
-from interp.causal.shapley_permutations import permutation_values
-from interp.errors import NonFiniteError, UnknownName
+from interp.causal.game.chain import chains, removals, walks
+from interp.causal.shapley_values.permutations import permutation_values
+from interp.core.errors import NonFiniteError, UnknownName
+from interp.model.locate.probe import probe
 from interp.model.model import Model
-from interp.model.probe import probe
 
 # fused qkv, grouped queries, a bias table that the first block hands on, cross attention, a
 # projection outside the attention module, attention code of its own
@@ -108,7 +108,7 @@ def test_heads_that_are_always_out_stay_out():
 
 
 def test_finished_chains_are_taken_from_the_ledger(monkeypatch, tmp_path):
-    from interp.causal import chain
+    from interp.causal.game import chain
 
     model = model_of("gpt2")
     task = repeats_task(model, n=2, longest=5)

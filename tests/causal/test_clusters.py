@@ -21,14 +21,14 @@ from interp.causal import (
     shapley,
 )
 from interp.causal.importance import bootstrap, standard_error
-from interp.causal.pruning_folds import folds
-from interp.causal.pruning_result import PruningCurve
+from interp.causal.pruning.folds import folds
+from interp.causal.pruning.result import PruningCurve
 from interp.causal.task_file import make_task
-from interp.clusters import count, interval, summary
-from interp.commands.causal import printed
-from interp.errors import OptionError
-from interp.model.probe import probe
-from interp.outliers.channels import Disruption, disruption
+from interp.cli.causal import printed
+from interp.core.clusters import count, interval, summary
+from interp.core.errors import OptionError
+from interp.heads.outliers.channels import Disruption, disruption
+from interp.model.locate.probe import probe
 
 LABELS = ("a", "b", "a", "c", "c", "c", "b", "d")
 

@@ -24,13 +24,13 @@ from interp.causal import (
     leave_one_out,
     repeats_task,
 )
-from interp.causal.compare_questions import METHODS, method_of
-from interp.causal.compare_statistics import by_chance, kendall, spearman
+from interp.causal.comparison.questions import METHODS, method_of
+from interp.causal.comparison.statistics import by_chance, kendall, spearman
 from interp.causal.importance import make_importance
-from interp.errors import OptionError, UnknownName
-from interp.model.probe import probe
-from interp.prompts import Prompts
-from interp.table import HeadTable
+from interp.core.errors import OptionError, UnknownName
+from interp.core.prompts import Prompts
+from interp.core.table import HeadTable
+from interp.model.locate.probe import probe
 
 
 @cache

@@ -10,16 +10,16 @@ import torch
 import zoo
 from torch import Tensor
 
-from interp import edits
 from interp.causal import Game, Players, Task, custom, kl_to_clean, loss, repeats_task
-from interp.causal.patching import leaves, rebuilt
-from interp.causal.replay import Reuse, Wanted
-from interp.causal.verify import reuse_of
+from interp.causal.game.patching import leaves, rebuilt
+from interp.causal.game.replay import Reuse, Wanted
+from interp.causal.game.verify import reuse_of
+from interp.core.prompts import Prompts
+from interp.model import edits
+from interp.model.hooks.threads import replaced
+from interp.model.locate.probe import probe
 from interp.model.model import Model
-from interp.model.probe import probe
-from interp.model.threads import replaced
 from interp.planted import build
-from interp.prompts import Prompts
 
 KINDS = {
     "zero": edits.zero,
@@ -335,7 +335,7 @@ def test_attention_below_the_first_changed_head_does_not_run():
 
 def test_the_trial_sees_a_wrong_replay():
     """Every part of what may be put back is needed for the equality that is asked of it."""
-    from interp.causal.verify import _Trial
+    from interp.causal.game.verify import _Trial
 
     model = model_of("gpt2")
     good = reuse_of(model)

@@ -9,7 +9,6 @@ import pytest
 import torch
 import zoo
 
-from interp import edits
 from interp.causal import (
     Game,
     accuracy,
@@ -25,12 +24,13 @@ from interp.causal import (
     repeats_task,
 )
 from interp.causal.gradient import frozen
-from interp.errors import NonFiniteError, OptionError, UnknownName
-from interp.head import Head
+from interp.core.errors import NonFiniteError, OptionError, UnknownName
+from interp.core.head import Head
+from interp.core.prompts import Prompts
+from interp.model import edits
+from interp.model.locate.probe import probe
 from interp.model.model import Model
-from interp.model.probe import probe
 from interp.planted import build
-from interp.prompts import Prompts
 
 
 @cache

@@ -13,15 +13,16 @@ import zoo
 from torch.nn import functional as F
 
 import interp
-from interp import edits
-from interp.causal import TextScores, attention_influence, influence
-from interp.causal.influence_scores import COLUMNS
-from interp.causal.verify import reuse_of
-from interp.errors import OptionError, PromptError, StoreError, UnknownName
-from interp.head import Head
-from interp.model.probe import probe
+from interp.causal import TextScores, attention_influence
+from interp.causal.game.verify import reuse_of
+from interp.causal.influence import score as influence
+from interp.causal.influence.result import COLUMNS
+from interp.core.errors import OptionError, PromptError, StoreError, UnknownName
+from interp.core.head import Head
+from interp.core.prompts import repeats
+from interp.model import edits
+from interp.model.locate.probe import probe
 from interp.planted import build
-from interp.prompts import repeats
 
 MASKS = {"uniform-attention": edits.uniform, "zero": edits.zero}
 HEADS = ["L0H1", "L1H2", "L1H5"]

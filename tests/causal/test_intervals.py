@@ -9,12 +9,12 @@ import pytest
 from scipy import stats
 
 from interp.causal.importance import standard_error
-from interp.causal.intervals import around, half_width
-from interp.causal.shapley_exact import exact_values
-from interp.causal.shapley_permutations import at_least_usual, permutation_values, reached
-from interp.causal.shapley_solution import subsets
-from interp.causal.shapley_surrogate import bias_check
-from interp.errors import OptionError
+from interp.causal.shapley_values.exact import exact_values
+from interp.causal.shapley_values.permutations import at_least_usual, permutation_values, reached
+from interp.causal.shapley_values.solution import subsets
+from interp.causal.shapley_values.surrogate import bias_check
+from interp.core.errors import OptionError
+from interp.core.intervals import around, half_width
 
 
 class Backup:

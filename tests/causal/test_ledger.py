@@ -9,7 +9,7 @@ import torch
 
 import interp
 from interp.causal import Game, custom, leave_one_out, loss
-from interp.errors import DamagedKept, StoreError
+from interp.core.errors import DamagedKept, StoreError
 
 PROMPTS = [[1, 5, 9, 4, 5, 9], [1, 7, 3, 8, 7, 3], [1, 2, 6, 2, 6]]
 

@@ -14,8 +14,8 @@ from transformers import BertConfig, BertForSequenceClassification
 import interp
 from interp.causal.log_odds import has_one_logit, log_odds
 from interp.causal.task_file import make_task
-from interp.circuit.tasks import make_contrast
-from interp.errors import OptionError
+from interp.circuits.tasks import make_contrast
+from interp.core.errors import OptionError
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,7 @@ def test_one_output_per_prompt_is_read_at_position_0() -> None:
     model = interp.load(BertForSequenceClassification(config).eval(), name="classifier")
     prompts, others = [[5, 6, 7], [8, 9, 10]], [[5, 6, 8], [8, 9, 11]]
     task = log_odds(model, prompts, [1, 0], corrupted=others)
-    from interp.circuit.contrast import ContrastTask
+    from interp.circuits.contrast import ContrastTask
 
     clean, _ = ContrastTask(task).values(model)
     with torch.no_grad():

@@ -9,12 +9,12 @@ import torch
 import zoo
 
 from interp.causal import Game, estimate_shapley, repeats_task, shapley_of
-from interp.causal import chain as chaining
-from interp.causal import game as playing
-from interp.causal import pace as pacing
-from interp.causal.pace import Pace, timed
-from interp.errors import OptionError
-from interp.model.probe import probe
+from interp.causal.game import chain as chaining
+from interp.causal.game import game as playing
+from interp.causal.game import pace as pacing
+from interp.causal.game.pace import Pace, timed
+from interp.core.errors import OptionError
+from interp.model.locate.probe import probe
 
 
 class Clock:

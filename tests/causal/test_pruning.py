@@ -12,7 +12,6 @@ import torch
 import zoo
 from scipy import stats
 
-from interp import edits
 from interp.causal import (
     Game,
     PruningCurve,
@@ -24,11 +23,12 @@ from interp.causal import (
     pruning_curve,
     repeats_task,
 )
-from interp.errors import OptionError, StoreError, UnknownName
-from interp.head import Head
-from interp.model.probe import probe
+from interp.core.errors import OptionError, StoreError, UnknownName
+from interp.core.head import Head
+from interp.core.table import HeadTable
+from interp.model import edits
+from interp.model.locate.probe import probe
 from interp.planted import build
-from interp.table import HeadTable
 
 HEADS = ["L0H1", "L0H4", "L1H2", "L2H0", "L2H5"]
 

@@ -11,9 +11,9 @@ import zoo
 from scipy import stats
 
 from interp.causal import PruningCurve, leave_one_out, pruning_curve, repeats_task
-from interp.causal.pruning_folds import fold_orders, folds, loop_areas
-from interp.errors import OptionError
-from interp.model.probe import probe
+from interp.causal.pruning.folds import fold_orders, folds, loop_areas
+from interp.core.errors import OptionError
+from interp.model.locate.probe import probe
 
 HEADS = ["L0H1", "L0H4", "L1H2", "L2H0", "L2H5"]
 

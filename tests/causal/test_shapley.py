@@ -11,15 +11,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interp.causal.banzhaf_scores import banzhaf_exact, banzhaf_sampled
 from interp.causal.pairs import exact_interactions, sampled_interactions
-from interp.causal.shapley_exact import exact_values, shapley_weights
-from interp.causal.shapley_layers import Part
-from interp.causal.shapley_permutations import permutation_values
-from interp.causal.shapley_surrogate import surrogate_values
-from interp.causal.surrogate import _of_products, _prior, fit, kernel
-from interp.causal.truncated import truncated_values
-from interp.errors import OptionError
+from interp.causal.shapley_values.banzhaf import banzhaf_exact, banzhaf_sampled
+from interp.causal.shapley_values.exact import exact_values, shapley_weights
+from interp.causal.shapley_values.gaussian_process import _of_products, _prior, fit, kernel
+from interp.causal.shapley_values.layers import Part
+from interp.causal.shapley_values.permutations import permutation_values
+from interp.causal.shapley_values.surrogate import surrogate_values
+from interp.causal.shapley_values.truncated import truncated_values
+from interp.core.errors import OptionError
 
 
 class Played:

@@ -22,11 +22,11 @@ from interp.causal import (
     shapley_per_layer,
     truncated_shapley,
 )
-from interp.errors import NonFiniteError, OptionError, UnknownName
-from interp.head import Head
-from interp.model.probe import probe
+from interp.core.errors import NonFiniteError, OptionError, UnknownName
+from interp.core.head import Head
+from interp.core.prompts import Prompts
+from interp.model.locate.probe import probe
 from interp.planted import build
-from interp.prompts import Prompts
 
 
 @cache

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 from interp import causal
-from interp.causal.compare_questions import METHODS
+from interp.causal.comparison.questions import METHODS
 from interp.causal.methods import importances
 from interp.causal.task import Task
-from interp.commands.causal import printed
-from interp.head import Head
-from interp.model.probe import probe
+from interp.cli.causal import printed
+from interp.core.head import Head
+from interp.core.prompts import Prompts
+from interp.core.sign import SIGN
+from interp.core.table import HeadTable
+from interp.model.locate.probe import probe
 from interp.planted import build
-from interp.prompts import Prompts
-from interp.sign import SIGN
-from interp.table import HeadTable
 
 HEADS = ["L0H0", "L0H3", "L1H1", "L1H3"]
 SIGNED = [name for name, question in METHODS.items() if question.signed]

@@ -26,10 +26,10 @@ from interp.causal import (
 )
 from interp.causal.measures import divergence
 from interp.causal.task_file import make_task
-from interp.errors import NonFiniteError, OptionError, PromptError, UnknownName
+from interp.core.errors import NonFiniteError, OptionError, PromptError, UnknownName
+from interp.core.prompts import Prompts
+from interp.model.locate.probe import probe
 from interp.model.model import Model
-from interp.model.probe import probe
-from interp.prompts import Prompts
 
 PROMPTS = Prompts(((5, 6, 7, 8, 9), (10, 11, 12)))
 

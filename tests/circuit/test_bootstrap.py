@@ -7,8 +7,8 @@ import pytest
 from discovery.contrasts import induction_pairs
 
 import interp
-from interp.circuit.bootstrap import overlaps, stability, table
-from interp.circuit.find import find_circuit
+from interp.circuits.bootstrap import overlaps, stability, table
+from interp.circuits.find import find_circuit
 
 
 def test_overlaps_are_those_of_sets() -> None:

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 import interp
 from interp import planted
-from interp.circuit.edge_evaluation import evaluate_edges
-from interp.circuit.find import find_circuit
-from interp.circuit.published import published, read
-from interp.circuit.result import Circuit
-from interp.circuit.toml_text import dumps, loads
-from interp.errors import OptionError, StoreError
+from interp.circuits.edge_evaluation import evaluate_edges
+from interp.circuits.find import find_circuit
+from interp.circuits.published import published, read
+from interp.circuits.result import Circuit
+from interp.circuits.toml_text import dumps, loads
+from interp.core.errors import OptionError, StoreError
 
 words = st.text(st.characters(codec="utf-8"), max_size=8)
 plain = st.recursive(
@@ -125,7 +125,7 @@ def test_a_circuit_of_other_weights_is_refused_unless_wanted(model) -> None:
 
 
 def test_a_circuit_evaluates_itself(model) -> None:
-    from interp.circuit.evaluation import evaluate
+    from interp.circuits.evaluation import evaluate
 
     task = induction_pairs(model, 6)
     found = find_circuit(model, task, "attribution_patching")

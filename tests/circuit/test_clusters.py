@@ -10,13 +10,13 @@ from discovery.contrasts import induction_pairs
 
 import interp
 from interp.causal import leave_one_out
-from interp.circuit.bootstrap import overlaps, table
-from interp.circuit.find import find_circuit
-from interp.circuit.patched import patch_first
-from interp.circuit.printed import _figures
-from interp.clusters import summary
-from interp.discovery._checked import _effect
-from interp.discovery.screen_verify import _stand_ins
+from interp.circuits.bootstrap import overlaps, table
+from interp.circuits.find import find_circuit
+from interp.circuits.methods._checked import _effect
+from interp.circuits.methods.screen_verify import _stand_ins
+from interp.circuits.patched import patch_first
+from interp.circuits.printed import _figures
+from interp.core.clusters import summary
 
 
 @pytest.fixture(scope="module")

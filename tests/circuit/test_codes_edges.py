@@ -8,12 +8,12 @@ import torch
 from discovery.contrasts import induction_pairs
 
 from interp import planted
-from interp.circuit.tasks.planted_pairs import edges_of, truth_of
-from interp.discovery import _codes as steps
-from interp.discovery._ranking import auroc
-from interp.discovery.codes import _edges_evaluated
-from interp.errors import OptionError
-from interp.model.probe import probe
+from interp.circuits.methods import _codes as steps
+from interp.circuits.methods._ranking import auroc
+from interp.circuits.methods.codes import _edges_evaluated
+from interp.circuits.tasks.planted_pairs import edges_of, truth_of
+from interp.core.errors import OptionError
+from interp.model.locate.probe import probe
 
 FAST = {"codes": 64, "epochs": 40, "repeats": 2, "permutations": 20}
 
@@ -104,7 +104,7 @@ def test_softmax_within_a_layer_by_hand() -> None:
 
 
 def test_the_option_reaches_scores_p_values_and_controls(planted_case) -> None:
-    from interp.discovery import codes
+    from interp.circuits.methods import codes
 
     model, task, _ = planted_case
     plain, layer, heads = (codes(model, task, **FAST, over=o) for o in ("none", "layer", "heads"))
@@ -186,7 +186,7 @@ def test_random_pairs_are_at_chance() -> None:
 
 
 def test_edges_of_a_planted_circuit(planted_case) -> None:
-    from interp.discovery import codes
+    from interp.circuits.methods import codes
 
     model, task, built = planted_case
     found = codes(model, task, "edge", **FAST)
@@ -206,7 +206,7 @@ def test_edges_of_a_planted_circuit(planted_case) -> None:
 
 
 def test_one_head_has_no_pairs() -> None:
-    from interp.discovery import codes
+    from interp.circuits.methods import codes
 
     model = probe(planted.noise(layers=1, heads=1, kv_heads=1, vocab=24).model, "one head")
     task = induction_pairs(model, 6)

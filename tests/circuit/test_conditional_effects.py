@@ -10,12 +10,12 @@ import pytest
 from discovery.test_circuit_result import made
 
 import interp
-from interp.circuit.bootstrap import stability
-from interp.circuit.find import find_circuit, score_nodes
-from interp.circuit.result import Circuit
-from interp.circuit.tasks import make_contrast
-from interp.discovery import exact_patching, screen_verify
-from interp.errors import StoreError
+from interp.circuits.bootstrap import stability
+from interp.circuits.find import find_circuit, score_nodes
+from interp.circuits.methods import exact_patching, screen_verify
+from interp.circuits.result import Circuit
+from interp.circuits.tasks import make_contrast
+from interp.core.errors import StoreError
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import xml.etree.ElementTree as ET
 import pandas as pd
 import pytest
 
-from interp.circuit.curve_picture import curve
+from interp.draw.curve_picture import curve
 
 
 def made(**more) -> pd.DataFrame:

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 import interp
-from interp.circuit.contrast import hashes
-from interp.circuit.find import find_circuit
-from interp.circuit.patched import patch_first
-from interp.circuit.plan import Plan
-from interp.circuit.result import Circuit
-from interp.circuit.tasks import make_contrast
-from interp.discovery import exact_patching
+from interp.circuits.contrast import hashes
+from interp.circuits.find import find_circuit
+from interp.circuits.methods import exact_patching
+from interp.circuits.patched import patch_first
+from interp.circuits.plan import Plan
+from interp.circuits.result import Circuit
+from interp.circuits.tasks import make_contrast
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +88,7 @@ def test_the_first_nodes_are_patched_on_other_pairs(model, found) -> None:
 def test_patched_nodes_are_kept_and_found_again(model, found, tmp_path, monkeypatch) -> None:
     other = make_contrast(model, "planted:backup", n=6, seed=2)
     first = patch_first(model, found, other, 3, ledger=tmp_path)
-    from interp.discovery import _exact
+    from interp.circuits.methods import _exact
 
     def never(*given, **options):
         raise AssertionError("nothing is run again")

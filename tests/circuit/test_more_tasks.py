@@ -15,16 +15,16 @@ from transformers import GPT2LMHeadModel
 
 import interp
 from interp import planted
-from interp.circuit.edge_forward import EdgeForward
-from interp.circuit.find import find_circuit
-from interp.circuit.nodes import node_of
-from interp.circuit.residual_graph import ResidualGraph
-from interp.circuit.tasks import TASKS, make_contrast, split_templates
-from interp.circuit.tasks import docstring_pairs as docs
-from interp.circuit.tasks.planted_pairs import CIRCUITS, contrast, edges_of, of_model
-from interp.discovery._exact import path_effects
-from interp.errors import OptionError, PromptError
-from interp.model.probe import probe
+from interp.circuits.edge_forward import EdgeForward
+from interp.circuits.find import find_circuit
+from interp.circuits.methods._exact import path_effects
+from interp.circuits.nodes import node_of
+from interp.circuits.residual_graph import ResidualGraph
+from interp.circuits.tasks import TASKS, make_contrast, split_templates
+from interp.circuits.tasks import docstring_pairs as docs
+from interp.circuits.tasks.planted_pairs import CIRCUITS, contrast, edges_of, of_model
+from interp.core.errors import OptionError, PromptError
+from interp.model.locate.probe import probe
 
 PLANTED = [name for name in TASKS if TASKS[name].model]
 
@@ -189,7 +189,7 @@ def test_the_list_imports_no_torch(run) -> None:
     assert "attribution_patching (head and edge): First-order" in told
     assert "ioi_gpt2_small: ioi in gpt2, 26 heads" in told
     code = (
-        "import sys; from interp.circuit.listing import listing; listing();"
+        "import sys; from interp.circuits.listing import listing; listing();"
         "sys.exit(' '.join({'torch', 'transformers', 'pandas', 'plotly'} & set(sys.modules)) or 0)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -9,8 +9,8 @@ from discovery.contrasts import induction_pairs
 from discovery.test_tasks import speller
 
 import interp
-from interp.circuit.tasks import make_contrast, split_templates
-from interp.errors import OptionError, PromptError, UnknownName
+from interp.circuits.tasks import make_contrast, split_templates
+from interp.core.errors import OptionError, PromptError, UnknownName
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +112,7 @@ def test_words_that_are_split_are_refused(tmp_path) -> None:
     import zoo
     from transformers import GPT2LMHeadModel
 
-    from interp.model.probe import probe
+    from interp.model.locate.probe import probe
 
     tokenizer = speller()
     config = zoo.FAMILIES["gpt2"].build("sdpa").config

@@ -8,10 +8,10 @@ from collections import Counter
 import networkx as nx
 import pytest
 
-from interp.circuit.nodes import layer_of, node_of
-from interp.circuit.published import names, published
-from interp.circuit.result import DRAWN, Circuit
-from interp.errors import UnknownName
+from interp.circuits.nodes import layer_of, node_of
+from interp.circuits.published import names, published
+from interp.circuits.result import DRAWN, Circuit
+from interp.core.errors import UnknownName
 
 
 @pytest.mark.parametrize("name", names())

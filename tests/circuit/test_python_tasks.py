@@ -9,14 +9,14 @@ import pytest
 
 import interp
 from interp.causal.task_file import make_task
-from interp.circuit.plan import Plan
-from interp.circuit.tasks import make_contrast
-from interp.errors import OptionError, PromptError
+from interp.circuits.plan import Plan
+from interp.circuits.tasks import make_contrast
+from interp.core.errors import OptionError, PromptError
 
 PAIRS = """
 from discovery.contrasts import induction_pairs
 from interp.causal.measures import custom
-from interp.circuit.contrast import ContrastTask
+from interp.circuits.contrast import ContrastTask
 
 runs = []
 

@@ -14,17 +14,17 @@ from discovery.transformer_lens_scores import CLEAN, CORRUPTED, value
 
 import interp
 from interp.causal.measures import logit_difference
-from interp.circuit.contrast import ContrastTask
-from interp.circuit.edge_forward import EdgeForward
-from interp.circuit.find import find_circuit, score_nodes
-from interp.circuit.residual_graph import ResidualGraph
-from interp.circuit.tasks import make_contrast
-from interp.discovery._attribution import Pair, edges_by_gradient, nodes_with_drops
-from interp.discovery._exact import effects_of_masks, path_effects
-from interp.discovery._gradients import Backward, Passes
-from interp.discovery._qk_fix import edges_fixed, fixed_scores
-from interp.errors import OptionError
-from interp.prompts import Prompts
+from interp.circuits.contrast import ContrastTask
+from interp.circuits.edge_forward import EdgeForward
+from interp.circuits.find import find_circuit, score_nodes
+from interp.circuits.methods._attribution import Pair, edges_by_gradient, nodes_with_drops
+from interp.circuits.methods._exact import effects_of_masks, path_effects
+from interp.circuits.methods._gradients import Backward, Passes
+from interp.circuits.methods._qk_fix import edges_fixed, fixed_scores
+from interp.circuits.residual_graph import ResidualGraph
+from interp.circuits.tasks import make_contrast
+from interp.core.errors import OptionError
+from interp.core.prompts import Prompts
 
 QK = ("q", "k")
 FAMILIES = ("gpt2", "llama", "gpt_neox", "falcon", "granite", "qwen3")

@@ -12,16 +12,16 @@ import torch
 from discovery.contrasts import induction_pairs
 
 import interp
-from interp.catalogue import finder
-from interp.circuit import steps_file
-from interp.circuit.contrast import ContrastTask
-from interp.circuit.declare import Found, discovery
-from interp.circuit.edge_evaluation import evaluate_edges
-from interp.circuit.edge_forward import EdgeForward
-from interp.circuit.find import find_circuit, score_nodes
-from interp.circuit.residual_graph import ResidualGraph
-from interp.discovery import _exact
-from interp.errors import OptionError
+from interp.circuits import steps_file
+from interp.circuits.contrast import ContrastTask
+from interp.circuits.declaration import Found, discovery
+from interp.circuits.edge_evaluation import evaluate_edges
+from interp.circuits.edge_forward import EdgeForward
+from interp.circuits.find import find_circuit, score_nodes
+from interp.circuits.methods import _exact
+from interp.circuits.residual_graph import ResidualGraph
+from interp.core.errors import OptionError
+from interp.core.registry import finder
 from interp.model.model import Model
 
 SMALL = {"codes": 16, "epochs": 3, "repeats": 4, "permutations": 3, "examples": 4}
@@ -235,7 +235,7 @@ def test_a_method_in_a_file_of_its_own_needs_nothing_more(model, task, tmp_path)
     """Finished, it is kept whole; its steps if it names some; and its text is part of it."""
     text = (
         "import numpy as np\n"
-        "from interp.circuit.declare import Found, discovery\n\n"
+        "from interp.circuits.declaration import Found, discovery\n\n"
         "@discovery(levels=('head',))\n"
         "def own(model, task, level, *, power: int = 1) -> Found:\n"
         "    '''Heads by the size of what they write.'''\n"
@@ -263,7 +263,7 @@ def test_a_method_in_a_file_of_its_own_needs_nothing_more(model, task, tmp_path)
 
 
 def test_two_methods_of_one_file_are_told_apart(model, task, tmp_path) -> None:
-    text = "import numpy as np\nfrom interp.circuit.declare import Found, discovery\n\n"
+    text = "import numpy as np\nfrom interp.circuits.declaration import Found, discovery\n\n"
     for name, score in (("one", 1.0), ("two", 2.0)):
         text += (
             "@discovery(levels=('head',))\n"

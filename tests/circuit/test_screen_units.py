@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 import interp
-from interp.circuit.find import find_circuit, score_nodes
-from interp.circuit.tasks import make_contrast
+from interp.circuits.find import find_circuit, score_nodes
+from interp.circuits.tasks import make_contrast
 
 
 def test_a_screen_that_says_too_much_of_one_head_hides_no_other() -> None:

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interp.circuit import steps_file
-from interp.circuit.steps import advance, counted, following, step
-from interp.circuit.steps_file import Store, _decoded, _encoded
-from interp.errors import DamagedKept, StoreError
+from interp.circuits import steps_file
+from interp.circuits.steps import advance, counted, following, step
+from interp.circuits.steps_file import Store, _decoded, _encoded
+from interp.core.errors import DamagedKept, StoreError
 
 
 @pytest.fixture(autouse=True)

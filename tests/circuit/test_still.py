@@ -8,8 +8,8 @@ import xml.etree.ElementTree as ET
 import numpy as np
 from discovery.test_circuit_result import made
 
-from interp.circuit.drawing import places
-from interp.circuit.result import DRAWN
+from interp.circuits.drawing import places
+from interp.circuits.result import DRAWN
 
 SVG = "{http://www.w3.org/2000/svg}"
 

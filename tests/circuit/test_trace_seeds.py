@@ -7,12 +7,12 @@ import pytest
 import torch
 
 import interp
-from interp.circuit.find import find_circuit, score_nodes
-from interp.circuit.linear_scores import LinearScores
-from interp.circuit.tasks import make_contrast
-from interp.discovery import _seeds
-from interp.discovery._gathered import helping
-from interp.errors import OptionError, UnknownName
+from interp.circuits.find import find_circuit, score_nodes
+from interp.circuits.linear_scores import LinearScores
+from interp.circuits.methods import _seeds
+from interp.circuits.methods._gathered import helping
+from interp.circuits.tasks import make_contrast
+from interp.core.errors import OptionError, UnknownName
 
 
 @pytest.fixture(scope="module")

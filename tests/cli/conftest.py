@@ -10,7 +10,7 @@ import pytest
 import zoo
 from click.testing import CliRunner, Result
 
-from interp.cli import main
+from interp.cli.main import main
 
 Run = Callable[..., Result]
 

@@ -12,7 +12,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from interp.catalogue import methods
+from interp.core.registry import methods
 
 MODEL = ("--model", "bundled:deceive")
 TEXT = "with Anna the red bird sings so"
@@ -63,7 +63,7 @@ def test_a_method_is_explained(run, errors) -> None:
 )
 def test_lists_and_help_import_nothing_heavy(args: str) -> None:
     code = (
-        "import sys; from interp.cli import main; main(sys.argv[1:], standalone_mode=False);"
+        "import sys; from interp.cli.main import main; main(sys.argv[1:], standalone_mode=False);"
         "heavy = [m for m in ('torch', 'transformers', 'pandas', 'numpy', 'rich') if m in "
         "sys.modules]; sys.exit(' '.join(heavy) or 0)"
     )

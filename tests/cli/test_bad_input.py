@@ -13,11 +13,11 @@ import torch
 import zoo
 from safetensors.torch import load_file, save_file
 
-from interp.commands import batch
-from interp.commands.loading import Loading
+from interp.cli import batch
+from interp.cli.loading import Loading
+from interp.core.store import Store
+from interp.core.table import HeadTable
 from interp.model import check as checking
-from interp.store import Store
-from interp.table import HeadTable
 
 QUICK = ("-m", "entropy", "--null", "none")
 
@@ -241,7 +241,7 @@ def test_a_detector_that_breaks_fails_its_model_and_says_where_to_look(
 ) -> None:
     own = tmp_path / "broken.py"
     own.write_text(
-        "from interp.analysis import detector\n\n\n@detector\ndef broken(query, key):\n"
+        "from interp.core.declaration import detector\n\n\n@detector\ndef broken(query, key):\n"
         '    """Divides by zero."""\n    return (key <= query) & (1 / 0 > 0)\n'
     )
     code, [told, _] = errors("score", llama, "-m", own)
@@ -290,7 +290,7 @@ def test_a_file_that_declares_no_metric(errors, llama, tmp_path, text, line) -> 
 
 def test_a_metric_file_that_raises_says_in_which_line(errors, llama, tmp_path) -> None:
     (tmp_path / "mine.py").write_text(
-        "from interp.analysis import detector\n\nlimits = {}['limits']\n\n\n@detector\n"
+        "from interp.core.declaration import detector\n\nlimits = {}['limits']\n\n\n@detector\n"
         'def mine(query, key, tokens):\n    """Nothing."""\n    return key == query\n'
     )
     code, [told] = errors("score", llama, "-m", tmp_path / "mine.py")
@@ -377,7 +377,7 @@ def test_an_interrupt_still_prints_the_finished_models(
 
 
 def test_a_reader_that_leaves_is_no_error(llama) -> None:
-    code = "from interp.cli import main; main(['metrics'])"
+    code = "from interp.cli.main import main; main(['metrics'])"
     with subprocess.Popen(
         [sys.executable, "-c", code],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ, text=True,
@@ -391,8 +391,8 @@ def test_a_reader_that_leaves_is_no_error(llama) -> None:
 def test_debug_shows_the_traceback(llama) -> None:
     from click.testing import CliRunner
 
-    from interp.cli import main
-    from interp.errors import UnknownName
+    from interp.cli.main import main
+    from interp.core.errors import UnknownName
 
     result = CliRunner().invoke(main, ["score", str(llama), "-m", "inducton", "--debug"])
     assert isinstance(result.exception, UnknownName)

@@ -11,7 +11,7 @@ import pytest
 
 import interp
 from interp.causal import Game, leave_one_out, loss, pruning_curve, repeats_task
-from interp.table import HeadTable
+from interp.core.table import HeadTable
 
 MODEL = "planted:bystander"
 SHORT = ("-n", "3", "--longest", "8")

@@ -11,8 +11,8 @@ import pytest
 
 import interp
 from interp import causal
-from interp.causal.shapley_surrogate import bias_check
-from interp.commands.causal_notes import LEFT_OUT, explained
+from interp.causal.shapley_values.surrogate import bias_check
+from interp.cli.causal_notes import LEFT_OUT, explained
 
 HEADS = ["L0H1", "L1H0", "L1H1"]
 

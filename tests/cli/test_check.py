@@ -100,7 +100,7 @@ def test_every_real_model_in_one_command_with_every_metric(run, tmp_path) -> Non
     table = interp.HeadTable.read(tmp_path / "table.parquet")
     assert list(table.models) == folders
     lines = result.stderr.splitlines()
-    from interp.catalogue import usual
+    from interp.core.registry import usual
 
     for model in folders:
         for metric in set(usual()) - set(table.where(model=model).metrics):

@@ -12,10 +12,10 @@ import zoo
 from discovery.test_tasks import speller
 from transformers import GPT2LMHeadModel
 
-from interp.circuit.result import Circuit
-from interp.circuit.tasks import make_contrast, split_templates
-from interp.errors import OptionError
-from interp.model.probe import probe
+from interp.circuits.result import Circuit
+from interp.circuits.tasks import make_contrast, split_templates
+from interp.core.errors import OptionError
+from interp.model.locate.probe import probe
 
 FAST = ("-n", 12, "--method", "codes:codes=32,epochs=20,repeats=2,permutations=10", "--random", 4)
 

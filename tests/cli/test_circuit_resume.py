@@ -14,8 +14,8 @@ from unittest.mock import patch
 import pytest
 from report.terminal import all_of
 
-from interp.circuit import steps_file
-from interp.circuit.result import Circuit
+from interp.circuits import steps_file
+from interp.circuits.result import Circuit
 from interp.model.model import Model
 
 CODES = {signal.SIGKILL: -signal.SIGKILL, signal.SIGINT: 130, signal.SIGTERM: 143}
@@ -42,8 +42,8 @@ def counting(run, *args: object) -> tuple[str, int]:
 def started(*args: object, **options) -> subprocess.Popen:
     code = (
         "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler);"
-        "from interp.circuit import steps_file; steps_file.EVERY = 0.1;"
-        "from interp.cli import main; main(sys.argv[1:])"
+        "from interp.circuits import steps_file; steps_file.EVERY = 0.1;"
+        "from interp.cli.main import main; main(sys.argv[1:])"
     )
     return subprocess.Popen([sys.executable, "-c", code, *map(str, args)], **options)
 
@@ -90,7 +90,7 @@ def test_what_is_found_is_not_searched_again(run, monkeypatch, tmp_path) -> None
     # what was found, and the first nodes patched on other pairs; the evaluation on either pairs
     assert len(list((tmp_path / "ledger").glob("*.steps"))) == 2
     assert len(list((tmp_path / "ledger").glob("*.ledger"))) == 2
-    from interp.discovery import exact_patching
+    from interp.circuits.methods import exact_patching
 
     def never(*args, **options):
         raise AssertionError("searched again")
@@ -103,7 +103,7 @@ def test_what_is_found_is_not_searched_again(run, monkeypatch, tmp_path) -> None
 
 
 def test_interrupted_without_a_folder(run, monkeypatch) -> None:
-    from interp.discovery import exact_patching
+    from interp.circuits.methods import exact_patching
 
     def stopped(*args, **options):
         raise KeyboardInterrupt

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from interp.commands.closed_pipe import EXIT_CODE
+from interp.cli.closed_pipe import EXIT_CODE
 
 
 def ended(*args: str, closes: str, lines: int = 0) -> tuple[int, str, str]:

@@ -7,7 +7,7 @@ import shlex
 
 import pytest
 
-from interp.cli import main
+from interp.cli.main import main
 
 
 @pytest.mark.parametrize("name", main.commands)

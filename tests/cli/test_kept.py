@@ -11,8 +11,8 @@ import pytest
 from model.test_identity import a_token, one_weight, rotary_base
 
 from interp import bundled
-from interp.causal.game import Game
-from interp.circuit.steps_file import Store as Steps
+from interp.causal.game.game import Game
+from interp.circuits.steps_file import Store as Steps
 
 COMMANDS: dict[str, tuple[str, ...]] = {
     "score": ("score", "{model}", "-m", "{own}", "--prompt-file", "{texts}", "-q"),
@@ -30,7 +30,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
               "0", "-q"),
     "influence": ("influence", "{model}", "{texts}", "--heads", "L0H1", "--random", "2", "-q"),
 }  # fmt: skip
-OWN = '''from interp.analysis import detector
+OWN = '''from interp.core.declaration import detector
 
 
 @detector
@@ -58,7 +58,7 @@ class Place:
         self.own.write_text(OWN)
         self.task.write_text(TASK.format(prompts=[[1, 5, 9, 4, 5, 9], [1, 7, 3, 8, 7, 3]]))
         self.texts.write_text("a dog saw the cat .\nthe cat saw a dog .\n")
-        from interp.resources import folder as data
+        from interp.core.resources import folder as data
 
         shutil.copy(data("data") / "treebank.conllu", self.trees)
 
@@ -115,7 +115,7 @@ UNTOUCHED = {  # what a command does not read
 @pytest.fixture
 def work(monkeypatch) -> list[str]:
     """Grows with every piece of work that kept results save."""
-    from interp.commands import batch, tree_search  # noqa: F401
+    from interp.cli import batch, tree_search  # noqa: F401
 
     done: list[str] = []
 
@@ -129,7 +129,7 @@ def work(monkeypatch) -> list[str]:
         monkeypatch.setattr(owner, name, call)
 
     import interp.syntax.search
-    from interp.causal.influence import _Run
+    from interp.causal.influence.score import _Run
 
     counted(Game, "evaluate")
     counted(Steps, "add")

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from interp import bundled, planted
-from interp.catalogue import catalogue
+from interp.core.registry import catalogue
 
 HEAVY = ("torch", "transformers", "pandas", "numpy", "pyarrow", "plotly", "numba", "rich")
 
@@ -20,7 +20,7 @@ HEAVY = ("torch", "transformers", "pandas", "numpy", "pyarrow", "plotly", "numba
 )
 def test_lists_and_help_import_nothing_heavy(args: str) -> None:
     code = (
-        "import sys; from interp.cli import main; main(sys.argv[1:], standalone_mode=False);"
+        "import sys; from interp.cli.main import main; main(sys.argv[1:], standalone_mode=False);"
         f"heavy = [m for m in {HEAVY} if m in sys.modules]; sys.exit(' '.join(heavy) or 0)"
     )
     done = subprocess.run(
@@ -66,7 +66,7 @@ def test_a_metric_of_ones_own_is_explained_too(run, tmp_path) -> None:
 
 
 OWN = '''
-from interp.analysis import detector
+from interp.core.declaration import detector
 
 @detector
 def odd(query, key, *, step: int = 2):

@@ -11,7 +11,7 @@ import pytest
 from model.test_identity import one_weight, rotary_base
 
 from interp import bundled, planted
-from interp.table import HeadTable
+from interp.core.table import HeadTable
 
 
 @pytest.fixture
@@ -146,7 +146,7 @@ def test_circuits_of_two_tasks_and_models_of_one_name_have_folders_of_their_own(
     run, tmp_path
 ) -> None:
     import interp
-    from interp.circuit.result import Circuit
+    from interp.circuits.result import Circuit
 
     for at, name in (("a", "bystander"), ("b", "induction")):
         planted.build(name).model.save_pretrained(tmp_path / at / "model")

@@ -8,12 +8,12 @@ import pytest
 from table.examples import small
 
 import interp
-from interp.catalogue import catalogue
-from interp.commands.printing import top_heads
-from interp.errors import OptionError, UnknownName
-from interp.order import BY
+from interp.cli.printing import top_heads
+from interp.core.errors import OptionError, UnknownName
+from interp.core.order import BY
+from interp.core.registry import catalogue
+from interp.core.table import HeadTable
 from interp.report import render
-from interp.table import HeadTable
 
 SCORES = [[0.9, 0.1, -0.2], [0.5, -0.8, -0.9]]
 
@@ -91,7 +91,7 @@ def test_silent_heads_are_listed_first_where_silence_is_meant() -> None:
 
 
 def test_a_declared_end_is_the_same_read_and_imported() -> None:
-    from interp.catalogue import analysis
+    from interp.core.registry import analysis
 
     for name, e in catalogue().items():
         assert analysis(name).shown_end == e.end, name

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import interp
-from interp.store import Key, Store
-from interp.table import HeadTable
+from interp.core.store import Key, Store
+from interp.core.table import HeadTable
 
 MODEL = "planted:positional"
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from interp import catalogue
-from interp.causal.compare_questions import METHODS
-from interp.cli import main
-from interp.commands.metrics import span
+from interp.causal.comparison.questions import METHODS
+from interp.cli.commands.metrics import span
+from interp.cli.main import main
+from interp.core import registry as catalogue
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -110,7 +110,7 @@ def test_exit_codes_are_the_same_in_help_and_readme(run, code) -> None:
 
 
 def test_data_and_circuits_are_found() -> None:
-    from interp import resources
+    from interp.core import resources
 
     for name in ("data", "circuits"):
         assert resources.folder(name) == ROOT / name

@@ -9,8 +9,8 @@ import subprocess
 
 import pytest
 
-from interp import cli
-from interp.table import HeadTable
+from interp.cli import main as cli
+from interp.core.table import HeadTable
 
 
 def test_a_page_from_a_folder_of_results(run, tmp_path) -> None:

@@ -117,7 +117,7 @@ def test_what_is_wrong_with_a_command(errors, files, tmp_path) -> None:
 
 
 def test_a_ranking_that_is_not_known() -> None:
-    from interp.errors import OptionError
+    from interp.core.errors import OptionError
 
     with pytest.raises(OptionError, match="projection or ships"):
         study(None, [], [], ranking="best")  # type: ignore[arg-type]

@@ -14,10 +14,10 @@ import pytest
 
 import interp
 from interp import bundled, planted
-from interp.commands import batch
-from interp.commands.names import split_names
-from interp.store import Store
-from interp.table import HeadTable
+from interp.cli import batch
+from interp.cli.names import split_names
+from interp.core.store import Store
+from interp.core.table import HeadTable
 
 METRICS = ("-m", "induction,entropy", "-m", "local_window:width=2")
 LABELS = ("induction", "entropy", "local_window:width=2")
@@ -138,8 +138,8 @@ def test_a_killed_process_leaves_whole_files_that_are_not_scored_again(
 ) -> None:
     text = f"""
 import os, signal, sys, threading
-from interp.store import Store
-from interp.cli import main
+from interp.core.store import Store
+from interp.cli.main import main
 write, n = Store.write, []
 def killed(store, key, table):
     path = write(store, key, table)
@@ -194,7 +194,7 @@ def test_a_detector_of_ones_own_is_scored_and_scored_again_when_it_changes(
 ) -> None:
     own = tmp_path / "every.py"
     text = (
-        "from interp.analysis import detector\n\n\n@detector\ndef every(query, key):\n"
+        "from interp.core.declaration import detector\n\n\n@detector\ndef every(query, key):\n"
         '    """Attends to every token up to here."""\n    return key <= query\n'
     )
     own.write_text(text)
@@ -241,7 +241,8 @@ def test_metrics_are_split_at_commas_that_do_not_part_options(text, parts) -> No
 def test_an_experiment_that_a_model_has_no_room_for_is_left_out(run, errors, tmp_path) -> None:
     own = tmp_path / "roomy.py"
     own.write_text(
-        "from interp.analysis import experiment\nfrom interp.errors import PromptError\n\n\n"
+        "from interp.core.declaration import experiment\n"
+        "from interp.core.errors import PromptError\n\n\n"
         '@experiment(unit=\'none\')\ndef roomy(model, lab):\n    """Asks for room."""\n'
         "    raise PromptError('no room for 9 items')\n"
     )

@@ -49,7 +49,7 @@ def test_a_family_without_a_bridge_fails_in_one_line(run, tmp_path) -> None:
 
 
 def test_a_source_that_is_not_installed_says_so_before_reading_weights(run, monkeypatch) -> None:
-    from interp.model import sources
+    from interp.model.sources import packages as sources
 
     monkeypatch.setattr(sources, "find_spec", lambda name: None)
     monkeypatch.setattr("interp.model.load._from_pretrained", lambda *_: pytest.fail("it loaded"))
@@ -63,9 +63,9 @@ def test_a_source_that_does_not_exist_is_a_wrong_command(run) -> None:
 
 
 def test_the_choices_are_the_sources_there_are() -> None:
-    from interp.commands.loading import source_option
-    from interp.commands.score import score
-    from interp.model.sources import SOURCES as KNOWN
+    from interp.cli.commands.score import score
+    from interp.cli.loading import source_option
+    from interp.model.sources.packages import SOURCES as KNOWN
 
     assert callable(source_option)
     [option] = [p for p in score.params if p.name == "through"]

@@ -8,8 +8,8 @@ import time
 import click
 import pytest
 
-from interp.commands.progress import Voice
-from interp.commands.stopping import stopping_signals
+from interp.cli.progress import Voice
+from interp.cli.stopping import stopping_signals
 
 SIGNALS = [n for n in ("SIGTERM", "SIGHUP") if hasattr(signal, n)]
 
@@ -63,7 +63,7 @@ def test_a_terminated_command_says_what_is_safe(run, tmp_path, monkeypatch, comm
     more = {"circuit": ["induction"], "influence": []}.get(command, [])
     after = {"influence": [texts, "--heads", "L0H1"]}.get(command, [])
     out = tmp_path / "out" / ("rows.jsonl" if command == "influence" else "")
-    monkeypatch.setattr("interp.commands.loading.Loading.load", lambda *_: deliver(signal.SIGTERM))
+    monkeypatch.setattr("interp.cli.loading.Loading.load", lambda *_: deliver(signal.SIGTERM))
     result = run(command, *more, "bundled:induction", *after, "-o", out)
     assert result.exit_code == 143
     assert "interrupted; " in result.stderr

@@ -9,9 +9,9 @@ import json
 import pytest
 
 from interp import planted
-from interp.causal.game import Game
-from interp.commands.verify import with_others
-from interp.errors import DamagedKept
+from interp.causal.game.game import Game
+from interp.cli.commands.verify import with_others
+from interp.core.errors import DamagedKept
 
 QUICK = ("-n", "3", "--longest", "8")
 

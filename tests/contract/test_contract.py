@@ -14,12 +14,12 @@ import torch
 import zoo
 
 import interp
-from interp.analysis import Analysis, picture
-from interp.catalogue import ROOMS, analysis, catalogue
-from interp.engine import ENGINES, _mean_over_rows, _statistics, reduce_patterns, to_attention
-from interp.model.calls import RecordedCall
-from interp.prompts import Prompts
-from interp.scoring import why_not
+from interp.core.declaration import Analysis, picture
+from interp.core.prompts import Prompts
+from interp.core.registry import analysis, catalogue
+from interp.heads.engine import ENGINES, _mean_over_rows, _statistics, reduce_patterns, to_attention
+from interp.heads.scoring import why_not
+from interp.model.hooks.calls import RecordedCall
 
 ALL = sorted(catalogue())
 PATTERNED = [n for n in ALL if catalogue()[n].kind in ("detector", "statistic")]
@@ -72,7 +72,7 @@ def test_what_the_file_states_is_what_it_runs(name: str) -> None:
 
 @pytest.mark.parametrize("name", ALL)
 def test_worked_example(name: str) -> None:
-    file = f"interp.{catalogue()[name].room}.{name}"
+    file = f"{catalogue()[name].package}.{name}"
     importlib.import_module(file)
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
     test = doctest.DocTestParser().get_doctest(
@@ -214,9 +214,9 @@ def test_uniform_attention_scores_the_share_of_keys_that_are_targets(name, model
 
 
 def test_the_rooms_are_what_the_catalogue_lists() -> None:
-    for room in ROOMS:
-        package = importlib.import_module(f"interp.{room}")
-        assert dir(package) == sorted(n for n in ALL if catalogue()[n].room == room)
+    for package in {entry.package for entry in catalogue().values()}:
+        found = dir(importlib.import_module(package))
+        assert found == sorted(n for n in ALL if catalogue()[n].package == package)
 
 
 def test_every_metric_applies_to_a_plain_decoder(model) -> None:

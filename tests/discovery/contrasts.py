@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from interp.causal.measures import logit_difference
-from interp.circuit.contrast import ContrastTask
+from interp.circuits.contrast import ContrastTask
+from interp.core.prompts import Prompts
 from interp.model.model import Model
-from interp.prompts import Prompts
 
 
 def induction_pairs(model: Model, n: int = 24, *, length: int = 10, seed: int = 0, **truth):

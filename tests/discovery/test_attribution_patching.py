@@ -19,9 +19,8 @@ from interp.attribution.example import Example
 from interp.attribution.gradients import gradient
 from interp.attribution.rules import Rules
 from interp.attribution.target import Target
-from interp.circuit.edge_forward import EdgeForward
-from interp.circuit.residual_graph import ResidualGraph
-from interp.discovery._attribution import (
+from interp.circuits.edge_forward import EdgeForward
+from interp.circuits.methods._attribution import (
     Pair,
     edges_along_activations,
     edges_along_inputs,
@@ -31,9 +30,10 @@ from interp.discovery._attribution import (
     nodes_by_gradient,
     nodes_with_drops,
 )
-from interp.discovery._exact import node_effects
-from interp.discovery._gradients import GIM, Backward, Passes
-from interp.errors import NonFiniteError, OptionError
+from interp.circuits.methods._exact import node_effects
+from interp.circuits.methods._gradients import GIM, Backward, Passes
+from interp.circuits.residual_graph import ResidualGraph
+from interp.core.errors import NonFiniteError, OptionError
 
 FAMILIES = ("gpt2", "llama", "gpt_neox", "gpt_neo", "falcon", "granite", "qwen3")
 SCORES = Path(__file__).with_name("transformer_lens_scores.py")

@@ -9,10 +9,10 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from interp.circuit.drawing import places
-from interp.circuit.nodes import layer_of, node_of
-from interp.circuit.result import DRAWN, Circuit
-from interp.errors import OptionError, StoreError
+from interp.circuits.drawing import places
+from interp.circuits.nodes import layer_of, node_of
+from interp.circuits.result import DRAWN, Circuit
+from interp.core.errors import OptionError, StoreError
 
 
 def made(**options) -> Circuit:

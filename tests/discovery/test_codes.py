@@ -9,10 +9,10 @@ from discovery.contrasts import induction_pairs
 
 import interp
 from interp import planted
-from interp.discovery import _codes as steps
-from interp.discovery._ranking import auroc, auroc_interval, authors_f1, f1, precision_at
-from interp.errors import OptionError
-from interp.model.probe import probe
+from interp.circuits.methods import _codes as steps
+from interp.circuits.methods._ranking import auroc, auroc_interval, authors_f1, f1, precision_at
+from interp.core.errors import OptionError
+from interp.model.locate.probe import probe
 
 BUILT = planted.bystander(layers=3, heads=8, kv_heads=4, vocab=48, context=64)
 
@@ -38,7 +38,7 @@ FAST = {"codes": 64, "epochs": 60, "repeats": 2, "permutations": 40}
 
 @pytest.fixture(scope="module")
 def found(model, task):
-    from interp.discovery import codes
+    from interp.circuits.methods import codes
 
     return codes(model, task, "edge", **FAST)
 
@@ -126,7 +126,7 @@ def test_p_values_are_of_the_score_that_is_shown() -> None:
     divided = steps.permuted(codes, 20, draws=60, seed=0, normalise=True)
     assert (plain[0] == divided[0]).all()
     assert (plain[1] != divided[1]).any()
-    from interp.discovery.codes import _joined
+    from interp.circuits.methods.codes import _joined
 
     assert _joined(np.array([0.01])) == 0.01
     assert _joined(np.array([0.01, 0.02, 0.9])) == 0.04
@@ -134,7 +134,7 @@ def test_p_values_are_of_the_score_that_is_shown() -> None:
 
 
 def test_examples_are_drawn_from_both_sides_unless_asked() -> None:
-    from interp.discovery.codes import _drawn
+    from interp.circuits.methods.codes import _drawn
 
     for seed in range(5):
         rows = _drawn(20, 10, True, seed)
@@ -184,7 +184,7 @@ def test_edges_are_pairs_of_heads(found) -> None:
 
 
 def test_the_same_seed_gives_the_same_scores(model, task) -> None:
-    from interp.discovery import codes
+    from interp.circuits.methods import codes
 
     a, b = (codes(model, task, **FAST, seed=3) for _ in range(2))
     assert (a.per_prompt == b.per_prompt).all()
@@ -192,7 +192,7 @@ def test_the_same_seed_gives_the_same_scores(model, task) -> None:
 
 
 def test_options_are_checked(model, task) -> None:
-    from interp.discovery import codes
+    from interp.circuits.methods import codes
 
     with pytest.raises(OptionError, match="mean, last or a role that every prompt has"):
         codes(model, task, position="S2")
@@ -238,7 +238,7 @@ def test_a_random_ranking_is_at_chance() -> None:
 
 
 def test_it_runs_on_a_trained_model() -> None:
-    from interp.discovery import codes
+    from interp.circuits.methods import codes
 
     model = interp.load("bundled:induction")
     task = induction_pairs(model, 12)

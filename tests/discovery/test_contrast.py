@@ -9,11 +9,11 @@ from discovery.contrasts import induction_pairs
 
 import interp
 from interp.causal.measures import logit_difference
-from interp.circuit.contrast import ContrastTask
-from interp.circuit.declare import Found, discovery
-from interp.circuit.find import score_nodes
-from interp.errors import NonFiniteError, OptionError, PromptError, UnknownName
-from interp.prompts import Prompts
+from interp.circuits.contrast import ContrastTask
+from interp.circuits.declaration import Found, discovery
+from interp.circuits.find import score_nodes
+from interp.core.errors import NonFiniteError, OptionError, PromptError, UnknownName
+from interp.core.prompts import Prompts
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +142,7 @@ def test_a_method_is_declared_once(model, task) -> None:
 
 
 def test_methods_are_listed_without_torch() -> None:
-    from interp.catalogue import discoveries
+    from interp.core.registry import discoveries
 
     found = discoveries()["codes"]
     assert found.options["position"][0] == "mean"

@@ -7,11 +7,11 @@ import pytest
 from discovery.contrasts import induction_pairs
 
 import interp
-from interp.circuit.bootstrap import stability
-from interp.circuit.declare import Found, discovery
-from interp.circuit.evaluation import area, evaluate
-from interp.circuit.find import find_circuit
-from interp.errors import OptionError
+from interp.circuits.bootstrap import stability
+from interp.circuits.declaration import Found, discovery
+from interp.circuits.evaluation import area, evaluate
+from interp.circuits.find import find_circuit
+from interp.core.errors import OptionError
 
 TRUTH = {"previous_token": ("L0H3",), "induction": ("L1H0",)}
 

@@ -8,21 +8,21 @@ import torch
 
 import interp
 from interp import planted
-from interp.causal.game import Game
-from interp.circuit.edge_evaluation import evaluate_edges
-from interp.circuit.evaluation import evaluate
-from interp.circuit.find import find_circuit
-from interp.circuit.tasks import make_contrast
-from interp.discovery import (
+from interp.causal.game.game import Game
+from interp.circuits.edge_evaluation import evaluate_edges
+from interp.circuits.evaluation import evaluate
+from interp.circuits.find import find_circuit
+from interp.circuits.methods import (
     attribution_patching,
     exact_patching,
     gim,
     integrated_patching,
     screen_verify,
 )
-from interp.discovery._ranking import auroc, marked
-from interp.errors import OptionError
-from interp.model.probe import probe
+from interp.circuits.methods._ranking import auroc, marked
+from interp.circuits.tasks import make_contrast
+from interp.core.errors import OptionError
+from interp.model.locate.probe import probe
 
 TRUE = (exact_patching, integrated_patching, screen_verify)
 
@@ -238,7 +238,7 @@ def test_a_circuit_of_edges_is_faithful_with_few_edges() -> None:
 
 
 def test_pairs_of_codes_are_no_edges_of_the_graph(model, task) -> None:
-    from interp.discovery import codes
+    from interp.circuits.methods import codes
 
     pairs = find_circuit(model, task, codes, "edge", codes=16, epochs=5, repeats=1, permutations=2)
     with pytest.raises(OptionError, match="pairs of heads, as codes gives them"):

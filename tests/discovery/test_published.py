@@ -10,8 +10,8 @@ import pytest
 from discovery.test_circuit_result import made
 
 import interp
-from interp.circuit.published import names, published, read
-from interp.errors import OptionError, StoreError, UnknownName
+from interp.circuits.published import names, published, read
+from interp.core.errors import OptionError, StoreError, UnknownName
 
 FACTS = Path(__file__).parents[3] / "shared" / "facts" / "circuits_ground_truth.json"
 

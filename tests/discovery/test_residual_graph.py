@@ -10,10 +10,10 @@ import zoo
 from discovery.slow_gpt2 import forward
 
 import interp
-from interp.circuit.edge_forward import EdgeForward
-from interp.circuit.node_outputs import node_outputs, paired_outputs
-from interp.circuit.residual_graph import ResidualGraph
-from interp.errors import OptionError, PromptError, UnknownName, UnreadableAttention
+from interp.circuits.edge_forward import EdgeForward
+from interp.circuits.node_outputs import node_outputs, paired_outputs
+from interp.circuits.residual_graph import ResidualGraph
+from interp.core.errors import OptionError, PromptError, UnknownName, UnreadableAttention
 
 CLEAN = torch.tensor([[9, 33, 21, 40, 33, 21, 21, 17, 9, 33], [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]])
 CORRUPTED = torch.tensor([[5, 6, 7, 8, 1, 2, 3, 4, 21, 22], [9, 33, 20, 40, 33, 21, 21, 17, 9, 33]])

@@ -12,16 +12,16 @@ from zoo import FAMILIES
 
 import interp
 from interp import planted
-from interp.circuit.find import find_circuit
-from interp.circuit.linear_scores import CONSTANT, LinearScores
-from interp.circuit.query_key_signals import Tracer, signals
-from interp.circuit.tasks import make_contrast
-from interp.discovery import exact_patching, svd_trace
-from interp.discovery._ranking import auroc, marked
-from interp.discovery._traced import trace
-from interp.errors import OptionError, UnknownName, UnreadableAttention
-from interp.model.probe import probe
-from interp.model.turning import turns
+from interp.circuits.find import find_circuit
+from interp.circuits.linear_scores import CONSTANT, LinearScores
+from interp.circuits.methods import exact_patching, svd_trace
+from interp.circuits.methods._ranking import auroc, marked
+from interp.circuits.methods._traced import trace
+from interp.circuits.query_key_signals import Tracer, signals
+from interp.circuits.tasks import make_contrast
+from interp.core.errors import OptionError, UnknownName, UnreadableAttention
+from interp.model.locate.probe import probe
+from interp.model.locate.turning import turns
 
 TRACED = (
     *("gpt2", "llama", "qwen3", "gemma2", "gemma3", "cohere", "stablelm", "gpt_oss", "phi3"),
@@ -80,7 +80,7 @@ def test_attributions_of_the_weight_add_up_to_it(name: str) -> None:
 
 
 def scale_of(model, site) -> float:
-    from interp.model.layout import layouts
+    from interp.model.locate.layout import layouts
 
     scale = layouts(model).sites[site].scale
     assert scale is not None

@@ -12,13 +12,13 @@ from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 import interp
-from interp.circuit.tasks import TASKS, make_contrast
-from interp.circuit.tasks import docstring_pairs as docs
-from interp.circuit.tasks import greater_than_pairs as years
-from interp.circuit.tasks import ioi_pairs as ioi
-from interp.circuit.tasks import subject_verb_pairs as verbs
-from interp.errors import OptionError, PromptError, UnknownName
-from interp.model.probe import probe
+from interp.circuits.tasks import TASKS, make_contrast
+from interp.circuits.tasks import docstring_pairs as docs
+from interp.circuits.tasks import greater_than_pairs as years
+from interp.circuits.tasks import ioi_pairs as ioi
+from interp.circuits.tasks import subject_verb_pairs as verbs
+from interp.core.errors import OptionError, PromptError, UnknownName
+from interp.model.locate.probe import probe
 
 STORIES = Path(__file__).parents[3] / "shared" / "models" / "tinystories-instruct-3m"
 

@@ -8,11 +8,11 @@ import torch
 
 import interp
 from interp import planted
-from interp.circuit.find import find_circuit
-from interp.circuit.tasks import make_contrast
-from interp.discovery import svd_trace
-from interp.discovery._threshold import choose
-from interp.errors import OptionError
+from interp.circuits.find import find_circuit
+from interp.circuits.methods import svd_trace
+from interp.circuits.methods._threshold import choose
+from interp.circuits.tasks import make_contrast
+from interp.core.errors import OptionError
 
 
 @pytest.fixture(scope="module")

@@ -11,21 +11,21 @@ import torch
 
 import interp
 from interp.causal.task import Task
-from interp.circuit.contrast import ContrastTask
-from interp.circuit.edge_forward import EdgeForward
-from interp.circuit.linear_scores import LinearScores
-from interp.circuit.residual_graph import ResidualGraph
-from interp.discovery._attribution import (
+from interp.circuits.contrast import ContrastTask
+from interp.circuits.edge_forward import EdgeForward
+from interp.circuits.linear_scores import LinearScores
+from interp.circuits.methods._attribution import (
     Pair,
     edges_along_activations,
     edges_along_inputs,
     edges_by_gradient,
 )
-from interp.discovery._exact import path_effects
-from interp.discovery._gradients import Passes
-from interp.discovery._seeds import seeds
-from interp.errors import OptionError
-from interp.prompts import Prompts
+from interp.circuits.methods._exact import path_effects
+from interp.circuits.methods._gradients import Passes
+from interp.circuits.methods._seeds import seeds
+from interp.circuits.residual_graph import ResidualGraph
+from interp.core.errors import OptionError
+from interp.core.prompts import Prompts
 
 pytest.importorskip("tracr", reason="tracr-pypi is not installed")
 pytestmark = [

@@ -13,10 +13,10 @@ import pytest
 import interp
 from interp import attribution, causal
 from interp.attribution.result import Attribution
-from interp.circuit.result import Circuit
-from interp.display import Displayed
-from interp.prompts import repeats
-from interp.table import HeadTable
+from interp.circuits.result import Circuit
+from interp.core.display import Displayed
+from interp.core.prompts import repeats
+from interp.core.table import HeadTable
 
 HOSTILE = "<script>alert(1)</script>"
 
@@ -89,7 +89,7 @@ def test_an_attribution_is_coloured_text(tmp_path) -> None:
     one = some_attribution()
     html = shown(one)
     colours = re.findall(r"background:(#\w{6});color:(#\w{3})", html)
-    from interp.plot import palette
+    from interp.draw.plot import palette
 
     steps = palette(True, "light")
     assert [c for c, _ in colours] == [steps[0], steps[24]]  # the ends: -1, and half-way to +1

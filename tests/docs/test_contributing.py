@@ -10,9 +10,9 @@ from textwrap import dedent
 import pytest
 from click.testing import CliRunner
 
-from interp.analysis import picture
-from interp.catalogue import parse_metric
-from interp.cli import main
+from interp.cli.main import main
+from interp.core.declaration import picture
+from interp.core.registry import parse_metric
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
@@ -22,7 +22,7 @@ TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 def file(tmp_path: Path) -> Path:
     """The file of the walk, under the name that the walk gives it, but outside the package."""
     [code] = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
-    [name] = re.findall(r"`interp/heads/(\w+\.py)`:", TEXT)
+    [name] = re.findall(r"`interp/heads/detectors/(\w+\.py)`:", TEXT)
     path = tmp_path / name
     path.write_text(dedent(code), encoding="utf-8")
     return path
@@ -49,7 +49,7 @@ def test_it_is_explained_and_scored_with_its_option(file) -> None:
 
 def test_the_files_and_commands_it_names_exist() -> None:
     for path in re.findall(r"`((?:interp|tests|docs|\.ci)/[\w./]*)`", TEXT):
-        if path not in ("interp/heads/next_to_last.py", "docs/site/"):
+        if path not in ("interp/heads/detectors/next_to_last.py", "docs/site/"):
             assert (ROOT / path).exists(), path
     for script in re.findall(r"^ *python ([\w./]+\.py)", TEXT, re.MULTILINE):
         assert (ROOT / script).is_file(), script

@@ -10,10 +10,10 @@ from pathlib import Path
 import click
 import pytest
 
-from interp.catalogue import KINDS, catalogue, discoveries, methods, parse_metric
-from interp.circuit.tasks import TASKS
-from interp.cli import main
-from interp.commands.names import split_names
+from interp.circuits.tasks import TASKS
+from interp.cli.main import main
+from interp.cli.names import split_names
+from interp.core.registry import KINDS, catalogue, discoveries, methods, parse_metric
 
 FOLDER = Path(__file__).parents[2] / "docs" / "guides"
 GUIDES = sorted(FOLDER.glob("*.md"))

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 import interp
 from interp.attribution import Example
-from interp.attribution.flow import flow, flow_notes, solve_pairs
-from interp.attribution.flow_backends import edges, error_bound, pair_flows
-from interp.attribution.flow_bounds import bounds, closed_form, estimate_seconds, saturated
-from interp.attribution.layered import layer_matrices
-from interp.attribution.maxflow import max_flows, min_cut
-from interp.errors import OptionError
-from interp.flow import attention_flow
+from interp.attribution.graph.flow import flow, flow_notes, solve_pairs
+from interp.attribution.graph.flow_backends import edges, error_bound, pair_flows
+from interp.attribution.graph.flow_bounds import bounds, closed_form, estimate_seconds, saturated
+from interp.attribution.graph.layered import layer_matrices
+from interp.attribution.graph.maxflow import max_flows, min_cut
+from interp.attribution.methods import attention_flow
+from interp.core.errors import OptionError
 
 
 def oracle(capacity: np.ndarray, output: int, source: int) -> float:

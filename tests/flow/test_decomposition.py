@@ -11,8 +11,8 @@ from weights.perturbed import perturb
 
 import interp
 from interp.attribution import Example, Target, decomposition
-from interp.catalogue import method
-from interp.errors import OptionError, UnreadableAttention
+from interp.core.errors import OptionError, UnreadableAttention
+from interp.core.registry import method
 
 METHODS = ["norm_based", "globenc", "alti", "value_zeroing"]
 

@@ -12,16 +12,16 @@ from scipy import stats
 
 import interp
 from interp.attribution import Example
-from interp.attribution.deceived import warning
-from interp.attribution.faithfulness import counts, faithfulness, nearest, read_texts, spearman
-from interp.attribution.faithfulness_result import MEASURES
+from interp.attribution.evaluation.deceived import warning
+from interp.attribution.evaluation.paired import differences, flipped, holm, least, limit
+from interp.attribution.evaluation.removal import one_by_one, values_scaled, values_without
+from interp.attribution.evaluation.result import MEASURES
+from interp.attribution.evaluation.run import counts, faithfulness, nearest, read_texts, spearman
+from interp.attribution.evaluation.soft import matched
 from interp.attribution.named import choose
-from interp.attribution.paired import differences, flipped, holm, least, limit
-from interp.attribution.removal import one_by_one, values_scaled, values_without
-from interp.attribution.soft import matched
 from interp.bundled.deceive_text import sentences
-from interp.catalogue import method
-from interp.errors import OptionError, PromptError, StoreError, UnknownName
+from interp.core.errors import OptionError, PromptError, StoreError, UnknownName
+from interp.core.registry import method
 from interp.model.load import load
 
 SAID = sentences(40_000, 6)

@@ -16,8 +16,8 @@ from torch import nn
 import interp
 from interp import planted
 from interp.attribution import Example, Target, token_logit
-from interp.catalogue import method
-from interp.errors import OptionError
+from interp.core.errors import OptionError
+from interp.core.registry import method
 from interp.report.tokens import render, residual_text
 
 BY_GRADIENT = ["decompx", "cp_lrp", "attn_lrp", "gim", "gradient_x_input"]
@@ -222,7 +222,7 @@ def test_the_padding_token_is_the_baseline_where_it_has_an_embedding() -> None:
 
 
 def test_the_mean_baseline_is_that_of_the_vocabulary(monkeypatch) -> None:
-    from interp.flow import integrated_gradients as declared
+    from interp.attribution.methods import integrated_gradients as declared
 
     example = of("llama")
     module = sys.modules[declared.function.__module__]

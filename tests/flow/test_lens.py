@@ -8,7 +8,7 @@ import torch
 import zoo
 
 import interp
-from interp.errors import OptionError, PromptError, UnreadableAttention
+from interp.core.errors import OptionError, PromptError, UnreadableAttention
 from interp.lens import direct_logit_attribution, logit_lens
 from interp.model.load import load
 

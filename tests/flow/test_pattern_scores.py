@@ -8,15 +8,15 @@ import torch
 from flow.graphs import example_of
 
 from interp.attribution import Example
-from interp.errors import OptionError
-from interp.flow import (
+from interp.attribution.methods import (
     attention_output_error,
     column_concentration,
     mean_attention,
     raw_attention,
     value_weighted,
 )
-from interp.flow.attention_output_error import errors
+from interp.attribution.methods.attention_output_error import errors
+from interp.core.errors import OptionError
 
 FAMILIES = ["bert", "llama", "gpt_oss"]
 

@@ -12,10 +12,10 @@ from flow.graphs import example_of, last_row, random_patterns
 
 import interp
 from interp.attribution import Example
-from interp.attribution.layered import head_weights, rollout_matrix
-from interp.errors import OptionError
-from interp.flow import rollout
-from interp.head import Head
+from interp.attribution.graph.layered import head_weights, rollout_matrix
+from interp.attribution.methods import rollout
+from interp.core.errors import OptionError
+from interp.core.head import Head
 
 N = 6
 IDENTITY = np.eye(N)

@@ -19,8 +19,8 @@ from interp.attribution import Example, Target
 from interp.attribution.gradients import gradient
 from interp.attribution.roles import find_roles
 from interp.attribution.rules import Rules, ruled
-from interp.catalogue import method
-from interp.errors import OptionError, UnreadableAttention
+from interp.core.errors import OptionError, UnreadableAttention
+from interp.core.registry import method
 
 NO_BIASES = ["llama", "gemma", "gemma2", "gemma3", "qwen3", "olmo2", "granite", "phi3", "cohere",
              "smollm3", "mixtral", "mpt"]  # fmt: skip

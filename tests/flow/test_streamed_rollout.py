@@ -12,10 +12,11 @@ import torch
 from flow.graphs import example_of, last_row, tiny_llama
 
 import interp
-from interp.attribution import Example, streamed_rollout
-from interp.errors import OptionError
-from interp.flow import rollout
-from interp.model.calls import ComputedCall
+from interp.attribution import Example
+from interp.attribution.graph import streamed_rollout
+from interp.attribution.methods import rollout
+from interp.core.errors import OptionError
+from interp.model.hooks.calls import ComputedCall
 
 
 @pytest.mark.parametrize(
@@ -120,7 +121,7 @@ import torch
 from flow.graphs import last_row, tiny_llama
 import interp
 from interp.attribution import Example
-from interp.flow import rollout
+from interp.attribution.methods import rollout
 
 def peak():
     lines = Path("/proc/self/status").read_text().splitlines()

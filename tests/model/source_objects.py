@@ -10,7 +10,7 @@ import torch
 import zoo
 
 import interp
-from interp.model.sources import wrapped
+from interp.model.sources.packages import wrapped
 
 # What packages do when imported, and while they wrap a model, is not ours to fix.
 NOT_OURS = (

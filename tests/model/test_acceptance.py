@@ -12,7 +12,7 @@ import zoo
 from torch import Tensor, nn
 
 import interp
-from interp.errors import UnreadableAttention
+from interp.core.errors import UnreadableAttention
 from interp.model.check import check_model
 
 READ = [f for f in zoo.FAMILIES.values() if "refused" not in f.features]

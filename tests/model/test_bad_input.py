@@ -10,9 +10,9 @@ import torch
 import zoo
 
 import interp
-from interp.errors import CheckError, InterpError, NonFiniteError, PromptError
+from interp.core.errors import CheckError, InterpError, NonFiniteError, PromptError
+from interp.core.prompts import Prompts, from_file, repeats, text_of
 from interp.model.check import check_model
-from interp.prompts import Prompts, from_file, repeats, text_of
 
 IDS = torch.tensor([[9, 33, 21, 40, 11, 52]])
 READ = [f for f in zoo.FAMILIES.values() if "refused" not in f.features]

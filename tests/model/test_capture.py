@@ -11,7 +11,7 @@ import zoo
 from torch import Tensor
 
 import interp
-from interp.errors import OptionError, UnknownName, UnreadableAttention
+from interp.core.errors import OptionError, UnknownName, UnreadableAttention
 
 HEAD_NAMES = ("q", "k", "v", "scores", "pattern", "z")
 # one of each kind: MHA, GQA, latent, legacy with one axis for batch and head or two, einsum

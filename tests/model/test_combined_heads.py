@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from transformers import DiffLlamaConfig, DiffLlamaForCausalLM
 
 import interp
-from interp.errors import CheckError, UnreadableAttention
+from interp.core.errors import CheckError, UnreadableAttention
 
 
 class Before(nn.Module):

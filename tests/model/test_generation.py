@@ -10,8 +10,8 @@ import zoo
 from torch import Tensor
 
 import interp
-from interp.errors import OptionError, PromptError
-from interp.prompts import Prompts
+from interp.core.errors import OptionError, PromptError
+from interp.core.prompts import Prompts
 
 NEW = 5
 NAMES = ("gpt2", "llama", "mistral_sliding", "gpt_oss", "gemma3", "jamba", "bloom", "falcon")

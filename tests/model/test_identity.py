@@ -16,11 +16,11 @@ import zoo
 
 import interp
 from interp import bundled
-from interp.errors import InterpError, OptionError
+from interp.core.errors import InterpError, OptionError
+from interp.core.user_file import run_file
 from interp.model import identity
 from interp.model.identity import identity_of, imported
 from interp.model.source_code import code_of
-from interp.own_file import run_file
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import zoo
 from torch import nn
 
 import interp
-from interp.errors import LoadError, PromptError, StatisticsError
+from interp.core.errors import LoadError, PromptError, StatisticsError
 from interp.model.memory import LessAtOnce, ran_out
 
 SCRIPT = Path(__file__).with_name("two_ranks.py")
@@ -88,7 +88,7 @@ def test_layers_left_on_the_disk_are_told(folder, tmp_path) -> None:
 
 
 def test_a_device_map_without_accelerate_says_what_to_install(folder, monkeypatch) -> None:
-    monkeypatch.setattr("interp.model.placement.find_spec", lambda name: None)
+    monkeypatch.setattr("interp.model.sources.placement.find_spec", lambda name: None)
     with pytest.raises(LoadError, match=r"device_map needs .* pip install accelerate"):
         interp.load(folder, device_map="auto")
 
@@ -238,7 +238,7 @@ def test_memory_that_runs_out_beyond_the_context_is_not_blamed_on_the_length(mod
 
 
 def test_statistics_that_do_not_fit_are_met_the_same_way(model, monkeypatch) -> None:
-    from interp import engine
+    from interp.heads import engine
     from interp_kernels.errors import KernelError, TooLittleMemory
 
     real = engine.attention_statistics

@@ -14,7 +14,7 @@ import zoo
 from safetensors.torch import load_file, save_file
 
 import interp
-from interp.errors import InterpError, LoadError, UnknownName
+from interp.core.errors import InterpError, LoadError, UnknownName
 
 IDS = torch.tensor([[9, 33, 21, 40, 11, 52]])
 WORDS = ["[UNK]", "a", "b", "c", "the", "dog", "saw", "cat"]

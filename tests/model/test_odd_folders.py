@@ -14,8 +14,8 @@ import torch
 import zoo
 
 import interp
-from interp.errors import CheckError, LoadError
-from interp.model.folder import one_line
+from interp.core.errors import CheckError, LoadError
+from interp.model.sources.folder import one_line
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from transformers import (
 )
 
 import interp
-from interp.errors import PromptError
-from interp.prompts import Prompts
+from interp.core.errors import PromptError
+from interp.core.prompts import Prompts
 
 KEY = "metric", "layer", "head"
 IDS = ((10, 11, 12, 13, 14, 15, 16, 17, 18), (20, 21, 22, 23, 24))

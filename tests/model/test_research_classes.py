@@ -15,8 +15,8 @@ import zoo
 from torch import Tensor
 
 import interp
-from interp.edits import set_pattern, uniform, zero
-from interp.model.tap import tapped
+from interp.model.edits import set_pattern, uniform, zero
+from interp.model.hooks.tap import tapped
 
 HERE = Path(__file__).parent
 SHARED = HERE.parents[2] / "shared" / "models"

@@ -14,7 +14,7 @@ from model.source_objects import NO_ATTENTION, NO_BRIDGE, NOT_OURS, TEXT, load_a
 from zoo.legacy import LEGACY
 
 import interp
-from interp.errors import OptionError, UnreadableAttention
+from interp.core.errors import OptionError, UnreadableAttention
 from interp.model.check import check_model
 
 pytestmark = [

@@ -19,8 +19,14 @@ import torch
 from model.source_objects import NOT_OURS, build, nnsight_of, same, tokenizer
 
 import interp
-from interp.errors import LoadError, NonFiniteError, OptionError, PromptError, UnreadableAttention
-from interp.model import in_trace
+from interp.core.errors import (
+    LoadError,
+    NonFiniteError,
+    OptionError,
+    PromptError,
+    UnreadableAttention,
+)
+from interp.model.hooks import in_trace
 
 pytestmark = [
     pytest.mark.skipif(
@@ -66,7 +72,7 @@ def test_one_file_imports_each_package(package: str) -> None:
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             if any(n.split(".")[0] == package for n in names):
                 found.add(path.name)
-    assert found == {f"{package}_source.py"}
+    assert found == {f"{package}.py"}
 
 
 # --- here -------------------------------------------------------------------------------------
@@ -169,7 +175,7 @@ def test_what_travels_imports_nothing_and_uses_nothing_of_ours() -> None:
 
 def test_blocks_of_rows_give_the_same_numbers(llama, monkeypatch) -> None:
     want = interp.score(llama, METRICS, IDS, null="none").to_pandas().score
-    monkeypatch.setattr("interp.model.nnsight_source.SCORES", 3 * 6 * 10)
+    monkeypatch.setattr("interp.model.sources.nnsight.SCORES", 3 * 6 * 10)
     got = interp.score(llama, METRICS, IDS, null="none").to_pandas().score
     same(torch.tensor(got.to_numpy()), torch.tensor(want.to_numpy()), 1e-6)
     assert list(got) != list(want), "rows were formed in other blocks"
@@ -356,7 +362,7 @@ def test_a_server_with_another_nnsight_is_told_before_anything_is_sent(named_on_
 
 
 def test_a_server_with_other_models_code_is_warned_of(named_on_the_hub) -> None:
-    from interp.model.nnsight_source import VersionWarning
+    from interp.model.sources.nnsight import VersionWarning
 
     packages = {"nnsight": version("nnsight"), "transformers": "5.0.1"}
     with (

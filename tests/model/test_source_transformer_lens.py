@@ -17,10 +17,10 @@ import zoo
 from model.source_objects import NO_ATTENTION, NO_BRIDGE, NOT_OURS, bridge_of
 
 import interp
-from interp.errors import CheckError, InterpError, LoadError, UnreadableAttention
+from interp.core.errors import CheckError, InterpError, LoadError, UnreadableAttention
 from interp.model.check import check_model
-from interp.model.hook_points import HookedBridge
-from interp.model.probe import probe
+from interp.model.hooks.hook_points import HookedBridge
+from interp.model.locate.probe import probe
 
 pytestmark = [
     pytest.mark.skipif(
@@ -197,7 +197,7 @@ def test_hooks_set_later_do_not_reach_the_original(bridged, loaded) -> None:
 
 def test_where_nothing_else_shows_the_attention_hooks_do(bridged, loaded, monkeypatch) -> None:
     """Its sinks hide gpt-oss's softmax from the watch, once the original modules are out."""
-    monkeypatch.setattr("interp.model.transformer_lens_source._unwired", lambda *_: None)
+    monkeypatch.setattr("interp.model.sources.transformer_lens._unwired", lambda *_: None)
     model, plain = interp.load(bridged("gpt_oss")), loaded("gpt_oss", "eager")
     assert model.source == "transformer-lens, by its hooks"
     names = ["pattern", "scores", "z"]
@@ -245,7 +245,7 @@ def test_hooks_that_never_fire_are_told_by_name(bridged) -> None:
 def test_scores_that_are_the_pattern_are_refused(bridged, monkeypatch) -> None:
     bridge = bridged("llama")
     model = by_hooks(bridge)
-    from interp.model import hook_points
+    from interp.model.hooks import hook_points
 
     make = hook_points._call
 
@@ -318,7 +318,7 @@ def test_a_bridge_without_softmax_attention_is_refused(bridged) -> None:
 
 
 def test_a_bridge_to_elsewhere_holds_nothing_to_read(bridged) -> None:
-    from interp.model.transformer_lens_source import unwrap
+    from interp.model.sources.transformer_lens import unwrap
 
     class Elsewhere:
         cfg = SimpleNamespace(model_name="m")

@@ -11,8 +11,8 @@ import zoo
 from torch import Tensor, nn
 
 import interp
-from interp.capture import STREAM_NAMES
-from interp.errors import UnreadableAttention
+from interp.core.errors import UnreadableAttention
+from interp.model.capture import STREAM_NAMES
 
 READ = [f for f in zoo.FAMILIES.values() if "refused" not in f.features]
 # attention and MLP side by side: there is nothing between them

@@ -13,7 +13,7 @@ import zoo
 from safetensors.torch import load_file, save_file
 
 import interp
-from interp.errors import LoadError
+from interp.core.errors import LoadError
 
 Tensors = dict[str, torch.Tensor]
 
@@ -119,6 +119,6 @@ def test_tables_that_the_class_computes_are_no_loss(saved, family, more):
 def run_check() -> Callable[[Path], Any]:
     from click.testing import CliRunner
 
-    from interp.cli import main
+    from interp.cli.main import main
 
     return lambda folder: CliRunner().invoke(main, ["check", str(folder)])

@@ -12,8 +12,8 @@ from torch import nn
 from transformers import BigBirdConfig, BigBirdForMaskedLM, LlamaConfig, LlamaForCausalLM
 
 import interp
-from interp.errors import InterpError, UnreadableAttention
-from interp.model.unchanged import unchanged
+from interp.core.errors import InterpError, UnreadableAttention
+from interp.model.hooks.unchanged import unchanged
 
 CASES = [
     pytest.param(

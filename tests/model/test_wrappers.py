@@ -12,7 +12,7 @@ import zoo
 from torch import nn
 
 import interp
-from interp.errors import LoadError
+from interp.core.errors import LoadError
 
 IDS = torch.tensor([[9, 33, 21, 40, 11]])
 

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 import interp
-from interp.errors import InterpError
+from interp.core.errors import InterpError
 from interp.model.check import check_model
 
 IDS = [[9, 33, 21, 40, 33, 21, 21, 17, 9, 33], [9, 33, 21, 9, 33]]

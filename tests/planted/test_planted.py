@@ -15,7 +15,7 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaForCausalLM
 
 from interp import planted
-from interp.errors import OptionError, UnknownName
+from interp.core.errors import OptionError, UnknownName
 from interp.planted import PLANTED
 
 PERIOD, BATCH = 20, 6

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from interp.catalogue import catalogue, methods
-from interp.cli import main
-from interp.commands.completion import SHELLS
+from interp.cli.commands.completion import SHELLS
+from interp.cli.main import main
+from interp.core.registry import catalogue, methods
 
 
 def completed(words: str) -> list[tuple[str, str]]:
@@ -66,7 +66,8 @@ def test_bash_completes_a_name_with_a_colon(tmp_path) -> None:
 
 def test_completing_imports_neither_torch_nor_pandas() -> None:
     code = (
-        "import sys\nfrom interp.cli import main\nfrom interp.commands.completion import SHELLS\n"
+        "import sys\nfrom interp.cli.main import main\n"
+        "from interp.cli.commands.completion import SHELLS\n"
         "shell = SHELLS['zsh'](main, {}, 'interp', 'X')\n"
         "assert shell.get_completions(['score'], 'bundled:')\n"
         "assert shell.get_completions(['methods'], '')\n"

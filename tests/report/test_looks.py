@@ -8,8 +8,8 @@ from report.looking import CROWDED, CUT, PALE, SQUEEZED
 from table.examples import small
 from viewer.browser import needs_browser, started
 
+from interp.core.table import HeadTable
 from interp.report import write_report
-from interp.table import HeadTable
 
 pytestmark = [pytest.mark.slow, needs_browser]
 A4 = 718  # CSS pixels between margins of one centimetre

@@ -13,9 +13,9 @@ import pytest
 from report.looking import CUT, PALE, SQUEEZED
 from viewer.browser import needs_browser, started
 
-import interp.page
+import interp.draw.page
 from interp.attribution.result import Attribution
-from interp.display import Displayed
+from interp.core.display import Displayed
 from interp.report import checks
 
 HOSTILE = "<script>alert(1)</script>"
@@ -56,8 +56,8 @@ def test_the_rows_are_there_as_csv(tmp_path) -> None:
 
 
 def test_a_page_of_many_rows_says_what_it_leaves_out(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(interp.page, "ROWS", 6)
-    monkeypatch.setattr(interp.page, "CSV", 1_000)
+    monkeypatch.setattr(interp.draw.page, "ROWS", 6)
+    monkeypatch.setattr(interp.draw.page, "CSV", 1_000)
     Rows(6).save_html(tmp_path / "r.html")
     page = (tmp_path / "r.html").read_text(encoding="utf-8")
     assert "not on this page" not in page
@@ -113,7 +113,7 @@ def drawing_page() -> bytes:
     """Pictures that are drawn in dark ink, in a section and in what scrolls."""
     svg = '<svg width="640" height="30"><text x="5" y="20" fill="#111">drawn</text></svg>'
     parts = [("Drawn", svg), ("Too", f'<div class="scroll" tabindex="0">{svg}</div>')]
-    return interp.page.page("Drawings", None, parts, {}, file_name="x")
+    return interp.draw.page.page("Drawings", None, parts, {}, file_name="x")
 
 
 @pytest.mark.slow

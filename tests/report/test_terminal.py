@@ -11,7 +11,7 @@ import pytest
 from report.terminal import all_of
 
 BARS = """
-from interp.commands.progress import Voice
+from interp.cli.progress import Voice
 voice = Voice(quiet={quiet}, debug=False)
 with voice.bars("a [b]model[/b]") as tell:
     tell("layers", 0, 2)

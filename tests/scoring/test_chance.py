@@ -11,10 +11,10 @@ import pytest
 import zoo
 
 import interp
-from interp.calibration import chance_of, measured, measured_error
-from interp.chance import p_of_random_weights, predict, spread
-from interp.errors import OptionError
-from interp.random_weights import RandomWeights, random_init
+from interp.core.calibration import chance_of, measured, measured_error
+from interp.core.chance import p_of_random_weights, predict, spread
+from interp.core.errors import OptionError
+from interp.model.random_weights import RandomWeights, random_init
 from interp.report.catalogue import catalogue_of
 
 ROOT = Path(__file__).parents[2]
@@ -118,7 +118,7 @@ def test_draws_differ_and_come_again() -> None:
 
 def test_the_null_is_the_mean_of_the_draws_and_its_error_their_spread() -> None:
     model = interp.load(zoo.FAMILIES["llama"].model("sdpa"), name="llama")
-    given = interp.prompts.repeats(model, n=4, longest=6)
+    given = interp.core.prompts.repeats(model, n=4, longest=6)
     rows = interp.score(model, "entropy", given, null_draws=4).to_pandas()
     drawn = np.stack(
         [
@@ -169,7 +169,7 @@ def test_the_benchmark_makes_the_tables_that_score_makes() -> None:
     bench = benchmark()
     model = bench.random_model("llama", 0)
     names = ["induction", "entropy", "ov_copying", "massive_k", "echo", "qr_retrieval:needles=2"]
-    bounds = [interp.scoring.bound(n) for n in names]
+    bounds = [interp.heads.scoring.bound(n) for n in names]
     mine = bench.found_by(model, bounds, 0)
     others = [
         {label: bench.means(f.values) for label, f in bench.found_by(m, bounds, 0).items()}

@@ -10,9 +10,9 @@ import pytest
 import zoo
 
 import interp
-from interp.clusters import interval, summary
-from interp.errors import PromptError
-from interp.prompts import Prompts, repeats
+from interp.core.clusters import interval, summary
+from interp.core.errors import PromptError
+from interp.core.prompts import Prompts, repeats
 
 
 def test_one_trial_per_cluster_is_the_usual_error() -> None:

@@ -8,9 +8,10 @@ import torch
 import zoo
 
 import interp
-from interp import catalogue, estimate
-from interp.prompts import Prompts
-from interp.scoring import bound
+from interp.core import registry as catalogue
+from interp.core.prompts import Prompts
+from interp.heads import estimate
+from interp.heads.scoring import bound
 
 LONGEST = 60
 ENGINES = ("stored", "streamed", "fused", "auto")

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import interp
-from interp.analysis import Trials, experiment
-from interp.errors import OptionError
+from interp.core.declaration import Trials, experiment
+from interp.core.errors import OptionError
 
 MODEL = "planted:bystander"
 

@@ -10,11 +10,11 @@ import pytest
 import zoo
 
 import interp
-from interp.analysis import Analysis, detector, statistic
-from interp.catalogue import parse_metric
-from interp.errors import LoadError, OptionError, PromptError
-from interp.prompts import Prompts
-from interp.table import HeadTable
+from interp.core.declaration import Analysis, detector, statistic
+from interp.core.errors import LoadError, OptionError, PromptError
+from interp.core.prompts import Prompts
+from interp.core.registry import parse_metric
+from interp.core.table import HeadTable
 
 PROMPTS = [[5, 9, 7, 5, 9, 7, 5], [4, 4, 6, 8]]
 
@@ -100,7 +100,8 @@ def test_what_is_no_model_is_told_in_one_line_before_any_is_scored(model) -> Non
 
 def test_other_calls_load_what_is_named_too() -> None:
     """Not only `score`: whoever has no model yet gets one, or one line."""
-    from interp import attribution, viewer
+    from interp import attribution
+    from interp.report import viewer
 
     name = "planted:induction"
     ids = [0, 40, 41, 42, 40]
@@ -243,7 +244,7 @@ def test_what_is_no_metric_is_told_in_one_line(model, wrong, told) -> None:
 def test_scripts_modules_and_cells_declare_under_any_file_name() -> None:
     """A function made by exec has the file and module names that a notebook's cell gives it."""
     cell = compile(
-        "from interp.analysis import detector\n"
+        "from interp.core.declaration import detector\n"
         "@detector\ndef mine(query, key):\n    return key == query\n",
         "/somewhere/ipykernel_7/123456.py",
         "exec",
@@ -260,10 +261,10 @@ def test_files_of_the_package_keep_their_rule() -> None:
         """Attends to itself."""
         return key == query
 
-    other_name.__module__ = "interp.heads.some_name"
+    other_name.__module__ = "interp.heads.detectors.some_name"
     with pytest.raises(TypeError, match="give both one name"):
         detector(other_name)
-    other_name.__module__, other_name.__doc__ = "interp.heads.other_name", None
+    other_name.__module__, other_name.__doc__ = "interp.heads.detectors.other_name", None
     with pytest.raises(TypeError, match="the docstring is the help"):
         statistic(unit="")(other_name)
 
@@ -290,7 +291,9 @@ def test_a_file_declares_in_any_of_these_ways(model, tmp_path, text) -> None:
 def test_a_file_may_have_a_name_of_its_own(tmp_path) -> None:
     path = tmp_path / "my-detector.py"
     one = "@detector\ndef back(query, key):\n    return key == query - 1\n"
-    path.write_text("from interp import detector\nfrom interp.heads import entropy\n" + one)
+    path.write_text(
+        "from interp import detector\nfrom interp.heads.detectors import entropy\n" + one
+    )
     assert parse_metric(str(path)).label == "back"
     path.write_text(path.read_text() + one.replace("back", "other"))
     with pytest.raises(OptionError, match=r"my-detector.py declares back, other: give one"):

@@ -17,7 +17,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 SCRIPT = """
 import sys
 from pathlib import Path
-from interp.cli import main
+from interp.cli.main import main
 
 def score(context):
     run = [sys.argv[1], "--prompt-file", sys.argv[2], "--context", context, "--null", "none"]

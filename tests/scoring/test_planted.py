@@ -9,7 +9,7 @@ import pytest
 
 import interp
 from interp import planted
-from interp.catalogue import catalogue
+from interp.core.registry import catalogue
 
 DETECTORS = sorted(n for n, e in catalogue().items() if e.kind == "detector")
 # What the planted models call by the detectors' names; local_window is put to the same test below.
@@ -59,7 +59,7 @@ def test_random_weights_score_the_share_of_visible_keys() -> None:
     """A model without a mechanism: every head at the analytic chance."""
     model = interp.load(planted.noise(**SIZES).model, name="noise")
     rows = interp.score(model, ["previous_token"], null="random-init").to_pandas()
-    lengths = [len(p) for p in interp.prompts.repeats(model).ids]
+    lengths = [len(p) for p in interp.core.prompts.repeats(model).ids]
     # uniform causal attention: the mean of 1/(t+1) over rows t >= 1, averaged over prompts
     chance = np.mean([np.mean(1 / (np.arange(1, n) + 1)) for n in lengths])
     np.testing.assert_allclose(rows["null"], chance, rtol=0.02)
@@ -67,7 +67,7 @@ def test_random_weights_score_the_share_of_visible_keys() -> None:
 
 def test_standard_error_is_that_of_the_mean_over_prompts(built) -> None:
     model = interp.load(built.model, name="zoo")
-    prompts = replace(interp.prompts.repeats(model, n=6, seed=1), clusters=None)
+    prompts = replace(interp.core.prompts.repeats(model, n=6, seed=1), clusters=None)
     whole = interp.score(model, "entropy", prompts, null="none").to_pandas()
     alone = np.stack(
         [

@@ -13,18 +13,18 @@ import torch
 import zoo
 
 import interp
-from interp import engine
-from interp import estimate as estimate_module
-from interp.errors import (
+from interp.core.errors import (
     NonFiniteError,
     OptionError,
     PromptError,
     StatisticsError,
     UnknownName,
 )
-from interp.estimate import choose_engine, estimate
+from interp.core.prompts import Prompts, repeats
+from interp.heads import engine
+from interp.heads import estimate as estimate_module
+from interp.heads.estimate import choose_engine, estimate
 from interp.model.inputs import takes
-from interp.prompts import Prompts, repeats
 
 
 def uniform_model(layers: int = 2) -> interp.Model:
@@ -37,7 +37,9 @@ def uniform_model(layers: int = 2) -> interp.Model:
 
 def one_score(model, metric, length, **options) -> float:
     prompts = Prompts((tuple(5 + i % 50 for i in range(length)),))
-    rows = interp.score(model, [interp.scoring.bound(metric)], prompts, null="none").to_pandas()
+    rows = interp.score(
+        model, [interp.heads.scoring.bound(metric)], prompts, null="none"
+    ).to_pandas()
     values = rows[rows["layer"] == 0]["score"]
     assert values.max() - values.min() < 1e-6
     return float(values.iloc[0])
@@ -165,7 +167,9 @@ def test_provenance_names_the_engine_that_ran(family, stored, monkeypatch) -> No
         used = {"stored (recorded)": set(), "stored": {"reference"}, "streamed": {"auto"}}
         assert set(calls) == used[expected]
         prompts = repeats(model)
-        assert estimate(model, prompts, [interp.scoring.bound("entropy")], 16).engine == expected
+        assert (
+            estimate(model, prompts, [interp.heads.scoring.bound("entropy")], 16).engine == expected
+        )
 
 
 def test_a_model_of_which_some_layers_are_recorded_names_both_engines(monkeypatch) -> None:
@@ -258,7 +262,8 @@ def test_nan_in_activations_names_the_layer() -> None:
 def test_a_predicate_that_breaks_is_named_with_its_layer(tmp_path) -> None:
     file = tmp_path / "broken.py"
     file.write_text(
-        "from interp.analysis import detector\n\n\n@detector\ndef broken(query, key, tokens):\n"
+        "from interp.core.declaration import detector\n\n\n"
+        "@detector\ndef broken(query, key, tokens):\n"
         '    """Breaks."""\n    return tokens[key + 1000] == tokens[query]\n'
     )
     model = interp.load(zoo.FAMILIES["llama"].model("sdpa"), name="llama")
@@ -268,7 +273,7 @@ def test_a_predicate_that_breaks_is_named_with_its_layer(tmp_path) -> None:
 
 def test_estimates_grow_as_they_should_and_name_the_engine() -> None:
     model = interp.load(zoo.FAMILIES["llama"].model("sdpa"), name="llama")
-    bounds = [interp.scoring.bound("entropy")]
+    bounds = [interp.heads.scoring.bound("entropy")]
 
     def bytes_of(length: int, engine: str) -> int:
         return estimate(model, Prompts(((5,) * length,)), bounds, 1, engine).statistics_bytes
@@ -305,7 +310,7 @@ def test_the_global_generator_is_left_alone() -> None:
 
 def test_importing_and_listing_cost_no_torch() -> None:
     code = (
-        "import sys, interp, interp.catalogue as c; list(c.catalogue().values())[0].summary;"
+        "import sys, interp, interp.core.registry as c; list(c.catalogue().values())[0].summary;"
         "heavy = {'torch', 'transformers', 'pandas', 'numpy'};"
         "print(sorted(heavy & set(sys.modules)))"
     )

@@ -7,9 +7,9 @@ import pytest
 
 import interp
 from interp import planted
+from interp.core.table import HeadTable
 from interp.report import render
 from interp.report.catalogue import _apart, catalogue_of, section
-from interp.table import HeadTable
 
 
 def table_of(metrics: dict[str, dict], model: str = "m") -> HeadTable:
@@ -26,7 +26,7 @@ def test_planted_heads_stand_out_and_random_ones_do_not() -> None:
     built = planted.zoo(vocab=32, context=64)
     model = interp.load(built.model, name="zoo")
     metrics = ["induction", "previous_token", "duplicate_token", "first_token"]
-    found = catalogue_of(interp.score(model, metrics, interp.prompts.repeats(model, n=8)))
+    found = catalogue_of(interp.score(model, metrics, interp.core.prompts.repeats(model, n=8)))
     special = {(x.metric, (x.layer, x.head)) for x in found.special}
     for metric in ("induction", "duplicate_token"):
         assert {(metric, tuple(h)) for h in built.attends[metric]} <= special

@@ -13,13 +13,13 @@ import zoo
 import interp
 from interp import planted
 from interp.causal import Game, Task, custom, logit_difference, loss, repeats_task
-from interp.causal.confirm import confirm
-from interp.causal.confirm_needles import needle_task
-from interp.causal.confirm_sets import Chosen, anywhere, matched
-from interp.causal.confirm_tasks import OWN_TASK, own_task, plain_task
-from interp.errors import OptionError, UnknownName
-from interp.prompts import repeats
-from interp.random_weights import random_init
+from interp.core.errors import OptionError, UnknownName
+from interp.core.prompts import repeats
+from interp.heads.causal_check.check import confirm
+from interp.heads.causal_check.needles import needle_task
+from interp.heads.causal_check.sets import Chosen, anywhere, matched
+from interp.heads.causal_check.tasks import OWN_TASK, own_task, plain_task
+from interp.model.random_weights import random_init
 
 SMALL = {"n": 4, "longest": 12}
 
@@ -224,7 +224,7 @@ def test_orders(model, task) -> None:
 
 
 def test_tasks_are_declared_and_sized(model) -> None:
-    assert set(OWN_TASK) <= set(interp.catalogue.catalogue())
+    assert set(OWN_TASK) <= set(interp.core.registry.catalogue())
     assert own_task(model, "entropy") is None
     own = own_task(model, "induction:x=1", n=3, longest=5)
     assert own is not None
@@ -265,7 +265,7 @@ def test_what_it_hands_back(model, built, task) -> None:
     frame = found.to_pandas()
     assert list(frame["purpose"]) == ["given", "plain"]
     assert "second_copy_loss" in repr(found)
-    assert '"made_by": "interp.causal.confirm"' in found.to_json()
+    assert '"made_by": "interp.heads.causal_check.check"' in found.to_json()
     with pytest.raises(KeyError, match="was not checked"):
         found.of("i", "own")
 

@@ -10,14 +10,14 @@ import pytest
 import torch
 
 import interp
-from interp.causal.confirm import confirm
-from interp.causal.confirm_needles import Unanswered, needle_task
-from interp.causal.confirm_tasks import own_task
-from interp.causal.game import Game
+from interp.causal.game.game import Game
 from interp.causal.task import Task
-from interp.errors import OptionError
-from interp.prompts import Prompts
-from interp.special._needles import instances_of
+from interp.core.errors import OptionError
+from interp.core.prompts import Prompts
+from interp.heads.causal_check.check import confirm
+from interp.heads.causal_check.needles import Unanswered, needle_task
+from interp.heads.causal_check.tasks import own_task
+from interp.heads.experiments._needles import instances_of
 
 IDS = str(Path(__file__).parent / "needles_of_ids.jsonl")
 STORIES = Path(__file__).parents[3] / "shared" / "models" / "tinystories-instruct-3m"

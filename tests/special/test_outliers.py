@@ -14,10 +14,8 @@ from scipy import stats
 import interp
 from interp import planted
 from interp.causal import repeats_task
-from interp.edits import calibrate
-from interp.errors import OptionError, UnknownName
-from interp.model.calls import ComputedCall
-from interp.outliers import (
+from interp.core.errors import OptionError, UnknownName
+from interp.heads.outliers import (
     disruption,
     kurtosis,
     layer_outliers,
@@ -27,6 +25,8 @@ from interp.outliers import (
     result_inf_norm,
     result_kurtosis,
 )
+from interp.model.edits import calibrate
+from interp.model.hooks.calls import ComputedCall
 
 
 @pytest.fixture

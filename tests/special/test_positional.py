@@ -10,12 +10,12 @@ from sklearn.metrics import roc_auc_score
 
 import interp
 from interp import planted
-from interp.analysis import Lab
-from interp.catalogue import analysis
-from interp.errors import OptionError, PromptError
-from interp.special._distances import _area
-from interp.special._items import at_ends, by_slot
-from interp.special._repeated import per_group
+from interp.core.declaration import Lab
+from interp.core.errors import OptionError, PromptError
+from interp.core.registry import analysis
+from interp.heads.experiments._distances import _area
+from interp.heads.experiments._items import at_ends, by_slot
+from interp.heads.experiments._repeated import per_group
 
 POSITIONAL = ("previous_token", "offset", "local_window")
 
@@ -80,7 +80,7 @@ def even(n: int) -> torch.Tensor:
 def test_random_weights_echo_at_the_rate_of_even_attention(model) -> None:
     """Mean over rows from the second copy on of (copies before) / (row + 1)."""
     rows = interp.score(model, ["echo", "razor_induction"], null="random-init").to_pandas()
-    given = interp.prompts.repeats(model, n=12, longest=12, copies=4)
+    given = interp.core.prompts.repeats(model, n=12, longest=12, copies=4)
     chance = []
     for ids in given.ids:
         period = (len(ids) - 1) // 4
@@ -98,7 +98,7 @@ def test_even_attention_on_two_copies_of_fifty() -> None:
 
 
 def test_echo_is_duplicate_token_on_distinct_tokens(model) -> None:
-    given = interp.prompts.repeats(model, n=12, longest=12, copies=4, seed=0)
+    given = interp.core.prompts.repeats(model, n=12, longest=12, copies=4, seed=0)
     detectors = interp.score(model, ["duplicate_token", "induction"], given, null="none")
     frame = interp.score(model, ["echo", "razor_induction"], null="none").to_pandas()
     want = detectors.to_pandas()["score"].to_numpy()

@@ -14,10 +14,11 @@ import zoo
 from sklearn.metrics import roc_auc_score
 
 import interp
-from interp import needle, planted
-from interp.errors import PromptError
-from interp.needle.copying import CopyPaste
-from interp.needle.text import Needle
+from interp import planted
+from interp.core.errors import PromptError
+from interp.heads import needle
+from interp.heads.needle.copying import CopyPaste
+from interp.heads.needle.text import Needle
 
 IDS = Path(__file__).parent / "needles_of_ids.jsonl"
 SHARED = Path(__file__).parents[3] / "shared"

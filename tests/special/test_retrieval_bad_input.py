@@ -11,9 +11,10 @@ import pytest
 import zoo
 
 import interp
-from interp import needle, planted
-from interp.errors import OptionError, PromptError
-from interp.needle.text import Needle
+from interp import planted
+from interp.core.errors import OptionError, PromptError
+from interp.heads import needle
+from interp.heads.needle.text import Needle
 
 IDS = Path(__file__).parent / "needles_of_ids.jsonl"
 SHARED = Path(__file__).parents[3] / "shared"
@@ -99,5 +100,5 @@ def test_needles_that_do_not_fit_the_haystack_or_the_model(model) -> None:
 
 
 def test_listing_needles_imports_no_torch() -> None:
-    code = "import sys, interp.needle as n; dir(n); assert 'torch' not in sys.modules"
+    code = "import sys, interp.heads.needle as n; dir(n); assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -7,8 +7,8 @@ import torch
 import zoo
 
 import interp
-from interp import needle
-from interp.needle.copying import decode
+from interp.heads import needle
+from interp.heads.needle.copying import decode
 
 FAMILIES = {f.name: f for f in zoo.having("causal") if f.returned is None}
 DECODING = ("llama", "gpt2", "mistral_sliding", "gemma3", "gpt_neo", "bloom")

@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 
 import interp
-from interp import needle, planted
-from interp.catalogue import analysis
-from interp.commands.printing import top_heads
-from interp.errors import OptionError, PromptError
-from interp.needle.choosing import Tried, best, try_tasks
-from interp.needle.sentences import FRAMES, NAMES, sentence_instances
-from interp.random_weights import DRAWS
-from interp.special import _needles
+from interp import planted
+from interp.cli.printing import top_heads
+from interp.core.errors import OptionError, PromptError
+from interp.core.registry import analysis
+from interp.heads import needle
+from interp.heads.experiments import _needles
+from interp.heads.needle.choosing import Tried, best, try_tasks
+from interp.heads.needle.sentences import FRAMES, NAMES, sentence_instances
+from interp.model.random_weights import DRAWS
 
 IDS = str(Path(__file__).parent / "needles_of_ids.jsonl")
 STORIES = Path(__file__).parents[3] / "shared" / "models" / "tinystories-instruct-3m"

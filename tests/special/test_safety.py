@@ -9,9 +9,9 @@ from scipy.linalg import subspace_angles
 
 import interp
 from interp import planted, safety
-from interp.edits import uniform, zero
-from interp.errors import OptionError, PromptError
-from interp.model.probe import probe
+from interp.core.errors import OptionError, PromptError
+from interp.model.edits import uniform, zero
+from interp.model.locate.probe import probe
 from interp.safety.hidden import HiddenGame
 from interp.safety.projection import as_trials, crossed
 from interp.safety.streams import last_logits

@@ -12,9 +12,9 @@ import interp
 from interp import bundled, safety
 from interp.bundled.refusal_text import DECLINES, MARKERS, WORDS, encoded, requests
 from interp.bundled.train_refusal import Recipe, train
-from interp.edits import zero
-from interp.errors import PromptError
-from interp.prompts import Prompts
+from interp.core.errors import PromptError
+from interp.core.prompts import Prompts
+from interp.model.edits import zero
 from interp.safety.streams import last_logits, without
 from interp.safety.task import log_odds
 
@@ -156,7 +156,7 @@ def test_one_prompt_has_no_error(model, texts) -> None:
 
 
 def test_random_weights_decline_nothing_and_no_heads_are_reported(model, texts) -> None:
-    from interp.random_weights import random_init
+    from interp.model.random_weights import random_init
 
     with pytest.raises(PromptError, match=r"has \d of 32 (harmful|harmless) prompts"):
         safety.study(random_init(model, 0), *texts)

@@ -11,10 +11,9 @@ import torch
 
 import interp
 from interp import planted
-from interp.analysis import Lab
-from interp.errors import CheckError, OptionError, PromptError
-from interp.model.check import MOST_ROUNDING, check_model
-from interp.special._chains import (
+from interp.core.declaration import Lab
+from interp.core.errors import CheckError, OptionError, PromptError
+from interp.heads.experiments._chains import (
     interleaved,
     likeliest_lag,
     likelihoods,
@@ -22,7 +21,8 @@ from interp.special._chains import (
     stationary,
     transition,
 )
-from interp.special._lags import lag_masses
+from interp.heads.experiments._lags import lag_masses
+from interp.model.check import MOST_ROUNDING, check_model
 
 QUIET = Lab(0, lambda *x: None)
 

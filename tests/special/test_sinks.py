@@ -13,16 +13,16 @@ from sklearn.metrics import roc_auc_score
 
 import interp
 from interp import planted
-from interp.errors import OptionError, PromptError
-from interp.model.calls import ComputedCall, RecordedCall
-from interp.outliers import (
+from interp.core.errors import OptionError, PromptError
+from interp.heads.outliers import (
     active_dormant,
     random_tokens,
     sink_mass,
     value_shortfall,
     written_share,
 )
-from interp.outliers.passes import equal_lengths, seen_by, visible_mean
+from interp.heads.outliers.passes import equal_lengths, seen_by, visible_mean
+from interp.model.hooks.calls import ComputedCall, RecordedCall
 
 RESTING = ("sink", "backup", "induction", "bystander", "copy_suppression")
 METRICS = ("sink", "sink:copies=8", "active_dormant", "no_op_value", "no_op_written")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from click.testing import Result
 
-from interp.resources import folder
+from interp.core.resources import folder
 from interp.syntax.conllu import read_conllu
 
 BANK = read_conllu(folder("data") / "treebank.conllu")

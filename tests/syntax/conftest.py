@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 from syntax.commanded import BANK, Run
 from syntax.small_bert import save_bert
 
-from interp.cli import main
+from interp.cli.main import main
 
 
 @pytest.fixture(scope="module")

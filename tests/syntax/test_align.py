@@ -12,7 +12,7 @@ from syntax.made import sentence, word_tokenizer
 from syntax.small_bert import save_bert
 
 import interp
-from interp.errors import OptionError, PromptError
+from interp.core.errors import OptionError, PromptError
 from interp.syntax.align import SPECIAL, align, by_offsets, how, refined
 from interp.syntax.attention import Reading, word_attention, words_of
 from interp.syntax.treebank import Sentence, Treebank

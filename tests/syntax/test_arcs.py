@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from interp.core.resources import folder
 from interp.report.arcs import STYLE, arcs, letters
-from interp.resources import folder
 from interp.syntax.conllu import read_conllu
 
 WORDS = ("The", "dog", "chased", "a", "cat")

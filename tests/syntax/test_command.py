@@ -13,9 +13,9 @@ from syntax.small_bert import save_bert
 
 import interp
 import interp.syntax.search
-from interp.commands.tree_search import _passes
-from interp.errors import CheckError
-from interp.resources import folder
+from interp.cli.tree_search import _passes
+from interp.core.errors import CheckError
+from interp.core.resources import folder
 from interp.syntax.attention import Reading
 from interp.syntax.conllu import read_conllu
 from interp.syntax.result import TreeScores
@@ -239,7 +239,7 @@ def test_a_decoder_is_read_by_its_text(run: Run) -> None:
 def test_what_cannot_be_read_is_one_line_before_any_model_is_loaded(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("interp.commands.loading.Loading.load", never)
+    monkeypatch.setattr("interp.cli.loading.Loading.load", never)
     missing = run("no/such/model", "--treebank", tmp_path / "none.conllu")
     assert missing.exit_code == 2
     assert errors(missing) == [f"{tmp_path / 'none.conllu'} is no file; give a treebank in CoNLL-U"]
@@ -332,6 +332,6 @@ def test_the_default_treebank_is_found_in_a_wheel(
     text = (folder("data") / "treebank.conllu").read_text(encoding="utf-8")
     short = "\n\n".join(text.split("\n\n")[:20]) + "\n\n"
     (tmp_path / "_repository" / "data" / "treebank.conllu").write_text(short, encoding="utf-8")
-    monkeypatch.setattr("interp.resources._PACKAGE", tmp_path)
+    monkeypatch.setattr("interp.core.resources._PACKAGE", tmp_path)
     [told] = json.loads(run(bert, "--no-controls", "--json").stdout)
     assert told["provenance"]["treebank"]["n"] == 20

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interp.errors import OptionError, PromptError
+from interp.core.errors import OptionError, PromptError
 from interp.syntax.conllu import read_conllu
 
 DEV = Path(__file__).parents[3] / "shared" / "data" / "ud" / "en_ewt-ud-dev.conllu"

@@ -12,7 +12,7 @@ from syntax.small_bert import save_bert
 from transformers import BertConfig, BertForMaskedLM
 
 import interp
-from interp.errors import OptionError, PromptError, StoreError
+from interp.core.errors import OptionError, PromptError, StoreError
 from interp.syntax.pairs import Pair, check_pairs, read_pairs
 
 WORDS = [f"v{i}" for i in range(40)]

@@ -9,7 +9,7 @@ import pytest
 from syntax.commanded import FEW, Run, errors
 
 import interp
-from interp.resources import folder
+from interp.core.resources import folder
 
 
 @pytest.fixture

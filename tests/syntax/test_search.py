@@ -11,7 +11,7 @@ from syntax.made import random_bank, sentence, word_tokenizer
 from syntax.small_bert import save_bert
 
 import interp
-from interp.errors import PromptError, StoreError, UnknownName
+from interp.core.errors import PromptError, StoreError, UnknownName
 from interp.syntax import TreeScores, dependency_trees
 from interp.syntax.result import SPANNING
 from interp.syntax.treebank import Treebank

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from interp.resources import folder
+from interp.core.resources import folder
 from interp.syntax.conllu import read_conllu
 from interp.syntax.treebank import Sentence
 

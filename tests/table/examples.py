@@ -4,7 +4,7 @@ import math
 
 from hypothesis import strategies as st
 
-from interp.table import HeadTable
+from interp.core.table import HeadTable
 
 # Everything UTF-8 can hold: commas, quotes, newlines of each kind, NUL, other scripts.
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8) | st.sampled_from(

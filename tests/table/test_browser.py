@@ -7,8 +7,8 @@ from table.examples import small
 from viewer.browser import DOWN, ELEMENT, ENTER, ESCAPE, RIGHT, needs_browser, started
 
 import interp.report
+from interp.core.table import HeadTable
 from interp.report import write_report
-from interp.table import HeadTable
 
 pytestmark = [
     pytest.mark.slow,

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from table.examples import head_tables, small
 
-from interp.columns import COLUMNS
-from interp.errors import OptionError, StoreError, UnknownName
-from interp.table import HeadTable
+from interp.core.columns import COLUMNS
+from interp.core.errors import OptionError, StoreError, UnknownName
+from interp.core.table import HeadTable
 
 FORMATS = ("csv", "json", "parquet")
 
@@ -140,7 +140,8 @@ def test_missing_and_unknown_files(tmp_path):
 
 def test_importing_the_table_imports_nothing_heavy():
     code = (
-        "import sys, interp.table, interp.head, interp.store, interp.report, interp.plot;"
+        "import sys, interp.core.table, interp.core.head, interp.core.store, interp.report;"
+        "import interp.draw.plot;"
         "print({'torch', 'transformers', 'pandas', 'plotly', 'pyarrow'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -150,8 +151,8 @@ def test_importing_the_table_imports_nothing_heavy():
 @pytest.mark.parametrize("suffix", FORMATS)
 def test_tables_of_the_first_version_are_read(tmp_path, suffix, monkeypatch):
     """Without clusters, spread and p: every prompt was a cluster, and nothing was tested."""
-    from interp import files
-    from interp.columns import ADDED
+    from interp.core import files
+    from interp.core.columns import ADDED
 
     table = small(sem=0.01, n=8)
     old = {name: kind for name, kind in COLUMNS.items() if name not in ADDED}

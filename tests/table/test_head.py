@@ -3,8 +3,8 @@ import pickle
 import numpy as np
 import pytest
 
-from interp.errors import OptionError
-from interp.head import Head
+from interp.core.errors import OptionError
+from interp.core.head import Head
 
 
 @pytest.mark.parametrize(

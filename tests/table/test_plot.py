@@ -6,9 +6,9 @@ import plotly.graph_objects as go
 import pytest
 from table.examples import small
 
-from interp.errors import OptionError, UnknownName
-from interp.plot import BINS, Scale, declared_range, heatmap, palette, tooltip
-from interp.table import HeadTable
+from interp.core.errors import OptionError, UnknownName
+from interp.core.table import HeadTable
+from interp.draw.plot import BINS, Scale, declared_range, heatmap, palette, tooltip
 
 # Machado, Oliveira, Fernandes 2009, severity 1.0, on linear RGB.
 DEUTERANOPIA = [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413]]

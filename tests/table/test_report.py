@@ -12,10 +12,10 @@ import pytest
 from table.examples import small
 
 import interp.report
-from interp.errors import OptionError, StoreError
-from interp.plot import Scale, palette
+from interp.core.errors import OptionError, StoreError
+from interp.core.table import HeadTable
+from interp.draw.plot import Scale, palette
 from interp.report import render, write_report
-from interp.table import HeadTable
 
 HOSTILE = "\"'><script>alert(1)</script><img src=http://evil.example/x onerror=alert(2)>&amp;\n"
 

@@ -12,10 +12,10 @@ from table.examples import small
 from table.test_report import HOSTILE, Page
 
 import interp.report
-from interp.errors import OptionError
+from interp.core.errors import OptionError
+from interp.core.table import HeadTable
 from interp.report import render
 from interp.report.findings import findings, interval
-from interp.table import HeadTable
 
 MANY = np.full((4, 8), 0.05) + np.linspace(0, 0.01, 32).reshape(4, 8)
 
@@ -276,7 +276,7 @@ def test_p_decides_where_there_is_one():
 
 
 def test_the_measured_rate_stands_in_the_footnote():
-    from interp.calibration import measured, measured_error
+    from interp.core.calibration import measured, measured_error
 
     page = findings(with_heads(((2, 3), 0.9)), {"induction": 1.0})
     assert measured_error() in page

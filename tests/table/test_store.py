@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from table.examples import plain, small, texts
 
-from interp.errors import DamagedKept, OptionError, StoreError
-from interp.store import DamagedResult, Key, OtherResults, OtherVersion, Store
-from interp.table import HeadTable
+from interp.core.errors import DamagedKept, OptionError, StoreError
+from interp.core.store import DamagedResult, Key, OtherResults, OtherVersion, Store
+from interp.core.table import HeadTable
 
 SETTINGS = {"prompts": "9f", "seed": 0, "dtype": "float32", "null": "shuffled"}
 
@@ -316,7 +316,7 @@ def test_a_killed_process_leaves_only_whole_results(store):
     code = f"""
         import itertools
         from table.examples import small
-        from interp.store import Key, Store
+        from interp.core.store import Key, Store
         store = Store({str(store.folder)!r})
         for seed in itertools.count():
             key = Key("tiny", "", "induction", {{"seed": seed}})

@@ -8,9 +8,9 @@ import pytest
 import torch
 from table.examples import small
 
-from interp.columns import COLUMNS
-from interp.errors import OptionError, UnknownName
-from interp.table import HeadTable
+from interp.core.columns import COLUMNS
+from interp.core.errors import OptionError, UnknownName
+from interp.core.table import HeadTable
 
 TWO_SITES = [
     {"model": "m", "metric": "x", "stack": "encoder", "layer": 0, "score": [0.1, 0.2], "n": 3},

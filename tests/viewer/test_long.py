@@ -12,9 +12,9 @@ from viewer import reading
 from zoo import FAMILIES
 
 import interp
-from interp.errors import OptionError, PromptError
-from interp.viewer import long_view
-from interp.viewer.coding import resolution
+from interp.core.errors import OptionError, PromptError
+from interp.report.viewer import long_view
+from interp.report.viewer.coding import resolution
 
 
 @pytest.fixture(scope="module")

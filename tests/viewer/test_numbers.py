@@ -10,9 +10,9 @@ from viewer import reading
 from zoo import FAMILIES
 
 import interp
-from interp.viewer import View, view
-from interp.viewer.budget import order
-from interp.viewer.coding import checked, codes, resolution, weights_of
+from interp.report.viewer import View, view
+from interp.report.viewer.budget import order
+from interp.report.viewer.coding import checked, codes, resolution, weights_of
 
 WITH_PRODUCTS = ["gpt2", "llama", "gemma2", "gpt_oss", "mistral_sliding", "deepseek_v3", "bert",
                  "t5", "falcon_alibi", "bloom", "gpt_neo", "gptj", "mpnet"]  # fmt: skip
@@ -134,7 +134,7 @@ def test_smaller_pages_state_what_they_leave_out() -> None:
     assert ways == sorted(ways)  # less room, never more detail
     assert {way[:2] for way in ways} >= {(-16, 1), (-8, 1), (-8, 2)}
     assert len({way for way in ways if way[1] == 2}) > 1  # and not all or nothing
-    with pytest.raises(interp.errors.OptionError, match="larger budget"):
+    with pytest.raises(interp.core.errors.OptionError, match="larger budget"):
         found.html(budget=30_000)
 
 
@@ -164,5 +164,5 @@ def test_only_the_past_is_stored_where_there_is_no_future() -> None:
 
 @pytest.mark.parametrize("bad", [np.full((2, 2), np.nan), np.full((2, 2), -0.5), np.eye(2) * 3])
 def test_scores_are_not_taken_for_weights(bad) -> None:
-    with pytest.raises(interp.errors.OptionError):
+    with pytest.raises(interp.core.errors.OptionError):
         checked(bad, "a pattern")

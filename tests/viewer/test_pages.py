@@ -14,11 +14,11 @@ from viewer import reading
 from zoo import FAMILIES
 
 import interp
-from interp.errors import OptionError, PromptError
-from interp.viewer import View, cached, view
-from interp.viewer.coding import coarser
-from interp.viewer.sprite import shrunk, thumbnails
-from interp.viewer.stack import Stack, summary
+from interp.core.errors import OptionError, PromptError
+from interp.draw.sprite import shrunk, thumbnails
+from interp.report.viewer import View, cached, view
+from interp.report.viewer.coding import coarser
+from interp.report.viewer.stack import Stack, summary
 
 EVIL = "<script>alert(1)</script>"
 

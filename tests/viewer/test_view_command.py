@@ -13,9 +13,9 @@ from viewer import reading
 from zoo import FAMILIES
 
 import interp
-from interp.cli import main
-from interp.errors import OptionError
-from interp.viewer.image_file import image_inputs
+from interp.cli.main import main
+from interp.core.errors import OptionError
+from interp.report.viewer.image_file import image_inputs
 
 
 @pytest.fixture

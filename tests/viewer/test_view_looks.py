@@ -7,7 +7,7 @@ import pytest
 from report.looking import CROWDED, CUT, PALE, SQUEEZED
 from viewer.browser import needs_browser, started
 
-from interp.viewer import View
+from interp.report.viewer import View
 
 pytestmark = [pytest.mark.slow, needs_browser]
 EVIL = "<script>alert(1)</script>"

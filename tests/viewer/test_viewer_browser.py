@@ -9,7 +9,7 @@ import pytest
 from viewer.browser import DOWN, ELEMENT, ENTER, ESCAPE, RIGHT, needs_browser, started
 
 import interp
-from interp.viewer import View, long_view, view
+from interp.report.viewer import View, long_view, view
 
 pytestmark = [
     pytest.mark.slow,

@@ -8,7 +8,7 @@ import zoo
 from torch import Tensor
 
 import interp
-from interp.catalogue import analysis, catalogue
+from interp.core.registry import analysis, catalogue
 
 LATENT = "values of another module (a latent, as in multi-head latent attention)"
 SUM = "scores are a sum of products, no one q and k give them"

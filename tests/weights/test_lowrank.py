@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import nn
 
-from interp.model.lowrank import LowRank
-from interp.model.matching import find_columns
-from interp.model.norms import read_norm
-from interp.weights._composition import _norms, _unit, random_composition
-from interp.weights._rank import effective_rank
+from interp.heads.weights._composition import _norms, _unit, random_composition
+from interp.heads.weights._rank import effective_rank
+from interp.model.locate.lowrank import LowRank
+from interp.model.locate.matching import find_columns
+from interp.model.locate.norms import read_norm
 
 
 def drawn(*shape: int, seed: int = 0) -> torch.Tensor:

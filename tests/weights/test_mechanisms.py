@@ -14,8 +14,8 @@ from weights.perturbed import perturb
 
 import interp
 from interp import planted
-from interp.scoring import score
-from interp.weights import composition_scores
+from interp.heads.scoring import score
+from interp.heads.weights import composition_scores
 
 # --- planted models
 

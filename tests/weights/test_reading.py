@@ -12,9 +12,9 @@ from weights.families import GATED, NO_VOCABULARY, NORMED, READ, UNREAD, along, 
 from weights.perturbed import perturb
 
 import interp
-from interp.errors import UnreadableAttention
-from interp.model.layout import stream_read
-from interp.model.weights import HeadWeights, embeddings, head_weights, why_unreadable
+from interp.core.errors import UnreadableAttention
+from interp.model.locate.layout import stream_read
+from interp.model.locate.weights import HeadWeights, embeddings, head_weights, why_unreadable
 
 
 @contextmanager

@@ -10,12 +10,12 @@ from weights.families import NAMES, scores, together
 from weights.perturbed import perturb
 
 import interp
-from interp.analysis import Analysis
-from interp.catalogue import analysis, catalogue
-from interp.errors import OptionError, UnreadableAttention
-from interp.random_weights import RandomWeights
-from interp.scoring import score, why_not
-from interp.weights import composition_scores
+from interp.core.declaration import Analysis
+from interp.core.errors import OptionError, UnreadableAttention
+from interp.core.registry import analysis, catalogue
+from interp.heads.scoring import score, why_not
+from interp.heads.weights import composition_scores
+from interp.model.random_weights import RandomWeights
 
 # --- an implementation of its own: whole matrices in float64
 

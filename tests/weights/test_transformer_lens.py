@@ -12,8 +12,8 @@ from weights.families import together
 from weights.perturbed import perturb
 
 import interp
-from interp.model.weights import head_weights
-from interp.weights import composition_scores
+from interp.heads.weights import composition_scores
+from interp.model.locate.weights import head_weights
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # not our warnings
 

@@ -12,9 +12,9 @@ from weights.families import NO_VOCABULARY, READ, READING_TOKENS, along, single_
 from weights.perturbed import perturb
 
 import interp
-from interp.errors import UnreadableAttention
-from interp.model.layout import layouts
-from interp.model.weights import embeddings
+from interp.core.errors import UnreadableAttention
+from interp.model.locate.layout import layouts
+from interp.model.locate.weights import embeddings
 
 
 @pytest.mark.parametrize("name", [n for n in READ if n not in NO_VOCABULARY])

@@ -1,0 +1,321 @@
+"""How far attributions agree with what happens when tokens are taken away.
+
+Per text and method, over the tokens that are not special:
+
+    spearman                rank correlation of |score| with |change of the target| under occlusion
+    spearman_signed         the same with signs, for methods that have them
+    aopc                    mean fall of the target as the top 10 to 50 % are removed
+    comprehensiveness       the same at 1, 5, 10, 20 and 50 % (DeYoung et al. 2020, "ERASER")
+    sufficiency             mean fall when only those are kept; lower is better
+    aopc_signed, comprehensiveness_signed, sufficiency_signed
+                            the same in the order of the signed score, as ERASER orders: tokens that
+                            speak against the target come last. The three above order by |score|.
+                            A method without signs has one order and so the same numbers twice.
+    soft_comprehensiveness  fall when embeddings are thinned out where scores are large
+    soft_sufficiency        fall when they are thinned out where scores are small; lower is better
+
+Everything is judged by interventions of one kind (`how`), so a method that is close to that kind
+is favoured; a text is one observation, and differences between methods are tested in pairs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from interp.attribution.evaluation.deceived import deceived
+from interp.attribution.evaluation.removal import (
+    default_removal,
+    embedding_width,
+    one_by_one,
+    values_scaled,
+    values_without,
+)
+from interp.attribution.evaluation.result import MEASURES, Faithfulness
+from interp.attribution.evaluation.rows import Rows
+from interp.attribution.evaluation.soft import kept, matched
+from interp.attribution.example import Example
+from interp.attribution.named import Chosen, choose
+from interp.attribution.target import Target, similarity
+from interp.core.errors import InterpError, OptionError, PromptError
+from interp.core.provenance import model_provenance
+
+if TYPE_CHECKING:
+    from interp.attribution.declaration import Method
+    from interp.model.model import Model
+
+Array = np.ndarray
+Tell = Callable[[str, int, int], None]
+AOPC = (0.1, 0.2, 0.3, 0.4, 0.5)
+ERASER = (0.01, 0.05, 0.1, 0.2, 0.5)
+BASELINES = ("random_scores", "input_norm")
+FEWEST = 3  # tokens from which there is an order to speak of
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What moves the numbers beside model, texts, targets and methods.
+
+    Args:
+        how: the removal, see `interp.attribution.evaluation.removal`; "" takes mask where there is
+            a mask token and mean elsewhere.
+        special: whether tokens that the tokenizer adds count too; they are never removed otherwise.
+        share: of embedding entries that the soft measures keep, in expectation and for all methods.
+        draws: of the soft measures, 0 to leave them out.
+        seed: of those draws, the same for all methods.
+    """
+
+    how: str = ""
+    special: bool = False
+    share: float = 0.5
+    draws: int = 8
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.share < 1:
+            raise OptionError(f"share={self.share}; it lies between 0 and 1")
+        if self.draws < 0:
+            raise OptionError(f"draws={self.draws}; it is at least 0")
+
+
+def faithfulness(
+    model: Model,
+    texts: str | Path | Sequence[str],
+    methods: Iterable[str | Method | Chosen],
+    targets: str | Sequence[str | Target | None] | None = None,
+    *,
+    baselines: bool = True,
+    warn: bool = True,
+    keep: Path | None = None,
+    batch_size: int = 16,
+    tell: Tell | None = None,
+    **settings: Any,
+) -> Faithfulness:
+    """Hold methods to interventions over many texts.
+
+    Args:
+        texts: texts, or the path of a file with one per line.
+        methods: names, with options as `name:option=value`, or methods.
+        targets: one for all or one per text, as `interp.attribution.target` reads them; "nearest"
+            is the similarity with the nearest of the other texts; the model's own first choice
+            unless given.
+        baselines: also measure random scores and the length of embeddings, and the ranking by
+            occlusion itself.
+        warn: also try the methods on `bundled:deceive`; see
+        `interp.attribution.evaluation.deceived`.
+        keep: a JSONL file of finished rows; the same call continues it.
+        settings: see `Settings`.
+
+    A method that fails on a text is a row with its error, counted in the summary.
+
+    Raises:
+        PromptError: no texts, or a text with too few tokens.
+        UnknownName, OptionError: a method, option or target that does not exist.
+        StoreError: `keep` holds rows of something else.
+    """
+    how_set = Settings(**settings)
+    texts = read_texts(texts)
+    chosen = choose(methods)
+    wanted = resolve(model, texts, targets)
+    first = Example(model, texts[0], wanted[0])
+    how = how_set.how or default_removal(first)
+    if baselines:
+        labels = {c.label for c in chosen}
+        extra = (*BASELINES, "occlusion" if how == "delete" else f"occlusion:how={how}")
+        chosen += [c for c in choose(extra) if c.label not in labels]
+    examples = []
+    for i, text in enumerate(texts):
+        example = first if i == 0 else Example(model, text, wanted[i])
+        _require_tokens(example, i, how_set.special)
+        examples.append(example)
+    about = model_provenance(model) | asdict(how_set) | {"how": how, "made_by": "faithfulness"}
+    about |= {"n": len(texts), "targets": [e.target.name for e in examples]}
+    about["texts"] = sha256("\n".join(texts).encode()).hexdigest()
+    rows = Rows(keep, about)
+    total = len(examples) * len(chosen)
+    for i, example in enumerate(examples):
+        missing = [c for c in chosen if not rows.has(i, c.label)]
+        if missing:
+            rows.add(_measured(example, i, missing, how, how_set, batch_size))
+        if tell is not None:
+            tell("texts x methods", (i + 1) * len(chosen), total)
+    warned = deceived(chosen) if warn else []
+    return Faithfulness(
+        rows.of([c.label for c in chosen], len(texts)),
+        tuple(texts),
+        {c.label: c.method.needs for c in chosen},
+        tuple(warned),
+        about,
+    )
+
+
+def read_texts(given: str | Path | Sequence[str]) -> list[str]:
+    """Texts of a file, one per line, or those given.
+
+    Raises:
+        PromptError: no file, or none has a text.
+    """
+    if isinstance(given, (str, Path)):
+        try:
+            lines = Path(given).read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise PromptError(f"{given} cannot be read as a file of texts: {error}") from error
+        found = [line.strip() for line in lines if line.strip()]
+        if not found:
+            raise PromptError(f"{given} holds no text; give one per line")
+        return found
+    found = list(given)
+    if not found:
+        raise PromptError("no texts given")
+    return found
+
+
+def resolve(
+    model: Model, texts: Sequence[str], targets: str | Sequence[str | Target | None] | None
+) -> list[str | Target | None]:
+    """The target of each text.
+
+    Raises:
+        OptionError: as many targets as texts are needed, or nearest of a single text.
+    """
+    if targets == "nearest":
+        return [similarity(model, texts[other]) for other in nearest(model, texts)]
+    if targets is None or isinstance(targets, str):
+        return [targets] * len(texts)
+    if len(targets) != len(texts):
+        raise OptionError(f"{len(targets)} targets for {len(texts)} texts; give one each")
+    return list(targets)
+
+
+def nearest(model: Model, texts: Sequence[str]) -> list[int]:
+    """For each text the other one whose mean last state has the largest cosine with its own.
+
+    Raises:
+        OptionError: there is one text, or the model gives logits.
+    """
+    import torch
+
+    if len(texts) < 2:
+        raise OptionError("target nearest needs at least two texts")
+    similarity(model, texts[0])  # raises where there are no states
+    with torch.no_grad():
+        pooled = [model.run(t).double().mean((0, 1)) for t in texts]
+    unit = torch.stack([p / p.norm() for p in pooled])
+    return (unit @ unit.T).fill_diagonal_(-2).argmax(1).tolist()
+
+
+def _counted(example: Example, special: bool) -> Int[Array, " token"]:
+    return np.flatnonzero(np.ones(len(example), bool) if special else ~example.special)
+
+
+def _require_tokens(example: Example, i: int, special: bool) -> None:
+    n = len(_counted(example, special))
+    if n < FEWEST:
+        what = "" if special else " that are not special"
+        raise PromptError(
+            f"text {i + 1} has {n} token(s){what}: {' '.join(example.tokens)!r}; "
+            f"an order of tokens needs at least {FEWEST}"
+        )
+
+
+def _measured(
+    example: Example, at: int, chosen: Sequence[Chosen], how: str, s: Settings, batch_size: int
+) -> list[dict[str, Any]]:
+    """One row per method: its measures on one text, or why it has none."""
+    where = _counted(example, s.special)
+    n, value = len(where), example.value
+    effect = value - values_without(
+        example, one_by_one(where.tolist(), len(example)), how, batch_size
+    )
+    rows: list[dict[str, Any]] = []
+    scores: dict[int, Array] = {}
+    for chosen_one in chosen:
+        row: dict[str, Any] = {"text": at, "method": chosen_one.label, "tokens": n, "error": ""}
+        row |= dict.fromkeys(MEASURES)
+        try:
+            found = chosen_one.of(example)
+            row |= {"residual": found.residual, "residual_share": found.residual_share}
+            row["incomplete"] = found.incomplete
+            scores[len(rows)] = found.scores[where]
+            row["spearman"] = spearman(np.abs(found.scores[where]), np.abs(effect))
+            if found.signed:
+                row["spearman_signed"] = spearman(found.scores[where], effect)
+        except InterpError as error:
+            row["error"] = f"{type(error).__name__}: {error}"
+        rows.append(row)
+    for k, measures in _by_removal(example, where, scores, how, batch_size).items():
+        rows[k] |= measures
+    if s.draws:
+        for k, measures in _by_thinning(example, where, scores, s, batch_size).items():
+            rows[k] |= measures
+    return rows
+
+
+def spearman(a: Float[Array, " token"], b: Float[Array, " token"]) -> float | None:
+    """Rank correlation with mean ranks for ties; None where one of them does not vary."""
+    from scipy.stats import rankdata
+
+    x, y = (rankdata(v) - (len(v) + 1) / 2 for v in (a, b))
+    size = math.sqrt(float(x @ x) * float(y @ y))
+    return float(x @ y) / size if size else None
+
+
+def counts(fractions: Iterable[float], n: int) -> list[int]:
+    """How many of n tokens each fraction is: rounded up, at least one."""
+    return [max(1, math.ceil(q * n - 1e-9)) for q in fractions]
+
+
+def _by_removal(
+    example: Example, where: Array, scores: Mapping[int, Array], how: str, batch_size: int
+) -> dict[int, dict[str, float]]:
+    """Every set of tokens that is asked about runs once, whichever methods ask."""
+    n = len(where)
+    index: dict[tuple[int, ...], int] = {}
+
+    def ask(tokens: Array) -> int:
+        return index.setdefault(tuple(sorted(tokens.tolist())), len(index))
+
+    asked: dict[int, dict[str, list[int]]] = {}
+    for k, x in scores.items():
+        asked[k] = {}
+        for kind, by in (("", np.abs(x)), ("_signed", x)):
+            order = np.argsort(-by, kind="stable")
+            asked[k] |= {
+                f"aopc{kind}": [ask(order[:c]) for c in counts(AOPC, n)],
+                f"comprehensiveness{kind}": [ask(order[:c]) for c in counts(ERASER, n)],
+                f"sufficiency{kind}": [ask(order[c:]) for c in counts(ERASER, n)],
+            }
+    if not index:
+        return {}
+    gone = np.zeros((len(index), len(example)), dtype=bool)
+    for tokens, at in index.items():
+        gone[at, where[list(tokens)]] = True
+    fall = example.value - values_without(example, gone, how, batch_size)
+    return {
+        k: {name: float(fall[which].mean()) for name, which in sets.items()}
+        for k, sets in asked.items()
+    }
+
+
+def _by_thinning(
+    example: Example, where: Array, scores: Mapping[int, Array], s: Settings, batch_size: int
+) -> dict[int, dict[str, float]]:
+    noise = np.random.default_rng([s.seed, *example.ids]).random(
+        (s.draws, len(example), embedding_width(example)), dtype=np.float32
+    )
+    found = {}
+    for k, x in scores.items():
+        keep = np.ones((2, len(example)))  # special tokens stay whole
+        keep[0, where] = 1 - matched(np.abs(x), 1 - s.share)
+        keep[1, where] = matched(np.abs(x), s.share)
+        both = np.concatenate([kept(p, noise) for p in keep])
+        fall = (example.value - values_scaled(example, both, batch_size)).reshape(2, -1).mean(1)
+        found[k] = {"soft_comprehensiveness": float(fall[0]), "soft_sufficiency": float(fall[1])}
+    return found

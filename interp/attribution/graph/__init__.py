@@ -1,0 +1,1 @@
+"""The layered graph of attention: rollout, maximum flow and their bounds."""

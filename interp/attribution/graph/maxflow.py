@@ -1,0 +1,254 @@
+"""Exact maximum flow in a layered graph of dense layers, compiled.
+
+Nodes are (layer, position), layer 0 at the bottom; the edge from (l + 1, i) to (l, j) has capacity
+`capacity[l, i, j]`. Flow runs from one position of the top, the source, to one of the bottom, the
+sink.
+
+Dinic's method: distances from the source by breadth-first search, then paths along them until none
+is left, then distances anew. Three things make it fast here. Of a layer only positions not yet
+reached are looked at, so a search over a dense graph is nearly linear in its nodes. One output is
+solved for all inputs in turn, and only the edges that carried flow are reset. And no flow exceeds
+the cut at the source or the cut at the sink: a pair is done as soon as its flow reaches the lesser.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float
+from numba import njit
+
+Array = np.ndarray
+TINY = 1e-15
+"""Room on an edge, as a share of the largest capacity, below which the edge counts as full."""
+
+_compiled: Any = njit(cache=True, error_model="numpy")
+
+
+@_compiled
+def _distances(capacity, flow, level, waiting, count, queue, source, sink, tiny):
+    """Distances from the source in the residual graph; whether the sink is reached.
+
+    Of the bottom only the sink has a way on and of the top only the source, so neither is searched.
+    """
+    depth, n = capacity.shape[0], capacity.shape[1]
+    for layer in range(depth + 1):
+        for i in range(n):
+            level[layer, i] = -1
+            waiting[layer, i] = i
+        count[layer] = n
+    level[depth, source] = 0
+    queue[0] = depth * n + source
+    first, last = 0, 1
+    while first < last:
+        layer, i = queue[first] // n, queue[first] % n
+        first += 1
+        there = level[layer, i] + 1
+        if layer == 1 and capacity[0, i, sink] - flow[0, 0, i, sink] > tiny:
+            level[0, sink] = there
+            return True
+        if layer > 1:
+            below, a = layer - 1, 0
+            while a < count[below]:
+                j = waiting[below, a]
+                if capacity[below, i, j] - flow[0, below, i, j] > tiny:
+                    level[below, j] = there
+                    queue[last] = below * n + j
+                    last += 1
+                    count[below] -= 1
+                    waiting[below, a] = waiting[below, count[below]]
+                else:
+                    a += 1
+        if layer < depth - 1:
+            above, a = layer + 1, 0
+            while a < count[above]:
+                k = waiting[above, a]
+                if flow[1, layer, i, k] > tiny:
+                    level[above, k] = there
+                    queue[last] = above * n + k
+                    last += 1
+                    count[above] -= 1
+                    waiting[above, a] = waiting[above, count[above]]
+                else:
+                    a += 1
+    return False
+
+
+@_compiled
+def _next_step(capacity, flow, order, level, pointer, layer, i, sink, tiny):
+    """The next edge on from a node along the distances: downwards, or up against flow.
+
+    Gives n for the sink, j for position j below, n + 1 + k for position k above, -1 for none.
+    """
+    depth, n = capacity.shape[0], capacity.shape[1]
+    there = level[layer, i] + 1
+    if there >= level[0, sink]:  # one step left, so it must be into the sink
+        full = capacity[0, i, sink] - flow[0, 0, i, sink] <= tiny
+        return -1 if layer != 1 or there > level[0, sink] or full else n
+    at = pointer[layer, i]
+    while at < 2 * n:
+        if at < n:
+            if layer <= 1:
+                at = n
+                continue
+            j = order[layer - 1, i, at]
+            if (
+                level[layer - 1, j] == there
+                and capacity[layer - 1, i, j] - flow[0, layer - 1, i, j] > tiny
+            ):
+                pointer[layer, i] = at
+                return j
+        elif layer >= depth - 1:
+            at = 2 * n
+            continue
+        elif level[layer + 1, at - n] == there and flow[1, layer, i, at - n] > tiny:
+            pointer[layer, i] = at
+            return at + 1
+        at += 1
+    pointer[layer, i] = at
+    return -1
+
+
+@_compiled
+def _push(capacity, flow, path, length, room, touched, marks, tiny):
+    """Send as much as fits along a path: the amount, the first full edge, and the marks so far."""
+    n = capacity.shape[1]
+    for step in range(length):
+        edge, up, a, b = path[step, 0], path[step, 1], path[step, 2], path[step, 3]
+        free = flow[0, edge, a, b] if up else capacity[edge, a, b] - flow[0, edge, a, b]
+        room = min(room, free)
+    restart = length - 1
+    for step in range(length - 1, -1, -1):
+        edge, up, a, b = path[step, 0], path[step, 1], path[step, 2], path[step, 3]
+        if flow[0, edge, a, b] == 0.0:
+            if marks < len(touched):
+                touched[marks] = (edge * n + a) * n + b
+            marks += 1
+        now = flow[0, edge, a, b] + (-room if up else room)
+        flow[0, edge, a, b] = now
+        flow[1, edge, b, a] = now
+        if (now if up else capacity[edge, a, b] - now) <= tiny:
+            restart = step
+    return room, restart, marks
+
+
+@_compiled
+def _solve(capacity, order, source, sink, bound, tiny, flow, work, touched):
+    """Maximum flow up to `bound`, and how many edges were marked as touched."""
+    level, pointer, waiting, count, queue, path = work
+    depth, n = capacity.shape[0], capacity.shape[1]
+    total, marks = 0.0, 0
+    while bound - total > tiny:
+        if not _distances(capacity, flow, level, waiting, count, queue, source, sink, tiny):
+            break
+        pointer[:] = 0
+        layer, i, length = depth, source, 0
+        while True:
+            step = _next_step(capacity, flow, order, level, pointer, layer, i, sink, tiny)
+            if step == -1:
+                if length == 0:
+                    break
+                level[layer, i] = -1  # a dead end for the rest of this phase
+                length -= 1
+                up = path[length, 1] == 1
+                layer = path[length, 0] + (0 if up else 1)
+                i = path[length, 3] if up else path[length, 2]
+                pointer[layer, i] += 1
+                continue
+            if step > n:
+                path[length, 0], path[length, 1] = layer, 1
+                path[length, 2], path[length, 3] = step - n - 1, i
+                layer, i = layer + 1, step - n - 1
+            else:
+                below = sink if step == n else step
+                path[length, 0], path[length, 1] = layer - 1, 0
+                path[length, 2], path[length, 3] = i, below
+                layer, i = layer - 1, below
+            length += 1
+            if layer == 0:
+                room, length, marks = _push(
+                    capacity, flow, path, length, bound - total, touched, marks, tiny
+                )
+                total += room
+                if bound - total <= tiny:
+                    break
+                # go on from where the path is now full, not from the source
+                up = path[length, 1] == 1
+                layer = path[length, 0] + (0 if up else 1)
+                i = path[length, 3] if up else path[length, 2]
+    return total, marks
+
+
+@_compiled
+def _row(capacity, order, source, bounds, tiny, found):
+    """Flows from one source to every sink; bounds above them end a pair early."""
+    depth, n = capacity.shape[0], capacity.shape[1]
+    flow = np.zeros((2, depth, n, n))  # and the same, transposed: edges that come in to a node
+    nodes = (depth + 1) * n
+    work = (
+        np.empty((depth + 1, n), np.int32),
+        np.empty((depth + 1, n), np.int32),
+        np.empty((depth + 1, n), np.int32),
+        np.empty(depth + 1, np.int32),
+        np.empty(nodes + 1, np.int32),
+        np.empty((nodes + 1, 4), np.int32),
+    )
+    touched = np.empty(depth * n * n, np.int64)
+    for sink in range(n):
+        found[sink], marks = _solve(
+            capacity, order, source, sink, bounds[sink], tiny, flow, work, touched
+        )
+        if marks > len(touched):
+            flow[:] = 0
+        else:
+            for m in range(marks):
+                b, rest = touched[m] % n, touched[m] // n
+                flow[0, rest // n, rest % n, b] = 0
+                flow[1, rest // n, b, rest % n] = 0
+    return work[0]
+
+
+def max_flows(
+    capacity: Float[Array, "layer pos pos"],
+    sources: Sequence[int],
+    bounds: Float[Array, "source pos"],
+) -> Float[Array, "source pos"]:
+    """Maximum flow from chosen positions of the top to each of the bottom.
+
+    Args:
+        bounds: what no flow can exceed; see `interp.attribution.graph.flow_bounds.bounds`.
+    """
+    capacity, order, tiny = _prepared(capacity)
+    found = np.zeros((len(sources), capacity.shape[1]))
+    for row, source, bound in zip(found, sources, bounds, strict=True):
+        _row(capacity, order, source, np.ascontiguousarray(bound), tiny, row)
+    return found
+
+
+def min_cut(
+    capacity: Float[Array, "layer pos pos"], source: int, sink: int
+) -> tuple[float, Bool[Array, "layer+1 pos"]]:
+    """Capacity of a least cut between two positions, and the nodes on the source's side.
+
+    The certificate of a maximum flow: no flow is larger than any cut.
+    """
+    capacity, order, tiny = _prepared(capacity)
+    n = capacity.shape[1]
+    bounds = np.zeros(n)
+    bounds[sink] = np.inf  # the others are done at once; this one must run to its end
+    side = _row(capacity, order, source, bounds, tiny, np.zeros(n)) >= 0
+    side[0] = np.arange(n) != sink  # nothing leads on from there, so it costs nothing to take them
+    crossing = side[1:, :, None] & ~side[:-1, None, :]
+    return float(capacity[crossing].sum()), side
+
+
+def _prepared(capacity: Array) -> tuple[Array, Array, float]:
+    """Capacities as the compiled code takes them, each row's edges by size, and what is full.
+
+    Wide edges first: a path then carries more, and fewer are needed.
+    """
+    capacity = np.ascontiguousarray(capacity, dtype=np.float64)
+    order = np.argsort(-capacity, axis=-1, kind="stable").astype(np.int32)
+    return capacity, order, TINY * float(capacity.max(initial=0.0))

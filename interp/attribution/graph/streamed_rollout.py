@@ -1,0 +1,149 @@
+"""Rollout of one row of a long context: patterns are formed block by block and never kept.
+
+One forward pass keeps queries and keys of every layer, `O(layer * pos * d)` bytes and one pass
+(forming them anew per layer would keep less and take a pass for each). Then the row runs down the
+layers: the kernels multiply it with each head's pattern, which they rebuild from queries and keys
+a block of queries at a time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.attribution.graph.layered import REDUCTIONS, check_options, head_weights
+from interp.attribution.graph.mixing import chosen_sites, is_joint, target_rows
+from interp.core.errors import OptionError, StatisticsError
+from interp.heads.engine import to_attention
+from interp.model.hooks.calls import Call, ComputedCall
+from interp.model.inputs import takes
+from interp_kernels import attention_statistics
+from interp_kernels.errors import KernelError
+from interp_kernels.problem import Attention
+from interp_kernels.reductions import LeftProduct, RightProduct
+
+if TYPE_CHECKING:
+    from interp.attribution.example import Example
+    from interp.model.locate.sites import Site
+
+STORED_BYTES = 2**28  # of the patterns of all layers, up to which "auto" stores them
+ENGINES = ("auto", "stored", "streamed")
+
+
+def choose_engine(example: Example, engine: str, heads: Any, *, full: bool, stack: str) -> str:
+    """The engine asked for; for "auto", streamed where it can and patterns would pass 256 MiB.
+
+    Raises:
+        OptionError: no such engine, or streamed where it cannot.
+    """
+    if engine not in ENGINES:
+        raise OptionError(f"engine {engine!r}; known: {', '.join(ENGINES)}")
+    if engine == "stored":
+        return engine
+    why = _why_not(example, heads, full, stack)
+    if engine == "streamed" and why:
+        raise OptionError(f"engine='streamed': {why}; use engine='stored'")
+    stored = "_patterns" in vars(example)  # they are there already
+    size = 4 * len(example) ** 2 * sum(s.n_heads for s in example.model.sites)
+    if engine == "auto" and (why or stored or size <= STORED_BYTES):
+        return "stored"
+    return "streamed"
+
+
+def _why_not(example: Example, heads: Any, full: bool, stack: str) -> str:
+    if full:
+        return "full=True asks for a matrix as large as a pattern"
+    if isinstance(heads, str) and heads in REDUCTIONS and heads != "mean":
+        return f"the {heads} over heads is no weighted sum of them"
+    if is_joint(example, stack):
+        return "of encoder and decoder together only stored patterns are read"
+    if any(site.watched for site in example.sites(stack or None)):
+        return f"{example.model.name} computes its attention in code of its own"
+    return ""
+
+
+def streamed_rows(
+    example: Example,
+    residual: float,
+    heads: Any,
+    normalise: str,
+    start_layer: int,
+    last_layer: int,
+    stack: str,
+) -> tuple[Float[np.ndarray, " source"], dict[str, Any]]:
+    """The target's row of the rollout, and notes.
+
+    Raises:
+        OptionError: an option that does not fit.
+        StatisticsError: attention that the kernels refuse, naming the layer.
+    """
+    check_options(residual, normalise)
+    sites = chosen_sites(example, stack, start_layer, last_layer)
+    weights = head_weights(heads, [s.n_heads for s in sites], [s.layer for s in sites])
+    assert weights is not None, "choose_engine lets weighted heads through only"
+    attentions = _queries_and_keys(example, sites)
+    row = torch.from_numpy(target_rows(example, sites[0].stack))
+    least, most = np.inf, -np.inf
+    for site, weight in zip(reversed(sites), reversed(weights), strict=True):
+        if not weight.any():  # the residual alone
+            least, most = min(least, 1.0), max(most, 1.0)
+            continue
+        share = torch.from_numpy((1 - residual) * weight)
+        try:
+            row, sums = _one_layer(attentions.pop(site), row, share, residual, normalise)
+        except KernelError as error:
+            raise StatisticsError(f"{example.model.name}, {site.name}: {error}") from error
+        least, most = min(least, float(sums.min())), max(most, float(sums.max()))
+    notes = {"row sums": [least, most]} if max(1 - least, most - 1) > 1e-4 else {}
+    return row.numpy(), notes
+
+
+def _one_layer(
+    attention: Attention, row: Tensor, share: Tensor, residual: float, normalise: str
+) -> tuple[Tensor, Tensor]:
+    """The row below one layer, and the sums of the rows of the layer's matrix."""
+    pos, work = len(row), attention.work_dtype
+    ones = RightProduct(torch.ones(1, 1, pos, 1, dtype=work, device=attention.q.device))
+    left = LeftProduct(row.to(attention.q.device, work)[None, None, None])
+    asked = [ones] if normalise == "rows" else [ones, left]  # both in one go where nothing waits
+    found = attention_statistics(attention, asked)
+    total = share @ _of_one(found[ones])[:, :, 0] + residual
+    if normalise == "rows":
+        row = torch.where(total > 0, row / total, torch.zeros_like(row))
+        total = (total > 0).double()
+        left = LeftProduct(row.to(attention.q.device, work)[None, None, None])
+        found = attention_statistics(attention, [left])
+    return share @ _of_one(found[left])[:, 0] + residual * row, total
+
+
+def _of_one(value: Any) -> Tensor:
+    return value[0].double().cpu()
+
+
+def _queries_and_keys(example: Example, sites: list[Site]) -> dict[Site, Attention]:
+    model, kept = example.model, {}
+
+    def visit(site: Site, call: Call, real: Tensor) -> None:
+        if site not in sites:
+            return
+        model.require_finite(call, site)
+        assert isinstance(call, ComputedCall)
+        # values take no part, and would be a third more to keep
+        kept[site] = to_attention(replace(call, v=call.k[..., :1]), real, None)
+
+    # logits of a long prompt outweigh everything else
+    few: dict[str, Any] = {"logits_to_keep": 1} if "logits_to_keep" in takes(model.module) else {}
+    with torch.no_grad(), model.visited(visit):
+        model.run(example.inputs | few)
+    for site, attention in kept.items():
+        if attention.q.shape[2] != len(example) or attention.k.shape[2] != len(example):
+            raise OptionError(
+                f"{site.name} attends from {attention.q.shape[2]} to {attention.k.shape[2]} "
+                f"positions, the input has {len(example)} tokens; layers that pool have no rollout"
+            )
+    return kept

@@ -1,0 +1,33 @@
+"""Attention times its gradient."""
+
+from __future__ import annotations
+
+import torch
+
+from interp.attribution.declaration import Scores, attribution
+from interp.attribution.example import Example
+
+
+@attribution(unit="target", signed=False, needs="gradients")
+def attention_gradient(example: Example, *, stack: str = "") -> Scores:
+    """Sum over layers, heads and queries of |attention x derivative of the target by it|.
+
+    The derivative of one pattern leaves the others free to follow. In an encoder-decoder the
+    tokens are the keys of the encoder and of cross attention together.
+
+    Args:
+        stack: only the attentions of this stack.
+
+    Reference: Hao et al. 2021, "Self-Attention Attribution: Interpreting Information Interactions
+    Inside Transformer", at one point of its path.
+    """
+    from interp.attribution.gradients import pattern_gradients
+
+    wanted = set(example.sites(stack)) if stack else None
+    if wanted is None and example.model.kind == "encoder-decoder":
+        wanted = {s for s in example.model.sites if s.stack in ("encoder", "cross")}
+    total = torch.zeros(len(example), dtype=torch.double)
+    for site, (pattern, gradient) in pattern_gradients(example).items():
+        if wanted is None or site in wanted:
+            total += (pattern * gradient).abs().sum((0, 1))
+    return Scores(total.numpy())

@@ -1,0 +1,28 @@
+"""Relevance by gradients of attention."""
+
+from __future__ import annotations
+
+import torch
+
+from interp.attribution.declaration import Scores, attribution
+from interp.attribution.example import Example
+
+
+@attribution(unit="relevance", signed=False, needs="gradients")
+def chefer(example: Example) -> Scores:
+    """Rollout of the attention that raises the target: R + mean over heads of (dA x A)+ times R.
+
+    R starts as the identity, so a row's own token holds 1 from the start. In an encoder-decoder,
+    what cross attention takes is passed on through the relevance of both sides (rules 10 and 11
+    of the paper), and the row is a decoder position.
+
+    Reference: Chefer et al. 2021, "Generic Attention-model Explainability for Interpreting Bi-Modal
+    and Encoder-Decoder Transformers".
+    """
+    from interp.attribution.chefer_rules import relevance
+    from interp.attribution.gradients import pattern_gradients
+
+    found = pattern_gradients(example)
+    maps = [(s.stack, (p * g).clamp_min(0).mean(0)) for s, (p, g) in found.items()]
+    matrix = relevance(maps, len(example), len(example.output_tokens))
+    return Scores((example.rows.to(torch.double) @ matrix).numpy(), matrix.numpy())

@@ -1,0 +1,20 @@
+"""Length of the embedding."""
+
+from __future__ import annotations
+
+from interp.attribution.declaration import Scores, attribution
+from interp.attribution.example import Example
+
+
+@attribution(unit="embedding length", signed=False, needs="forward")
+def input_norm(example: Example) -> Scores:
+    """Euclidean length of each token's embedding: a baseline that knows no model and no target.
+
+    A method that ranks tokens no better than this has found rare words, not reasons.
+    """
+    import torch
+
+    from interp.attribution.gradients import embedded
+
+    ids = torch.tensor([example.ids], device=example.model.device)
+    return Scores(embedded(example.model, ids)[0].double().norm(dim=-1).cpu().numpy())

@@ -1,0 +1,51 @@
+"""Attention weighted by what it carries."""
+
+from __future__ import annotations
+
+from interp.attribution.declaration import Scores, attribution
+from interp.attribution.example import Example
+from interp.core.errors import OptionError
+
+
+@attribution(unit="share", signed=False, needs="forward")
+def norm_based(
+    example: Example,
+    *,
+    variant: str = "residual_norm",
+    aggregate: str = "rollout",
+    stack: str = "",
+) -> Scores:
+    """Euclidean length of what each source writes to each position through attention.
+
+    "attention": the length of the sum over heads of attention times the head's mapped value (the
+    paper of 2020). "residual" adds the position's own vector to its own part; "residual_norm" also
+    takes the parts through the norm that follows, its scale held at the true one (2021). In
+    pre-norm blocks no norm follows the sum, and the two are one. Rows are normalised to sum 1.
+    Every layer's parts must add up to the run's own stream, or it is refused by name.
+
+    Args:
+        variant: "attention", "residual" or "residual_norm".
+        aggregate: "rollout" without an added identity, "mean" of the layers, or "last".
+        stack: where a model has several.
+
+    Reference: Kobayashi et al. 2020, "Attention is Not Only a Weight: Analyzing Transformers with
+    Vector Norms"; Kobayashi et al. 2021, "Incorporating Residual and Normalization Layers into
+    Analysis of Masked Language Models".
+    """
+    import torch
+
+    from interp.attribution.decomposition import layers, scored
+
+    if variant not in ("attention", "residual", "residual_norm"):
+        raise OptionError(f"variant={variant!r}; known: attention, residual, residual_norm")
+    mixings, error = [], 0.0
+    for layer in layers(example, stack):
+        parts = layer.parts
+        if variant != "residual_norm":
+            parts = layer.attention.clone()
+        if variant == "residual":
+            own = torch.arange(len(parts))
+            parts[own, own] += layer.pre
+        mixings.append(parts.norm(dim=-1))
+        error = max(error, layer.error)
+    return scored(example, mixings, aggregate, recomposition_error=error)

@@ -1,0 +1,77 @@
+"""Attention rollout: the layers' attention multiplied, with the residual in between."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from interp.attribution.declaration import Scores, attribution
+from interp.attribution.example import Example
+from interp.attribution.graph.layered import rollout_rows, rows_to_one
+from interp.attribution.graph.mixing import mixing
+
+
+@attribution(unit="share of the output", signed=False, needs="patterns")
+def rollout(
+    example: Example,
+    *,
+    residual: float = 0.5,
+    heads: Any = "mean",
+    start_layer: int = 0,
+    last_layer: int = -1,
+    normalise: str = "none",
+    full: bool = False,
+    engine: str = "auto",
+    stack: str = "",
+) -> Scores:
+    """How much of the row that the target reads comes from each token, if attention were mixing.
+
+    Each layer is `(1 - residual) * attention + residual * identity`, and the layers are multiplied.
+    The score ignores what values and MLPs do; on trained models it is close to chance for the
+    effect on a task, so read it as a baseline.
+
+    An encoder-decoder is one graph over the tokens of both stacks: a cross attention keeps
+    `residual` of the decoder's state and takes the rest from the encoder's. Scores are of the
+    encoder's tokens; what they lack of 1 stems from the decoder's own tokens.
+
+    Args:
+        residual: share of the residual stream, 0 to 1.
+        heads: mean, max, min; names such as L0H1+L2H3 (from Python also a list of names, or
+            weights per head, or per layer and head). Layers without a named head carry the residual
+            alone.
+        start_layer: the lowest layer that takes part; sources are the states that enter it.
+        last_layer: the highest that takes part.
+        normalise: none leaves rows that do not sum to 1 (sinks, masked rows, max or min of heads);
+            rows scales each layer's rows once the residual is in; sum scales the scores.
+        full: give the matrix of all outputs as well.
+        engine: stored keeps every pattern; streamed keeps queries and keys and forms patterns block
+            by block, in memory linear in the length, for weighted heads of one stack and without
+            full; auto streams from 256 MiB of patterns. Never swapped for the other.
+        stack: where a model has several; encoder and decoder together unless named.
+
+    Reference: Abnar and Zuidema 2020, "Quantifying Attention Flow in Transformers", section 3.
+    """
+    from interp.attribution.graph.streamed_rollout import choose_engine, streamed_rows
+
+    options: dict[str, Any] = {
+        "residual": residual, "heads": heads, "normalise": normalise, "start_layer": start_layer,
+        "last_layer": last_layer, "stack": stack,
+    }  # fmt: skip
+    if choose_engine(example, engine, heads, full=full, stack=stack) == "streamed":
+        scores, notes = streamed_rows(example, **options)
+        return Scores(_scaled(scores, normalise), notes={"engine": "streamed"} | notes)
+    graph = mixing(example, **options)
+    nodes = graph.rows[None]
+    if full:
+        nodes = np.concatenate([nodes, np.eye(len(graph.rows))])
+    found = rollout_rows(graph.layers, graph.of_outputs(nodes))
+    notes = {"engine": "stored"} | graph.notes
+    if graph.sources != slice(None):
+        notes["share of the decoder's own tokens"] = float(found[0, graph.outputs].sum())
+    found = _scaled(found[:, graph.sources], normalise)
+    return Scores(found[0], found[1:] if full else None, notes=notes)
+
+
+def _scaled(found: np.ndarray, normalise: str) -> np.ndarray:
+    return rows_to_one(found) if normalise == "sum" else found

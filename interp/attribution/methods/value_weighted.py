@@ -1,0 +1,43 @@
+"""Attention times the size of what is attended to."""
+
+from __future__ import annotations
+
+import torch
+
+from interp.attribution.declaration import Scores, attribution
+from interp.attribution.example import Example
+from interp.attribution.graph.mixing import stored_layers, target_rows
+from interp.core.errors import OptionError
+
+
+@attribution(unit="attention x value norm", signed=False, needs="patterns")
+def value_weighted(
+    example: Example, *, norm: int = 1, received: bool = False, stack: str = ""
+) -> Scores:
+    """Attention times the norm of the value vector, mean over layers and heads.
+
+    A sink that gets much attention but holds a value near zero scores low, as it should. In
+    grouped-query models a head reads the value of its group.
+
+    Args:
+        norm: 1 for the sum of sizes, as published; 2 for the Euclidean norm.
+        received: sum the attention of all queries, as in pruning a cache, instead of taking the
+            row that the target reads.
+        stack: where a model has several.
+
+    Reference: Guo, Kamigaito and Watanabe 2024, "Attention Score is not All You Need for Token
+    Importance Indicator in KV Cache Reduction: Value Also Matters" (VATP).
+    """
+    if norm not in (1, 2):
+        raise OptionError(f"norm={norm!r}; known: 1, 2")
+    sites, patterns = stored_layers(example, stack)
+    values = example.capture(("v",), stack=sites[0].stack)
+    rows = torch.from_numpy(target_rows(example, sites[0].stack))
+    weights = torch.ones_like(rows) if received else rows
+    found = []
+    for site, pattern in zip(sites, patterns, strict=True):
+        size = values["v", site.layer, site.stack][0].double().norm(p=norm, dim=-1)
+        size = size.repeat_interleave(site.n_heads // site.n_kv_heads, 0)
+        attended = weights.to(size) @ pattern.double()
+        found.append((attended * size).mean(0))
+    return Scores(torch.stack(found).mean(0).cpu().numpy())

@@ -1,0 +1,67 @@
+"""What changes when a token's value is taken away."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from interp.attribution.declaration import Scores, attribution
+from interp.attribution.example import Example
+from interp.core.errors import OptionError
+from interp.model.hooks.calls import Call
+from interp.model.locate.sites import Site
+
+
+@attribution(unit="share", signed=False, needs="forward")
+def value_zeroing(
+    example: Example, *, aggregate: str = "rollout", stack: str = "", batch_size: int = 16
+) -> Scores:
+    """Cosine distance of a layer's output to itself with one token's value set to zero.
+
+    The value is zero in all heads of that layer only; the layer's input and its attention pattern
+    are those of the run as it is. Rows are normalised to sum 1. It is a score of layers: multiplied
+    through them by rollout it loses much. Costs one run of all tokens' variants per layer.
+
+    Args:
+        aggregate: "rollout" without an added identity, "mean" of the layers, or "last".
+        stack: where a model has several.
+        batch_size: how many variants run at once.
+
+    Reference: Mohebbi et al. 2023, "Quantifying Context Mixing in Transformers".
+    """
+    from interp.attribution.decomposition import one_stack, scored
+
+    if batch_size < 1:
+        raise OptionError(f"batch_size={batch_size}; it is at least 1")
+    sites = one_stack(example, stack)
+    clean = example.capture(("resid_post",), stack=sites[0].stack)
+    mixings = [
+        _mixing(example, s, clean["resid_post", s.layer, s.stack].double(), batch_size)
+        for s in sites
+    ]
+    return scored(example, mixings, aggregate)
+
+
+def _mixing(example: Example, site: Site, before: Tensor, batch_size: int) -> Tensor:
+    """`[query, source]` of one layer, before rows are normalised."""
+    from interp.attribution.rules import mixed
+
+    columns = []
+    for low in range(0, len(example), batch_size):
+        sources = torch.arange(low, min(low + batch_size, len(example)))
+
+        def visit(at: Site, call: Call, real: Tensor, sources: Tensor = sources) -> None:
+            if at != site:
+                return
+            v = call.v.clone()
+            v[torch.arange(len(sources)), :, sources] = 0
+            call.z = mixed(call, call.pattern(), v)
+
+        inputs = {k: x.expand(len(sources), *x.shape[1:]) for k, x in example.inputs.items()}
+        with example.model.visited(visit):
+            cache = example.model.capture(
+                inputs, ("resid_post",), layers=site.layer, stack=site.stack
+            )
+        after = cache["resid_post", site.layer, site.stack].double()
+        columns.append((1 - torch.cosine_similarity(after, before, dim=-1)).clamp_min(0))
+    return torch.cat(columns).T

@@ -1,0 +1,1 @@
+"""Rank comparisons of several importances of the same heads."""

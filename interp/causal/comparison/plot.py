@@ -1,0 +1,109 @@
+"""A scatter-plot matrix of importances: points are players, numbers are rank correlations."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from interp.core.errors import UnknownName
+from interp.draw.page import COLOURS, text
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+    from interp.causal.comparison.compare import Comparison
+
+_LABELLED = 3  # players named beside their points in each plot
+
+
+def scatter_matrix(found: Comparison, *, by: str = "score") -> go.Figure:
+    """Pairs of importances: scatter plots below the diagonal, correlations above it.
+
+    The players that rank first in either of the two are named. See `Comparison.plot`.
+
+    Raises:
+        UnknownName: another `by`.
+    """
+    from plotly.subplots import make_subplots
+    from scipy.stats import rankdata
+
+    if by not in ("score", "rank"):
+        raise UnknownName("axis of a comparison", by, ("score", "rank"))
+    scores = found.scores
+    shown = scores if by == "score" else rankdata(-scores, axis=1)
+    n = len(found.names)
+    figure = make_subplots(rows=n, cols=n, horizontal_spacing=0.15 / n, vertical_spacing=0.15 / n)
+    hover = "%{customdata}: %{x:.4g}, %{y:.4g}<extra></extra>"
+    for row in range(n):
+        for column in range(n):
+            at: dict[str, Any] = {"row": row + 1, "col": column + 1}
+            if row > column:
+                named = _named(found, row, column)
+                figure.add_scatter(
+                    x=shown[column], y=shown[row], mode="markers+text", customdata=found.players,
+                    text=[x if x in named else "" for x in found.players],
+                    textposition="top center", textfont={"size": 10}, cliponaxis=False,
+                    marker={"color": COLOURS[0], "size": 6, "opacity": 0.75},
+                    hovertemplate=hover, showlegend=False, **at,
+                )  # fmt: skip
+                if column == 0:
+                    figure.update_yaxes(title_text=_short(found.names[row]), **at)
+                if row == n - 1:
+                    figure.update_xaxes(title_text=_short(found.names[column]), **at)
+                if by == "rank":
+                    figure.update_xaxes(autorange="reversed", **at)
+                    figure.update_yaxes(autorange="reversed", **at)
+            else:
+                told = (
+                    _name(found.names[row]) if row == column else _correlation(found, row, column)
+                )
+                figure.add_scatter(
+                    x=[0.5], y=[0.5], mode="text", text=[told], hoverinfo="skip",
+                    textfont={"size": 12 if row == column else 13}, showlegend=False, **at,
+                )  # fmt: skip
+                figure.update_xaxes(visible=False, range=[0, 1], **at)
+                figure.update_yaxes(visible=False, range=[0, 1], **at)
+    figure.update_layout(
+        template="plotly_white",
+        title={"text": text(f"{found.made['model']}: importances by {by}, one point per player")},
+        height=max(480, 200 * n),
+        font={"size": 11},
+    )
+    return figure
+
+
+def _named(found: Comparison, row: int, column: int) -> set[str]:
+    """The players that rank first in either of two."""
+    first = [np.argsort(-found.scores[i], kind="stable")[:_LABELLED] for i in (row, column)]
+    return {found.players[i] for i in np.concatenate(first).tolist()}
+
+
+def _short(name: str) -> str:
+    """A name for an axis."""
+    return text(textwrap.shorten(name.partition(":")[0], 30, placeholder="..."))
+
+
+def _name(name: str) -> str:
+    """A metric's label on several short lines: it has the options after a colon."""
+    lines = [
+        line
+        for part in name.replace(":", ":\n").replace(",", ",\n").split("\n")
+        for line in textwrap.wrap(part, 24)
+    ]
+    head, *rest = [text(line) for line in lines]
+    return "<br>".join([f"<b>{head}</b>", *rest])
+
+
+def _correlation(found: Comparison, row: int, column: int) -> str:
+    lines = []
+    for what, sign in (("spearman", "Spearman"), ("kendall", "Kendall")):
+        value = float(getattr(found, what)[row, column])
+        low, high = getattr(found, f"{what}_interval")[row, column].tolist()
+        if math.isnan(value):
+            return "constant:<br>no correlation"
+        within = "" if math.isnan(low) else f"<br>[{low:.2f}, {high:.2f}]"
+        lines.append(f"{sign} {value:.2f}{within}")
+    return "<br>".join(lines)

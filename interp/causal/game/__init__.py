@@ -1,0 +1,1 @@
+"""The cooperative game over heads: values of coalitions, computed fast."""

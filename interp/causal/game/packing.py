@@ -1,0 +1,46 @@
+"""Which coalitions share a forward pass: those whose first changed attention is the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from interp.model.locate.sites import Site
+
+
+@dataclass(frozen=True)
+class Pack:
+    """Coalitions that share a batch, and the first attention that any of them changes."""
+
+    rows: tuple[int, ...]
+    first: Site | None
+
+
+def first_changes(gates: Mapping[Site, Tensor], order: Mapping[Site, int]) -> list[Site | None]:
+    """For each coalition the first attention with a gate that is not 1; None where all are."""
+    sites = sorted(gates, key=order.__getitem__)
+    firsts: list[Site | None] = [None] * (len(gates[sites[0]]) if sites else 0)
+    for site in reversed(sites):
+        for row in (gates[site] != 1).any(1).nonzero().flatten().tolist():
+            firsts[row] = site
+    return firsts
+
+
+def packed(firsts: list[Site | None], order: Mapping[Site, int], most: int) -> list[Pack]:
+    """Coalitions in packs of at most `most`, those that change the lowest attention first."""
+
+    def place(site: Site | None) -> int:
+        return len(order) if site is None else order[site]
+
+    enough = max(1, most // 4)  # a batch this full is worth a pass of its own
+    packs: list[list[int]] = []
+    for c in sorted(range(len(firsts)), key=lambda c: place(firsts[c])):
+        last = packs[-1] if packs else []
+        room = 0 < len(last) < most and firsts[c] is not None
+        if room and (place(firsts[c]) == place(firsts[last[0]]) or len(last) < enough):
+            last.append(c)
+        else:
+            packs.append([c])
+    return [Pack(tuple(p), firsts[p[0]]) for p in packs]

@@ -1,0 +1,91 @@
+"""Outputs of modules, flattened into tensors and put together again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor, nn
+
+from interp.model.hooks.threads import forward_here
+
+
+def leaves(tree: Any) -> list[Tensor]:
+    """The tensors in what a module returned, in a fixed order."""
+    if isinstance(tree, Tensor):
+        return [tree]
+    items = tree.values() if isinstance(tree, Mapping) else tree
+    if isinstance(tree, (tuple, list, Mapping)):
+        return [x for item in items for x in leaves(item)]
+    return []
+
+
+def rebuilt(tree: Any, tensors: Iterator[Tensor | None]) -> Any:
+    """The same structure with other tensors, taken in the order of `leaves`."""
+    if isinstance(tree, Tensor):
+        return next(tensors)
+    if isinstance(tree, tuple):
+        parts = [rebuilt(item, tensors) for item in tree]
+        return type(tree)(*parts) if hasattr(tree, "_fields") else tuple(parts)
+    if isinstance(tree, list):
+        return [rebuilt(item, tensors) for item in tree]
+    if isinstance(tree, Mapping):
+        named = {name: rebuilt(item, tensors) for name, item in tree.items()}
+        return named if type(tree) is dict else type(tree)(**named)
+    return tree
+
+
+def restricted(
+    module: nn.Module,
+    shape: tuple[int, int],
+    flat: Int[Tensor, " row"],
+    *,
+    scatter: bool,
+    columns: Int[Tensor, " column"] | None = None,
+) -> Callable[..., Any]:
+    """A forward that runs only at some positions of a `[batch, pos, width]` input.
+
+    Args:
+        shape: batch and pos.
+        flat: the positions that are needed, counted over batch and pos together.
+        scatter: put the results back at their places, zeros elsewhere; otherwise return
+            `[1, row, width]`.
+        columns: of a linear module, the only outputs that are computed.
+
+    What it is given besides, or in another shape, goes to the module's own forward.
+    """
+    own = forward_here(module)
+    batch, pos = shape
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        x = args[0] if len(args) == 1 and not kwargs else None
+        if not isinstance(x, Tensor) or x.shape[:-1] not in ((batch, pos), (batch * pos,)):
+            return own(*args, **kwargs)
+        picked = x.reshape(batch * pos, -1)[flat][None]
+        if columns is not None:
+            bias = None if module.bias is None else module.bias[columns]  # type: ignore[index]
+            return nn.functional.linear(picked, module.weight[columns], bias)  # type: ignore[index,arg-type]
+        out = own(picked)
+        if not scatter:
+            return out
+        full = out.new_zeros(batch * pos, out.shape[-1])
+        full[flat] = out[0]
+        return full.reshape(*x.shape[:-1], -1)
+
+    return forward
+
+
+def tiled(x: Tensor, copies: int) -> Tensor:
+    """The batch `copies` times, one after the other; the tensor itself, not a copy, for one."""
+    if copies == 1:
+        return x
+    if x.shape[0] == 1:
+        return x.expand(copies, *x.shape[1:])
+    return x.repeat(copies, *[1] * (x.dim() - 1))
+
+
+def same(a: Tensor, b: Tensor) -> bool:
+    """Bitwise equality, NaN equal to NaN."""
+    return a.shape == b.shape and bool(torch.equal(torch.nan_to_num(a), torch.nan_to_num(b)))

@@ -1,0 +1,174 @@
+"""What stands in for a head that is taken out: kinds of `interp.model.edits`, fixed for a task.
+
+A replaced head hands on `gate·z + (1 - gate)·replacement`. Means and resampled activations are
+those of the undisturbed run over all prompts of the task, so that a coalition's value does not
+depend on which other heads are out or on how prompts are batched; for one head at a time this is
+the edit of the same name. `uniform-attention` spreads the head's attention over the values of the
+run at hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from interp.core.errors import OptionError, PromptError, UnknownName
+from interp.model.hooks.calls import Call
+from interp.model.locate.sites import Site
+
+if TYPE_CHECKING:
+    from interp.causal.task import Task
+
+KINDS = (
+    "zero",
+    "mean-batch",
+    "mean-position",
+    "mean-dataset",
+    "resample",
+    "uniform-attention",
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Replacement:
+    """The replacement of one batch of prompts: `fixed[site] [#batch, head, #query_pos, d_v]`.
+
+    A site without an entry is replaced by zero, or by its uniform attention where `live`.
+    """
+
+    fixed: Mapping[Site, Tensor] = field(default_factory=dict)
+    live: bool = False
+
+    def at(
+        self, site: Site, z: Tensor, call: Call | None, uniform: Tensor | None = None
+    ) -> Tensor | None:
+        """What replaces `z [row, head, query_pos, d_v]`, or None for zero.
+
+        `uniform` is the uniform attention of the clean run, where the call itself is not made.
+        """
+        if self.live:
+            value = uniform_z(call) if call is not None else uniform
+        else:
+            value = self.fixed.get(site)
+        if value is None or value.shape[0] in (1, z.shape[0]):
+            return value
+        return value.repeat(z.shape[0] // value.shape[0], 1, 1, 1)
+
+
+def uniform_z(call: Call) -> Float[Tensor, "batch head query_pos d_v"]:
+    """The z of attention spread evenly over the keys each query may see."""
+    seen = call.visible().to(call.z.dtype).expand(-1, call.n_heads, -1, -1)
+    return call.mix(seen / seen.sum(-1, keepdim=True).clamp_min(1)).to(call.z.dtype)
+
+
+def gated(
+    z: Float[Tensor, "row head query_pos d_v"],
+    gate: Float[Tensor, "row head"] | Float[Tensor, "row head query_pos"],
+    other: Float[Tensor, "#row head #query_pos d_v"] | None,
+) -> Float[Tensor, "row head query_pos d_v"]:
+    """`gate·z + (1 - gate)·other`, exactly z or other where a gate is 1 or 0."""
+    if z.shape[0] != gate.shape[0]:  # windows of one image are rows of one item
+        gate = gate.repeat_interleave(z.shape[0] // gate.shape[0], 0)
+    gate = gate[..., None] if gate.dim() == 3 else gate[:, :, None, None]
+    if not gate.requires_grad and bool(((gate == 0) | (gate == 1)).all()):
+        return torch.where(gate.bool(), z, z.new_zeros(()) if other is None else other.to(z.dtype))
+    gate = gate.to(z.dtype)
+    return gate * z if other is None else gate * z + (1 - gate) * other.to(z.dtype)
+
+
+class Means:
+    """Running means of z over batches, over all real positions or at each position."""
+
+    def __init__(self, by_position: bool) -> None:
+        self.by_position = by_position
+        self.total: dict[Site, Tensor] = {}
+        self.count: dict[Site, Tensor] = {}
+
+    def add(self, site: Site, call: Call, real: Bool[Tensor, "batch query_pos"]) -> None:
+        """Take in one call; to be used as a visitor."""
+        z = call.z.double()
+        if real.shape[0] != z.shape[0]:
+            real = real.repeat_interleave(z.shape[0] // real.shape[0], 0)
+        kept = z * real[:, None, :, None]
+        if not self.by_position:
+            total = kept.sum((0, 2))[:, None]
+            count = real.sum()[None].double()
+        else:
+            order = _order(real)
+            index = order[:, None, :, None].expand_as(kept)
+            total = torch.zeros_like(kept).scatter_add(2, index, kept).sum(0)
+            count = torch.zeros_like(real, dtype=torch.double)
+            count = count.scatter_add(1, order, real.double()).sum(0)
+        self.total[site] = _sum(self.total.get(site), total, 1)
+        self.count[site] = _sum(self.count.get(site), count, 0)
+
+    def fixed(self, real: Mapping[Site, Tensor]) -> dict[Site, Tensor]:
+        """The means laid out for a batch with these real positions."""
+        found = {}
+        for site, total in self.total.items():
+            mean = total / self.count[site].clamp_min(1)[:, None]
+            if not self.by_position:
+                found[site] = mean[None]
+                continue
+            at = _order(real[site])
+            found[site] = mean[:, at].transpose(0, 1)
+        return found
+
+
+def _order(real: Tensor) -> Tensor:
+    """The place of each column in its own prompt; 0 for padding in front."""
+    return (real.long().cumsum(1) - 1).clamp_min(0)
+
+
+def _sum(have: Tensor | None, new: Tensor, axis: int) -> Tensor:
+    if have is None:
+        return new
+    short, long = sorted((have, new), key=lambda x: x.shape[axis])
+    total = long.clone()
+    total.narrow(axis, 0, short.shape[axis]).add_(short)
+    return total
+
+
+def sources(task: Task, lengths: list[int], seed: int) -> list[int]:
+    """For `resample` without corrupted prompts: which other prompt stands in for each.
+
+    Raises:
+        PromptError: one prompt only, or prompts of unequal length.
+    """
+    if len(task) < 2:
+        raise PromptError(
+            f"kind='resample' of task {task.name} needs a second prompt to draw from, "
+            "or corrupted prompts"
+        )
+    if len(set(lengths)) > 1:
+        raise PromptError(
+            "kind='resample' puts z of one prompt into another position by position, but the "
+            f"prompts have {min(lengths)} to {max(lengths)} tokens; "
+            "use prompts of equal length, or a mean"
+        )
+    order = np.random.default_rng(seed).permutation(len(task))
+    found = [0] * len(task)
+    for i, j in zip(order, np.roll(order, 1), strict=True):  # one cycle: no prompt stays its own
+        found[int(i)] = int(j)
+    return found
+
+
+def check_kind(kind: str, reference: object) -> None:
+    """Raise for a kind that does not exist or lacks what it needs.
+
+    Raises:
+        UnknownName: another kind.
+        OptionError: `mean-dataset` without reference prompts, or these with another kind.
+    """
+    if kind not in KINDS:
+        raise UnknownName("kind of ablation", kind, KINDS)
+    if kind == "mean-dataset" and reference is None:
+        raise OptionError("kind='mean-dataset' needs reference= prompts to take the mean over")
+    if kind != "mean-dataset" and reference is not None:
+        raise OptionError(f"kind={kind!r} takes no reference prompts; use kind='mean-dataset'")

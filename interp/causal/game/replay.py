@@ -1,0 +1,340 @@
+"""Run a model with gates on its heads, from where the run first differs from the clean one.
+
+What lies below the first changed head is the same as in the undisturbed run, so its results are
+put back instead of being computed again: whole blocks first, then, in the block of that head, the
+attention up to z. Above it the model's own code runs. Nothing here knows an architecture; what
+may be put back on a given model is in its `Reuse`, which `verify` finds by trying.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from interp.causal.game.patching import leaves, rebuilt, restricted, tiled
+from interp.causal.game.replacement import Replacement, gated, uniform_z
+from interp.core.errors import OptionError
+from interp.model.hooks.calls import Call
+from interp.model.hooks.threads import in_this_thread, replaced
+from interp.model.locate.sites import Site
+from interp.model.model import Model
+
+Gates = Mapping[Site, Float[Tensor, "row head"]]
+
+
+@dataclass(frozen=True, eq=False)
+class Reuse:
+    """What of a clean run may be put back on one model.
+
+    Args:
+        blocks: modules that run once each, in their order, whose outputs may be put back.
+        block_of: the block of each attention.
+        attention: for each attention whether its module returns z itself ("heads") or z after the
+            output projection ("projection"); absent where it must run.
+        keep_rest: also put back what attention modules return besides.
+        batched: per module, which of the returned tensors have the batch as first axis.
+        unembedding: the module that makes the logits, where it may run at some positions only.
+        columns: it may also make some ids' logits only.
+        tail: modules of the last block that may run at the positions of the logits only.
+        fold: several interventions may share a batch.
+        notes: what could not be used, and why.
+    """
+
+    blocks: tuple[str, ...] = ()
+    block_of: Mapping[Site, int] = field(default_factory=dict)
+    attention: Mapping[Site, str] = field(default_factory=dict)
+    keep_rest: bool = False
+    batched: Mapping[str, tuple[bool, ...]] = field(default_factory=dict)
+    unembedding: str | None = None
+    columns: bool = False
+    tail: tuple[str, ...] = ()
+    fold: bool = False
+    notes: tuple[str, ...] = ()
+    per_input: bool = False  # the model's output is one row per input, not per position
+
+    def depth(self, site: Site) -> float:
+        """The share of the blocks that must run when `site` is the first that changes."""
+        if not self.blocks:
+            return 1.0
+        return 1 - self.block_of[site] / len(self.blocks)
+
+
+@dataclass(frozen=True, eq=False)
+class Wanted:
+    """The logits that are needed: `flat` counts over batch and pos together, in order of rows."""
+
+    flat: Int[Tensor, " row"]
+    shape: tuple[int, int]
+    columns: Int[Tensor, " column"] | None = None  # ids of the vocabulary; all unless given
+
+    def copies(self, n: int) -> Int[Tensor, " row"]:
+        """The places when the batch is there n times."""
+        step = self.shape[0] * self.shape[1]
+        offset = torch.arange(n, device=self.flat.device)[:, None] * step
+        return (self.flat + offset).reshape(-1)
+
+    def of(self, logits: Tensor, n: int = 1) -> Float[Tensor, "row d_vocab"]:
+        """The needed rows of full logits.
+
+        Raises:
+            OptionError: the logits are not those of these prompts.
+        """
+        if logits.dim() != 3 or logits.shape[:2] != (n * self.shape[0], self.shape[1]):
+            raise OptionError(
+                f"the task reads positions of {self.shape[0]} prompts of {self.shape[1]} tokens, "
+                f"but the model's output has shape {tuple(logits.shape)}"
+            )
+        rows = logits.reshape(-1, logits.shape[-1])[self.copies(n)]
+        return rows if self.columns is None else rows[:, self.columns]
+
+
+@dataclass(eq=False)
+class CleanRun:
+    """What one undisturbed run of a batch leaves behind."""
+
+    inputs: dict[str, Any]
+    batch: int
+    logits: Tensor
+    seconds: float
+    outputs: dict[str, Any]
+    attention: dict[Site, Any]
+    z: dict[Site, Tensor]
+    uniform: dict[Site, Tensor]
+
+    @property
+    def n_bytes(self) -> int:
+        """Memory that is kept."""
+        kept = leaves([self.outputs, self.attention, list(self.z.values())])
+        kept += [*self.uniform.values(), self.logits]
+        return sum(x.numel() * x.element_size() for x in kept if x.device.type != "meta")
+
+
+def batch_size(inputs: Mapping[str, Any]) -> int:
+    """Rows of the inputs."""
+    return int(next(x for x in inputs.values() if isinstance(x, Tensor)).shape[0])
+
+
+def fold_inputs(inputs: Mapping[str, Any], copies: int) -> dict[str, Any]:
+    """The same inputs several times over, as rows of one batch."""
+    batch = batch_size(inputs)
+    return {
+        name: tiled(x, copies) if isinstance(x, Tensor) and x.shape[:1] == (batch,) else x
+        for name, x in inputs.items()
+    }
+
+
+@torch.no_grad()
+def capture(
+    model: Model,
+    inputs: Mapping[str, Any],
+    reuse: Reuse,
+    *,
+    base: Gates | None = None,
+    replacement: Replacement | None = None,
+    wanted: Wanted | None = None,
+) -> CleanRun:
+    """Run once, in the mode the model is in, and keep what `run` may put back.
+
+    Args:
+        base: gates `[1, head]` of heads that are out in every run, the clean one included.
+    """
+    module_of = model.module.get_submodule
+    outputs: dict[str, Any] = {}
+    attention: dict[Site, Any] = {}
+    z: dict[Site, Tensor] = {}
+    uniform: dict[Site, Tensor] = {}
+    replacement = replacement or Replacement()
+    batch = batch_size(inputs)
+
+    def keep_block(name: str) -> Any:
+        def hook(module: nn.Module, args: Any, output: Any) -> None:
+            # clones, because the next block may add to its input in place
+            outputs[name] = rebuilt(output, iter([x.clone() for x in leaves(output)]))
+
+        return hook
+
+    def keep_attention(site: Site) -> Any:
+        def hook(module: nn.Module, args: Any, output: Any) -> None:
+            first, *rest = leaves(output)
+            kept = [torch.empty_like(first, device="meta")]
+            kept += [
+                x.clone() if reuse.keep_rest else torch.empty_like(x, device="meta") for x in rest
+            ]
+            attention[site] = rebuilt(output, iter(kept))
+
+        return hook
+
+    def visit(site: Site, call: Call, real: Tensor) -> None:
+        if site in reuse.attention:
+            # memory in the order of the projection's input, so that merging the heads is free
+            z[site] = call.z.transpose(1, 2).contiguous().transpose(1, 2)
+            if replacement.live:
+                uniform[site] = uniform_z(call)
+        if base is not None and site in base:
+            gate = base[site].expand(batch, -1)
+            call.z = gated(call.z, gate, replacement.at(site, call.z, call))
+
+    with ExitStack() as stack:
+        for name in reuse.blocks:
+            stack.callback(
+                module_of(name).register_forward_hook(in_this_thread(keep_block(name))).remove
+            )
+        for site in reuse.attention:
+            hook = module_of(site.module).register_forward_hook(
+                in_this_thread(keep_attention(site))
+            )
+            stack.callback(hook.remove)
+        _restrict(stack, model, reuse, wanted, 1, tail=False)
+        if reuse.attention or base:
+            stack.enter_context(model.visited(visit))
+        start = time.perf_counter()
+        logits = model.run(inputs)
+        seconds = time.perf_counter() - start
+    return CleanRun(dict(inputs), batch, logits, seconds, outputs, attention, z, uniform)
+
+
+def run(
+    model: Model,
+    inputs: Mapping[str, Any],
+    gates: Gates,
+    replacement: Replacement,
+    *,
+    first: Site | None = None,
+    clean: CleanRun | None = None,
+    reuse: Reuse | None = None,
+    copies: int = 1,
+    wanted: Wanted | None = None,
+) -> Tensor:
+    """The model's output with gated heads; rows are `copies` times the batch, copy by copy.
+
+    Args:
+        gates: per attention `[copies, head]`; attentions that are absent are left alone.
+        first: the first attention, in the order of running, whose gates differ from the clean
+            run's; with it and `clean`, what comes before is put back.
+        wanted: only these logits are computed, where the model lets that be done.
+    """
+    reuse = reuse or Reuse()
+    module_of = model.module.get_submodule
+    rows = {
+        site: g.repeat_interleave(batch_size(inputs), 0)
+        for site, g in gates.items()
+        if not bool((g == 1).all())
+    }
+    order = {site: i for i, site in enumerate(model.sites)}
+    put_back: list[Site] = []
+    with ExitStack() as stack:
+        if clean is not None and first is not None and reuse.blocks:
+            block = reuse.block_of[first]
+            for i, name in enumerate(reuse.blocks[:block]):
+                output = _folded(
+                    clean.outputs[name], reuse.batched.get(name), copies, i == block - 1
+                )
+                stack.enter_context(replaced(module_of(name), lambda *a, _o=output, **k: _o))
+            put_back = [
+                site
+                for site, b in reuse.block_of.items()
+                if b == block and order[site] <= order[first] and site in reuse.attention
+            ]
+        _restrict(stack, model, reuse, wanted, copies, tail=True)
+        for site in put_back:
+            forward = _attention(model, reuse, clean, site, rows.get(site), replacement, copies)
+            stack.enter_context(replaced(module_of(site.module), forward))
+        above = [
+            site
+            for site in rows
+            if site not in put_back and (first is None or order[site] >= order[first])
+        ]
+        if above:
+
+            def visit(site: Site, call: Call, real: Tensor) -> None:
+                if site in above:
+                    call.z = gated(call.z, rows[site], replacement.at(site, call.z, call))
+
+            stack.enter_context(model.visited(visit))
+        return model.run(fold_inputs(inputs, copies))
+
+
+def pick(
+    logits: Tensor, wanted: Wanted | None, reuse: Reuse, copies: int = 1
+) -> Float[Tensor, "row d_vocab"]:
+    """The rows of the task from what `run` or `capture` returned."""
+    if wanted is None:
+        return logits
+    if reuse.unembedding is not None and logits.shape[:2] == (1, copies * len(wanted.flat)):
+        made = wanted.columns is None or reuse.columns
+        return logits[0] if made else logits[0][:, wanted.columns]
+    return wanted.of(logits, copies)
+
+
+def _restrict(
+    stack: ExitStack,
+    model: Model,
+    reuse: Reuse,
+    wanted: Wanted | None,
+    copies: int,
+    *,
+    tail: bool,
+) -> None:
+    """Run the unembedding, and the end of the last block, only where logits are needed."""
+    if wanted is None or reuse.unembedding is None:
+        return
+    shape, flat = (copies * wanted.shape[0], wanted.shape[1]), wanted.copies(copies)
+    last = model.module.get_submodule(reuse.unembedding)
+    columns = wanted.columns if reuse.columns else None
+    forward = restricted(last, shape, flat, scatter=False, columns=columns)
+    stack.enter_context(replaced(last, forward))
+    if tail and 2 * len(flat) <= shape[0] * shape[1]:  # else there is nothing to win
+        for name in reuse.tail:
+            module = model.module.get_submodule(name)
+            forward = restricted(module, shape, flat.unique(), scatter=True)
+            stack.enter_context(replaced(module, forward))
+
+
+def _folded(output: Any, batched: tuple[bool, ...] | None, copies: int, fresh: bool) -> Any:
+    """A kept output for several copies of the batch; `fresh` where the next block may change it."""
+    kept = leaves(output)
+    flags = batched or (False,) * len(kept)
+    parts = [tiled(x, copies) if flag else x for x, flag in zip(kept, flags, strict=True)]
+    return rebuilt(output, iter([x.clone() for x in parts] if fresh else parts))
+
+
+def _attention(
+    model: Model,
+    reuse: Reuse,
+    clean: CleanRun | None,
+    site: Site,
+    gate: Tensor | None,
+    replacement: Replacement,
+    copies: int,
+) -> Any:
+    """A forward of an attention module that starts from the z of the clean run."""
+    assert clean is not None
+    template = clean.attention[site]
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        z = tiled(clean.z[site], copies)
+        if gate is not None:
+            uniform = clean.uniform.get(site)
+            other = replacement.at(
+                site, z, None, None if uniform is None else tiled(uniform, copies)
+            )
+            z = gated(z, gate, other)
+        out = z.transpose(1, 2).flatten(2)
+        if reuse.attention[site] == "projection":
+            assert site.projection is not None
+            out = model.module.get_submodule(site.projection)(out)
+        shape, *rest = (tuple(x.shape) for x in leaves(template))
+        kept: list[Tensor | None] = [out.reshape(copies * shape[0], *shape[1:])]
+        flags = reuse.batched.get(site.module, (True,) * (1 + len(rest)))
+        for x, flag in zip(leaves(template)[1:], flags[1:], strict=True):
+            kept.append(None if not reuse.keep_rest else tiled(x, copies) if flag else x)
+        return rebuilt(template, iter(kept))
+
+    return forward

@@ -1,0 +1,1 @@
+"""AttentionInfluence: scores of texts by their dependence on a set of heads."""

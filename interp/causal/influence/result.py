@@ -1,0 +1,266 @@
+"""Scores of texts, in memory or as lines of a file that an interrupted run goes on writing."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from interp.causal.influence.texts import Text
+from interp.core.display import Displayed
+from interp.core.errors import OptionError, StoreError, UnknownName
+from interp.core.files import cannot_write
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_FORMAT = "interp TextScores 1"
+COLUMNS = (
+    "number", "id", "sha256", "n_tokens", "n_scored", "cut", "loss", "loss_masked", "difference",
+    "relative", "null_mean", "null_sd", "z", "reason",
+)  # fmt: skip
+_NUMBERS = COLUMNS[6:13]
+
+
+@dataclass(frozen=True, eq=False)
+class TextScores(Displayed):
+    """What masking a set of heads does to the loss of each text; one row per text, in order.
+
+    Columns: `number` counts texts from 0; `id` is the source's own name; `sha256` begins the
+    digest of the text; `n_tokens` are the text's, `n_scored` those that were predicted; `cut` says
+    what became of a text longer than the model reads. `loss` and `loss_masked` are nats per
+    predicted token; `difference` = loss_masked - loss; `relative` = difference / loss, the score
+    of AttentionInfluence, comparable only between texts of one domain and similar length.
+    `null_mean` and `null_sd` are mean and standard deviation of `relative` over random sets of as
+    many heads of the same layers, and `z` = (relative - null_mean) / null_sd. A text that has no
+    score has NaN and a `reason`.
+
+    Args:
+        settings: model, heads, options and random sets: what all rows share.
+        source: the rows, or the file that holds them.
+    """
+
+    settings: Mapping[str, Any]
+    source: Path | Sequence[dict[str, Any]]
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        if isinstance(self.source, Path):
+            with _opened(self.source) as lines:
+                _settings(self.source, lines.readline())
+                for line in lines:
+                    yield _row(self.source, line)
+        else:
+            yield from self.source
+
+    @classmethod
+    def read(cls, path: str | os.PathLike) -> TextScores:
+        """The scores that a run wrote to `path`; rows are read when they are asked for.
+
+        Raises:
+            StoreError: there is none, or it is something else.
+        """
+        with _opened(Path(path)) as lines:
+            return cls(_settings(Path(path), lines.readline()), Path(path))
+
+    def __len__(self) -> int:
+        if isinstance(self.source, Path):
+            with _opened(self.source) as lines:
+                return sum(1 for _ in lines) - 1
+        return len(self.source)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """All rows."""
+        import pandas as pd
+
+        return pd.DataFrame(list(self), columns=list(COLUMNS))
+
+    def top(self, k: int = 10, *, by: str = "relative") -> pd.DataFrame:
+        """The k texts whose loss the heads matter most for.
+
+        Raises:
+            UnknownName: `by` is no column of numbers.
+        """
+        if by not in _NUMBERS:
+            raise UnknownName("score of texts", by, _NUMBERS)
+        frame = self.to_pandas()
+        return frame.sort_values(by, ascending=False, kind="stable", na_position="last").head(k)
+
+    def __repr__(self) -> str:
+        n, scored, total = 0, 0, 0.0
+        for row in self:
+            n += 1
+            if not math.isnan(row["relative"]):
+                scored += 1
+                total += row["relative"]
+        heads = ", ".join(self.settings["heads"])
+        mean = f"; mean relative difference {total / scored:.3g}" if scored else ""
+        return f"TextScores({n} texts, {scored} scored, without {heads}{mean})"
+
+
+class Rows:
+    """Where rows go, block by block: to a file that may hold some already, or to memory.
+
+    Raises:
+        OptionError: the file holds scores made with other settings.
+        StoreError: it is something else, or cannot be written.
+    """
+
+    def __init__(
+        self, path: Path | None, settings: Mapping[str, Any], made: Mapping[str, Any]
+    ) -> None:
+        self.path, self.settings = path, settings
+        self.kept: list[dict[str, Any]] = []
+        self._file: BinaryIO | None = None
+        self._resuming = False
+        if path is not None:
+            head = {"format": _FORMAT, "settings": settings, "made": made}
+            self._file = self._started(path, json.dumps(head).encode() + b"\n")
+
+    def __enter__(self) -> Rows:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def _started(self, path: Path, header: bytes) -> BinaryIO:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+            file = path.open("r+b")
+            first = file.readline()
+            if header.startswith(first) and first != header:  # empty, or cut off within it
+                file.seek(0)
+                file.truncate()
+                _write(file, header)
+                return file
+        except OSError as error:
+            raise StoreError(cannot_write(path, error)) from error
+        try:
+            self._refuse_others(path, _settings(path, first))
+        except (OptionError, StoreError):
+            file.close()
+            raise
+        self._resuming = True
+        return file
+
+    def _refuse_others(self, path: Path, found: Mapping[str, Any]) -> None:
+        own = self.settings
+        differ = [k for k in sorted({*found, *own}) if found.get(k) != own.get(k)]
+        if differ:
+            raise OptionError(
+                f"{path} holds scores made with another {', '.join(differ)}; choose another file, "
+                "or the options it was made with"
+            )
+
+    def hold(self, block: Sequence[Text]) -> bool:
+        """Whether the file has a row for each of these texts, which follow those asked for before.
+
+        From the first block on that is not whole, what the file holds is dropped: texts of one
+        block share batches, and are run together again to give the same numbers.
+
+        Raises:
+            OptionError: the rows are of other texts.
+        """
+        if self._file is None or not self._resuming:
+            return False
+        start = self._file.tell()
+        for text in block:
+            line = self._file.readline()
+            try:
+                sha256 = json.loads(line)["sha256"] if line.endswith(b"\n") else None
+            except (ValueError, KeyError, TypeError):  # damaged: made anew
+                sha256 = None
+            if sha256 is None:
+                self._file.seek(start)
+                self._file.truncate()
+                self._resuming = False
+                return False
+            if sha256 != text.sha256:
+                raise OptionError(
+                    f"{self.path} holds the score of another text than text {text.number} "
+                    f"(id {text.id!r}); score other texts into another file"
+                )
+        return True
+
+    def add(self, rows: Sequence[dict[str, Any]]) -> None:
+        """Keep the rows of one block; on disk when this returns.
+
+        Raises:
+            StoreError: they cannot be written.
+        """
+        if self._file is None or self.path is None:
+            self.kept += rows
+            return
+        try:
+            _write(self._file, b"".join(map(as_line, rows)))
+        except OSError as error:
+            raise StoreError(cannot_write(self.path, error)) from error
+
+    def scores(self) -> TextScores:
+        """What was kept, once every text is there.
+
+        Raises:
+            OptionError: the file holds the scores of more texts.
+        """
+        if self._resuming and self._file is not None and self._file.read(1):
+            raise OptionError(
+                f"{self.path} holds the scores of more texts than are given; "
+                "score other texts into another file"
+            )
+        return TextScores(self.settings, self.kept if self.path is None else self.path)
+
+
+def _write(file: BinaryIO, content: bytes) -> None:
+    file.write(content)
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _opened(path: Path) -> BinaryIO:
+    try:
+        return path.open("rb")
+    except OSError as error:
+        raise StoreError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def _settings(path: Path, line: bytes) -> dict[str, Any]:
+    try:
+        head = json.loads(line)
+        if head["format"] != _FORMAT:
+            raise ValueError(f"its 'format' is not '{_FORMAT}'")
+        return dict(head["settings"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise StoreError(
+            f"{path} holds no scores of texts ({error}); choose another file"
+        ) from error
+
+
+def _row(path: Path, line: bytes) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+        return row | {k: math.nan if row[k] is None else float(row[k]) for k in _NUMBERS}
+    except (ValueError, KeyError, TypeError) as error:
+        raise StoreError(f"{path} is damaged in a row; score the texts again to mend it") from error
+
+
+def as_line(row: Mapping[str, Any]) -> bytes:
+    """A row as one line of JSON: NaN is null."""
+    plain = {k: None if isinstance(x, float) and math.isnan(x) else x for k, x in row.items()}
+    return json.dumps(plain, allow_nan=False).encode() + b"\n"
+
+
+def in_blocks(texts: Iterable[Text], size: int) -> Iterator[list[Text]]:
+    """The texts in their order, `size` at a time."""
+    block: list[Text] = []
+    for text in texts:
+        block.append(text)
+        if len(block) == size:
+            yield block
+            block = []
+    if block:
+        yield block

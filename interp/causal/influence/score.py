@@ -1,0 +1,291 @@
+"""Score texts by how much a set of heads matters for predicting them: AttentionInfluence.
+
+The loss of each text is measured as it is and with the heads masked; texts that lose most are
+those that exercise the heads. With retrieval heads, masked to uniform attention, the relative
+difference is the score by which Hua et al. 2025 ("AttentionInfluence", arXiv 2505.07293) select
+pretraining data. How much any heads would matter is told by random sets beside them.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.causal.game.game import Game, Progress
+from interp.causal.game.players import Players
+from interp.causal.influence.result import Rows, TextScores, in_blocks
+from interp.causal.influence.texts import LONG, Cut, Long, Text, count_texts, cut, texts_of
+from interp.causal.measures import loss
+from interp.core.errors import NonFiniteError, OptionError, UnknownName
+from interp.core.prompts import Prompts, bos_id
+from interp.core.provenance import model_provenance
+from interp.model.identity import identity_of
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+
+Array = np.ndarray
+KINDS = ("uniform-attention", "zero")
+_BLOCK = 64  # texts that are sorted by length and run together
+
+
+def attention_influence(
+    model: Model,
+    texts: Path | Iterable[Any],
+    heads: Any,
+    *,
+    kind: str = "uniform-attention",
+    stack: str | None = None,
+    n_random: int = 8,
+    seed: int = 0,
+    context: int | None = None,
+    long: Long = "truncate",
+    max_tokens: int = 4096,
+    out: str | os.PathLike | None = None,
+    progress: Progress | None = None,
+) -> TextScores:
+    """The loss of each text with the heads masked, against its loss as it is.
+
+    `relative` = (loss_masked - loss) / loss per text (as in AttentionInfluence; the reference
+    implementation is not public, and the formula is taken from a description of the paper). It
+    depends on what a text's loss is to begin with, so rank texts within one domain and length.
+    Every score is of that text alone: neighbours change it by rounding only. Costs 2 + n_random
+    forward passes per text, less what lies below the first masked head.
+
+    Args:
+        texts: a `Path` to a .txt file (one text per line) or a .jsonl file (fields `text` and
+            perhaps `id`), or an iterable of texts, mappings with `text`, or lists of token ids.
+            They are read as they are needed, in constant memory with `out`.
+        heads: the heads to mask, such as retrieval or induction heads.
+        kind: what masking is: "uniform-attention" over the visible keys, as in the paper, or
+            "zero". Means and resampling would make a text's score depend on other texts.
+        n_random: random sets of as many other heads in the same layers (of all heads of a layer
+            where the others are too few), drawn with `seed`; 0 for none. `z` compares with them.
+        context: most tokens of a text that are run at once; the model's context unless given.
+        long: longer texts are cut to their first tokens ("truncate"), or to several windows
+            ("windows") whose losses are averaged over tokens; `cut` says which.
+        max_tokens: positions per forward pass.
+        out: a file of JSON lines that rows are appended to. If it is there already, with the same
+            settings and texts, the run goes on after the last whole block and gives the file that
+            an uninterrupted run gives.
+        progress: told how many texts are done, and how many there are where that is known.
+
+    Raises:
+        OptionError: no head or every head is named, the model is not causal, or `out` holds other
+            scores.
+        PromptError: a file without texts or with a malformed line (its number is named), or text
+            for a model without a tokenizer.
+    """
+    if kind not in KINDS:
+        raise UnknownName("kind of masking", kind, KINDS)
+    if long not in LONG:
+        raise UnknownName("way with long texts", long, LONG)
+    if model.kind != "causal":
+        raise OptionError(f"texts are scored by next-token loss; {model.name} is {model.kind}")
+    if model.active_edits:
+        raise OptionError(
+            f"heads are edited already ({', '.join(model.active_edits)}); leave the block: texts"
+            " are scored with all heads, and without those that are named"
+        )
+    if n_random < 0 or n_random == 1:
+        raise OptionError(f"n_random={n_random}; a null needs at least 2 random sets, or 0")
+    if max_tokens < 1:
+        raise OptionError(f"max_tokens={max_tokens}; it is at least 1")
+    source = texts_of(texts)
+    players, masked = _masked(model, heads, stack)
+    sets = _random_sets(players, masked, n_random, seed)
+    limit = _limit(model, context)
+    run = _Run(model, players, _gates([masked, *sets], len(players)), kind, max_tokens)
+    provenance = model_provenance(model)
+    names = players.labels
+    settings = {
+        "model": model.name,
+        "heads": [names[i] for i in masked],
+        "kind": kind,
+        "random_sets": [[names[i] for i in chosen] for chosen in sets],
+        "seed": seed,
+        "context": limit,
+        "long": long,
+        "max_tokens": max_tokens,
+        "block": _BLOCK,
+        **identity_of(model),
+    }
+    made = {
+        "versions": provenance["versions"],
+        "made_by": "interp.causal.attention_influence",
+    }
+    total, done, bos = count_texts(texts), 0, bos_id(model)
+    with Rows(None if out is None else Path(out), settings, made) as rows:
+        for block in in_blocks(source, _BLOCK):
+            if not rows.hold(block):
+                cuts = [cut(model, text, limit, long, bos) for text in block]
+                rows.add(run.rows(block, cuts))
+            done += len(block)
+            if progress is not None:
+                progress(f"{model.name}, texts", done, done if total is None else total)
+        return rows.scores()
+
+
+class _Run:
+    """The losses of texts: clean, with the heads masked, with each random set masked."""
+
+    def __init__(
+        self, model: Model, players: Players, gates: Tensor, kind: str, max_tokens: int
+    ) -> None:
+        self.model, self.players, self.gates = model, players, gates
+        self.kind, self.max_tokens = kind, max_tokens
+
+    def rows(self, block: Sequence[Text], cuts: Sequence[Cut]) -> list[dict[str, Any]]:
+        """One row for each text of a block, in its order."""
+        windows = [(i, w) for i, c in enumerate(cuts) for w in c.windows]
+        windows.sort(key=lambda x: len(x[1]))  # alike in length, so that little is padding
+        total = np.zeros((len(block), 1 + len(self.gates)))
+        count = np.zeros(len(block), dtype=np.int64)
+        wrong: dict[int, str] = {}
+        for pack in self._packs([w for _, w in windows]):
+            owners = [windows[j][0] for j in pack]
+            part = [windows[j][1] for j in pack]
+            try:
+                found = self._losses(part)
+            except NonFiniteError:
+                found = self._one_by_one(part, owners, wrong)
+            for owner, window, values in zip(owners, part, found, strict=True):
+                total[owner] += values * (len(window) - 1)
+                count[owner] += len(window) - 1
+        made = []
+        for i, (text, c) in enumerate(zip(block, cuts, strict=True)):
+            values = total[i] / count[i] if count[i] else np.full(total.shape[1], math.nan)
+            made.append(_row(text, c, int(count[i]), values, c.reason or wrong.get(i, "")))
+        return made
+
+    def _packs(self, windows: Sequence[Sequence[int]]) -> list[range]:
+        """Which of the windows, in order of length, share a forward pass."""
+        ends = [0]
+        for j, window in enumerate(windows):
+            if j > ends[-1] and len(window) * (j + 1 - ends[-1]) > self.max_tokens:
+                ends.append(j)
+        return [range(a, b) for a, b in pairwise([*ends, len(windows)]) if a < b]
+
+    def _losses(
+        self, windows: Sequence[tuple[int, ...]]
+    ) -> Float[Array, "window clean_masked_random"]:
+        task = loss(self.model, Prompts(tuple(windows)), name="next_token_loss")
+        game = Game(
+            self.model, task, players=self.players, kind=self.kind, max_tokens=self.max_tokens,
+            check=False,
+        )  # fmt: skip
+        return torch.cat([game.clean[None], game.values(self.gates)]).numpy().T
+
+    def _one_by_one(
+        self, windows: Sequence[tuple[int, ...]], owners: Sequence[int], wrong: dict[int, str]
+    ) -> Float[Array, "window clean_masked_random"]:
+        """The same for a batch that holds a text whose loss is not finite, which is noted."""
+        found = np.full((len(windows), 1 + len(self.gates)), math.nan)
+        for j, window in enumerate(windows):
+            try:
+                found[j] = self._losses([window])[0]
+            except NonFiniteError:
+                wrong[owners[j]] = "the loss is NaN or infinite"
+        return found
+
+
+def _row(
+    text: Text, c: Cut, n_scored: int, values: Float[Array, " clean_masked_random"], reason: str
+) -> dict[str, Any]:
+    clean, masked, *random = values.tolist()
+    known = clean > 0  # false for NaN too
+    if not known and not reason:
+        reason = "the loss is 0, so nothing is relative to it"
+    relative = (masked - clean) / clean if known else math.nan
+    null = [(x - clean) / clean if known else math.nan for x in random]
+    mean = float(np.mean(null)) if null else math.nan
+    sd = float(np.std(null, ddof=1)) if len(null) > 1 else math.nan
+    return {
+        "number": text.number,
+        "id": text.id,
+        "sha256": text.sha256,
+        "n_tokens": c.n_tokens,
+        "n_scored": n_scored,
+        "cut": c.how,
+        "loss": clean,
+        "loss_masked": masked,
+        "difference": masked - clean,
+        "relative": relative,
+        "null_mean": mean,
+        "null_sd": sd,
+        "z": (relative - mean) / sd if sd > 0 else math.nan,
+        "reason": reason,
+    }
+
+
+def _masked(model: Model, heads: Any, stack: str | None) -> tuple[Players, list[int]]:
+    """All heads as players, and the numbers of those to mask."""
+    if not isinstance(heads, (str, tuple)):  # one head is a tuple
+        heads = list(heads)
+    if not heads:
+        raise OptionError("no head is named, so nothing would be masked; name at least one")
+    everyone = Players.of(model, "heads", stack=stack)
+    chosen = Players.of(model, {"masked": heads}, stack=stack)
+    masked = [
+        int(everyone.member[site][h])
+        for site, index in chosen.member.items()
+        for h in (index >= 0).nonzero().flatten().tolist()
+    ]
+    if len(masked) == sum(site.n_heads for site in model.sites):
+        raise OptionError(
+            f"all {len(masked)} heads of {model.name} are named, so no attention would be left; "
+            "name those whose influence is asked for"
+        )
+    return everyone, sorted(masked)
+
+
+def _random_sets(
+    players: Players, masked: Sequence[int], n_random: int, seed: int
+) -> list[list[int]]:
+    """Different sets of as many heads in each layer; fewer where there are not so many sets."""
+    rng = np.random.default_rng(seed)
+    pools = []
+    for index in players.member.values():
+        here = index.tolist()
+        own = [i for i in here if i in set(masked)]
+        others = [i for i in here if i not in set(masked)]
+        if own:
+            pools.append((others if len(others) >= len(own) else here, len(own)))
+    possible = math.prod(math.comb(len(pool), n) for pool, n in pools)
+    found: dict[tuple[int, ...], None] = {}
+    tries = 0
+    while len(found) < min(n_random, possible) and tries < 100 * n_random:
+        tries += 1
+        drawn = tuple(
+            sorted(int(i) for pool, n in pools for i in rng.choice(pool, n, replace=False))
+        )
+        if drawn != tuple(masked):
+            found.setdefault(drawn)
+    return [list(chosen) for chosen in found]
+
+
+def _gates(out: Sequence[Sequence[int]], n: int) -> Float[Tensor, "coalition player"]:
+    gates = torch.ones(len(out), n, dtype=torch.double)
+    for row, players in enumerate(out):
+        gates[row, list(players)] = 0
+    return gates
+
+
+def _limit(model: Model, context: int | None) -> int | None:
+    if context is not None and context < 2:
+        raise OptionError(f"context={context}; at least 2 tokens, or nothing is predicted")
+    known = [x for x in (context, model.context, model.limit) if x is not None]
+    if context is not None and min(known) < context:
+        raise OptionError(
+            f"context={context}; {model.name} reads at most {min(known)} tokens at once"
+        )
+    return min(known, default=None)

@@ -1,0 +1,1 @@
+"""Pruning curves: the task against the number of heads removed."""

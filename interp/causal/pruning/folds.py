@@ -1,0 +1,112 @@
+"""Cross-fitting of pruning curves: ranked on one half of the prompts, judged on the other.
+
+A ranking that is judged on the prompts it was made on looks better than it is: it knows their
+noise. Here the prompts are split in two, each half is judged by the order that the other gave, and
+a bootstrap repeats the whole of it, the split and both rankings included.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from interp.core.clusters import numbered
+
+Array = np.ndarray
+Rank = Callable[[Float[Array, " prompt"]], list[int]]
+"""The order in which players go, from how much each prompt counts."""
+
+
+@dataclass(frozen=True, eq=False)
+class Fold:
+    """Two halves of a draw of prompts: how often each prompt is in one, and in the other."""
+
+    first: Float[Array, " prompt"]
+    second: Float[Array, " prompt"]
+
+
+def folds(
+    n: int, n_loops: int, seed: int, clusters: Sequence[Hashable] | None = None
+) -> list[Fold]:
+    """The split of all n prompts, then one for each bootstrap draw of them; none for one prompt.
+
+    A prompt that is drawn several times is in one half only. With a cluster label per prompt whole
+    clusters are split and drawn, so that the halves share nothing; there is none for one cluster.
+    """
+    which = numbered(n, clusters)
+    number = int(which.max(initial=-1)) + 1
+    if number < 2:
+        return []
+    rng = np.random.default_rng([seed, 5])
+    found = [_split(np.ones(number), rng)]
+    while len(found) <= n_loops:
+        times = rng.multinomial(number, np.full(number, 1 / number)).astype(float)
+        if (times > 0).sum() > 1:
+            found.append(_split(times, rng))
+    return [Fold(fold.first[which], fold.second[which]) for fold in found]
+
+
+def _split(times: Float[Array, " prompt"], rng: np.random.Generator) -> Fold:
+    drawn = rng.permutation(np.flatnonzero(times))
+    first, second = np.zeros_like(times), np.zeros_like(times)
+    half = len(drawn) // 2
+    first[drawn[:half]] = times[drawn[:half]]
+    second[drawn[half:]] = times[drawn[half:]]
+    return Fold(first, second)
+
+
+def fold_orders(every: Sequence[Fold], rank: Rank) -> list[list[int]]:
+    """Two orders for each fold: that of its first half, and that of its second."""
+    return [rank(half) for fold in every for half in (fold.first, fold.second)]
+
+
+def swapped(
+    fold: Fold, by_first: Float[Array, "count prompt"], by_second: Float[Array, "count prompt"]
+) -> Float[Array, "count prompt"]:
+    """Values of each prompt under the order that the other half gave."""
+    return np.where(fold.first > 0, by_second, by_first)
+
+
+def loop_areas(
+    every: Sequence[Fold],
+    own: Float[Array, "order count prompt"],
+    random: Float[Array, "draw count prompt"],
+    share: Float[Array, " count"],
+    seed: int,
+) -> list[float]:
+    """For every bootstrap fold: how far held-out prompts lie above redrawn random orders.
+
+    Args:
+        own: two orders for each fold, as `fold_orders` gives them.
+        share: of the players removed, at each count.
+    """
+    rng = np.random.default_rng([seed, 6])
+    n_draws = len(random)
+    other = np.trapezoid(random, share, axis=1)  # [draw, prompt]
+    found = []
+    for k, fold in enumerate(every):
+        times = fold.first + fold.second
+        mine = np.trapezoid(swapped(fold, own[2 * k], own[2 * k + 1]), share, axis=0)
+        draws = rng.multinomial(n_draws, np.full(n_draws, 1 / n_draws)) / n_draws
+        found.append(float(((mine - draws @ other) * times).sum() / times.sum()))
+    return found
+
+
+def loop_interval(value: float, loops: Sequence[float], n: int) -> tuple[float, float]:
+    """The 95 % interval of a cross-fitted number of n clusters, from its bootstrap loops.
+
+    The spread of the loops is that of all that was chosen and measured. A bootstrap of n numbers is
+    too narrow by the root of (n - 1) / n, and few prompts or loops say little of the spread, so the
+    quantile is that of a t distribution.
+    """
+    if n < 2 or len(loops) < 2:
+        return math.nan, math.nan
+    from scipy.stats import t as student
+
+    spread = float(np.std(loops, ddof=1)) * math.sqrt(n / (n - 1))
+    half = float(student.isf(0.025, min(len(loops), n) - 1)) * spread
+    return value - half, value + half

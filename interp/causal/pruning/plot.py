@@ -1,0 +1,114 @@
+"""Pruning curves as plotly figures: curves with their intervals over the band of random orders."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from interp.causal.pruning.result import PruningCurve
+from interp.core.errors import OptionError
+from interp.draw.page import BAND, COLOURS, DASHES, GREY, faded, text
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+_SAME = ("model_id", "content_hash", "task_hash", "kind", "players", "always_out")
+
+
+def plot_curves(curves: Sequence[PruningCurve], *, title: str | None = None) -> go.Figure:
+    """Several pruning curves of one model and task in one figure.
+
+    Lines are means over prompts with bootstrap intervals at 95 %, and dotted ones the same on
+    prompts that the ranking was not made on, where it was judged by halves; the grey band holds the
+    middle 95 % of random orders (those of the first curve that has some), the grey line their mean;
+    the dotted level line is the undisturbed model.
+
+    Raises:
+        OptionError: no curve, or curves of different models, tasks or kinds of ablation.
+    """
+    import plotly.graph_objects as go
+
+    if not curves:
+        raise OptionError("no pruning curve given; make one with pruning_curve(...)")
+    first = curves[0]
+    for curve in curves[1:]:
+        wrong = [k for k in _SAME if curve.made.get(k) != first.made.get(k)]
+        if wrong:
+            raise OptionError(
+                f"the curves {first.name!r} and {curve.name!r} differ in {', '.join(wrong)}; "
+                "only curves of one model and task belong in one figure"
+            )
+    figure = go.Figure()
+    drawn = next((c for c in curves if len(c.random)), None)
+    if drawn is not None:
+        band, mean = drawn.band(), drawn.random.mean(0)
+        _area(figure, drawn.counts, band, BAND, "random orders, middle 95 %", "random", shown=True)
+        figure.add_scatter(
+            x=drawn.counts, y=mean, mode="lines", line={"color": GREY, "width": 1},
+            name="random orders, mean", legendgroup="random",
+            hovertemplate="random: %{y:.4g}<extra></extra>",
+        )  # fmt: skip
+    for i, curve in enumerate(curves):
+        colour, dash = COLOURS[i % len(COLOURS)], DASHES[i % len(DASHES)]
+        interval = curve.interval()
+        if not np.isnan(interval).any():
+            _area(figure, curve.counts, interval, faded(colour, 0.18), curve.name, f"curve {i}")
+        last = ["nobody" if c == 0 else curve.removed[c - 1] for c in curve.counts]
+        figure.add_scatter(
+            x=curve.counts, y=curve.value, mode="lines+markers",
+            line={"color": colour, "dash": dash, "width": 2.5}, marker={"size": 5},
+            name=text(_legend(curve, curves)), legendgroup=f"curve {i}",
+            text=[text(x) for x in last],
+            hovertemplate="%{x} removed, last %{text}: %{y:.4g}<extra></extra>",
+        )  # fmt: skip
+        if curve.held_out_per_prompt is not None:
+            figure.add_scatter(
+                x=curve.counts, y=curve.held_out_per_prompt.mean(1), mode="lines",
+                line={"color": colour, "dash": "dot", "width": 1.5},
+                name=text(f"{_legend(curve, curves)}, held-out prompts"), legendgroup=f"curve {i}",
+                hovertemplate="%{x} removed, ranked on the other half: %{y:.4g}<extra></extra>",
+            )  # fmt: skip
+    figure.add_hline(
+        y=first.clean, line={"color": "#000000", "dash": "dot", "width": 1},
+        annotation_text="undisturbed", annotation_position="bottom right",
+    )  # fmt: skip
+    task, unit = first.made.get("task", "task"), first.unit
+    better = "higher" if first.higher_is_better else "lower"
+    who = str(first.made.get("players", "players")).replace("_", " ")
+    what = f"{first.made.get('model_id', '')}: {who} removed ({first.made.get('kind', '')})"
+    figure.update_layout(
+        template="plotly_white",
+        title={"text": text(what if title is None else title)},
+        xaxis={"title": {"text": f"{who} removed, of {first.n_players}"}, "rangemode": "tozero"},
+        yaxis={"title": {"text": text(f"{task} ({unit}), {better} is better")}},
+        legend={"orientation": "h", "y": -0.2},
+        font={"size": 14},
+        height=520,
+    )
+    return figure
+
+
+def _legend(curve: PruningCurve, curves: Sequence[PruningCurve]) -> str:
+    """The name, with the order where curves go different ways."""
+    if len({c.order for c in curves}) == 1:
+        return curve.name
+    return f"{curve.name}, {curve.order}"
+
+
+def _area(
+    figure: go.Figure,
+    counts: np.ndarray,
+    ends: np.ndarray,
+    colour: str,
+    name: str,
+    group: str,
+    *,
+    shown: bool = False,
+) -> None:
+    figure.add_scatter(
+        x=np.concatenate([counts, counts[::-1]]), y=np.concatenate([ends[:, 0], ends[::-1, 1]]),
+        fill="toself", fillcolor=colour, line={"width": 0}, mode="lines", hoverinfo="skip",
+        name=text(name), legendgroup=group, showlegend=shown,
+    )  # fmt: skip

@@ -1,0 +1,382 @@
+"""Take players out one after another and watch the task: how good is a ranking of heads?
+
+A ranking that knows which heads matter keeps the task where it is while the least important ones
+go ("least-first"), and breaks it at once when the most important go ("most-first"). How good that
+is shows only beside random orders, which come with every curve, and on prompts that the ranking
+was not made on: see `interp.causal.pruning.folds`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from interp.causal.comparison.ranking import Ranking, given_order, require_all
+from interp.causal.game.game import Estimate, Game, Progress
+from interp.causal.importance import Importance
+from interp.causal.pruning.folds import Fold, fold_orders, folds, loop_areas, swapped
+from interp.causal.pruning.result import PruningCurve
+from interp.causal.task import Task
+from interp.core.errors import OptionError, UnknownName
+from interp.core.provenance import model_provenance
+from interp.core.table import HeadTable
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+
+Ranked = Importance | HeadTable | Sequence[Any]
+HOW, ORDERS = ("one-shot", "greedy"), ("least-first", "most-first")
+MOST = 60_000  # evaluations that greedy starts without being told to
+LOOPS = 20  # bootstrap draws in which prompts are ranked and judged anew
+
+
+def pruning_curve(
+    model: Model,
+    task: Task,
+    ranking: Ranked | None = None,
+    *,
+    how: Literal["one-shot", "greedy"] = "one-shot",
+    order: Literal["least-first", "most-first"] = "least-first",
+    kind: str = "zero",
+    n_random: int = 20,
+    seed: int = 0,
+    steps: int | Sequence[int] | None = None,
+    held_out: bool = True,
+    n_loops: int = LOOPS,
+    max_evaluations: int | None = MOST,
+    name: str | None = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> PruningCurve:
+    """The task against the number of players taken out, beside random orders.
+
+    A ranking made on these very prompts is judged twice: on the same prompts, which flatters it,
+    and cross-fitted (`held_out_per_prompt`, `held_out_area`): ranked on one half of the prompts and
+    judged on the other, and the other way round.
+
+    Args:
+        ranking: an importance; a table with one metric; or labels or heads, most important first.
+            Needed for "one-shot", refused for "greedy", which makes its own.
+        how: "one-shot" removes in the ranking's order. "greedy" evaluates every remaining player
+            after each removal and takes out the one whose removal hurts least (with "most-first":
+            most): n(n+1)/2 evaluations for n players, three times that with the two halves. It
+            sees who stands in for whom, and is fitted to these very prompts, so its curve is
+            optimistic on them.
+        order: who goes first.
+        kind: what replaces a player that is out; see `interp.causal.game.replacement`.
+        n_random: random orders, drawn with `seed`, on the same prompts; 0 for none.
+        steps: the counts to evaluate, or how many of them in equal steps; all unless given. The
+            undisturbed model is always one; greedy stops after the last.
+        held_out: judge an importance of this very task, or greedy, by halves as well. It needs
+            two prompts (of two clusters, where prompts share something: halves never share one),
+            and the importance's values per prompt, which a table has not.
+        n_loops: bootstrap draws of the prompts in which the halves, the rankings and the judging
+            are repeated, for the interval of the held-out area: two orders each. 0 for none, and
+            none for greedy: then the interval takes both rankings as given.
+        max_evaluations: refuse greedy beyond this many; None for no limit.
+        name: of the curve in legends; the metric of the ranking unless given.
+        options: of `Game`: players, stack, heads, without, ... An importance's own players play
+            unless others are chosen.
+
+    Raises:
+        OptionError, UnknownName: a ranking that lacks players or names unknown ones; options that
+            do not fit; greedy beyond `max_evaluations`.
+    """
+    plan = _plan(
+        model, task, ranking, how, order, kind, n_random, seed, steps, name, options,
+        held_out, n_loops,
+    )  # fmt: skip
+    if how == "greedy" and max_evaluations is not None and plan.evaluations > max_evaluations:
+        raise OptionError(
+            f"greedy pruning of {len(plan.game)} players takes {plan.evaluations:,} evaluations, "
+            f"more than max_evaluations={max_evaluations:,} ({plan.estimate()}); "
+            "take fewer steps or players, raise the limit, or use how='one-shot'"
+        )
+    told = progress or (lambda what, done, total: None)
+    if plan.removed is None:
+        removed, paths = _greedy(plan, told)
+        random = plan.values([], told, plan.greedy_evaluations)[1]
+    else:
+        removed = plan.removed
+        paths, random = plan.values([plan.removed, *plan.half_orders], told, 0)
+    own, halves = paths[0], paths[1:]
+    game, task_unit = plan.game, task.unit
+    last = int(plan.counts[-1])
+    apart, loops = None, []
+    if len(halves):
+        apart = swapped(plan.folds[0], halves[0], halves[1])
+        if len(random) and len(plan.folds) > 1:
+            share = plan.counts / last
+            loops = loop_areas(plan.folds[1:], halves[2:], random, share, seed)
+    made = model_provenance(model) | game.about()
+    made |= {
+        "how": how,
+        "order": order,
+        "ranking": plan.name,
+        "n_random": n_random,
+        "seed": seed,
+        "evaluations": plan.evaluations,
+        "ranked_on": plan.ranked_on,
+        "n_loops": len(loops),
+        "made_by": "interp.causal.pruning_curve",
+    }
+    return PruningCurve(
+        plan.name,
+        plan.counts,
+        tuple(game.players.labels[i] for i in removed[:last]),
+        own,
+        random,
+        len(game),
+        order,
+        task_unit,
+        task.higher_is_better,
+        seed,
+        made,
+        apart,
+        tuple(loops),
+        task.clusters,
+    )
+
+
+def estimate_pruning(
+    model: Model,
+    task: Task,
+    ranking: Ranked | None = None,
+    *,
+    how: Literal["one-shot", "greedy"] = "one-shot",
+    order: Literal["least-first", "most-first"] = "least-first",
+    kind: str = "zero",
+    n_random: int = 20,
+    seed: int = 0,
+    steps: int | Sequence[int] | None = None,
+    held_out: bool = True,
+    n_loops: int = LOOPS,
+    **options: Any,
+) -> Estimate:
+    """Time and memory that `pruning_curve` will take; the arguments are the same."""
+    plan = _plan(
+        model, task, ranking, how, order, kind, n_random, seed, steps, None, options,
+        held_out, n_loops,
+    )  # fmt: skip
+    return plan.estimate()
+
+
+@dataclass(frozen=True)
+class _Plan:
+    game: Game
+    counts: np.ndarray
+    removed: list[int] | None  # in order; None where greedy finds it
+    orders: list[list[int]]  # random ones
+    most_first: bool
+    name: str
+    ranked_on: str  # "these prompts", "other prompts", or "unknown"
+    folds: list[Fold]
+    half_orders: list[list[int]]  # two for each fold, where the ranking can be made from a half
+
+    @property
+    def greedy_evaluations(self) -> int:
+        n, last = len(self.game), int(self.counts[-1])
+        once = 0 if self.removed is not None else sum(n - k for k in range(last))
+        return once * (3 if self.folds else 1)
+
+    @property
+    def evaluations(self) -> int:
+        own = [] if self.removed is None else [self.removed, *self.half_orders]
+        return self.greedy_evaluations + len(self._coalitions(own)[0])
+
+    def estimate(self) -> Estimate:
+        if self.removed is None:
+            return self.game.estimate(self.evaluations)
+        own = [self.removed, *self.half_orders]
+        return self.game.estimate(self._gates(self._coalitions(own)[0]))
+
+    def values(
+        self, own: list[list[int]], progress: Progress, before: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """`[order, count, prompt]` of the given orders and of the random ones."""
+        out, index = self._coalitions(own)
+        total = before + len(out)
+
+        def tell(what: str, done: int, of: int) -> None:
+            progress(what, before + done, total)
+
+        shape = (len(own) + len(self.orders), len(self.counts), len(self.game.task))
+        if not out:
+            return np.empty((0, *shape[1:])), np.empty((0, *shape[1:]))
+        found = self.game.values(self._gates(out), progress=tell).numpy()
+        found = found[index].reshape(shape)
+        return found[: len(own)], found[len(own) :]
+
+    def _coalitions(self, own: list[list[int]]) -> tuple[list[frozenset[int]], list[int]]:
+        """Every set of players that is out, once, and which of them each order needs."""
+        number: dict[frozenset[int], int] = {}
+        index = []
+        for order in (*own, *self.orders):
+            for count in self.counts:
+                out = frozenset(order[:count])
+                index.append(number.setdefault(out, len(number)))
+        return list(number), index
+
+    def _gates(self, out: list[frozenset[int]]) -> Tensor:
+        gates = torch.ones(len(out), len(self.game), dtype=torch.double)
+        for row, players in enumerate(out):
+            gates[row, list(players)] = 0
+        return gates
+
+
+def _greedy(plan: _Plan, progress: Progress) -> tuple[list[int], np.ndarray]:
+    """The order found, and the task `[order, count, prompt]`: of all prompts, of either half."""
+    which = [np.ones(len(plan.game.task), dtype=bool)]
+    if plan.folds:
+        which += [plan.folds[0].first > 0, plan.folds[0].second > 0]
+    each = plan.greedy_evaluations // len(which)
+    found = [_greedy_on(plan, progress, on, k * each) for k, on in enumerate(which)]
+    return found[0][0], np.stack([path for _, path in found])
+
+
+def _greedy_on(
+    plan: _Plan, progress: Progress, which: np.ndarray, evaluated: int
+) -> tuple[list[int], np.ndarray]:
+    """The order that is best for some prompts, and the task of all `[count, prompt]`."""
+    game = plan.game
+    n, last = len(game), int(plan.counts[-1])
+    total = plan.evaluations
+    sign = 1 if game.task.higher_is_better != plan.most_first else -1
+    gates = torch.ones(n, dtype=torch.double)
+    removed: list[int] = []
+    path = [game.clean.numpy()]
+    for _ in range(last):
+        left = [i for i in range(n) if gates[i] == 1]
+        table = gates.repeat(len(left), 1)
+        table[torch.arange(len(left)), left] = 0
+
+        def tell(what: str, done: int, of: int, before: int = evaluated) -> None:
+            progress(f"{what}, greedy", before + done, total)
+
+        values = game.values(table, progress=tell)
+        evaluated += len(left)
+        # the first of equals, so that the order does not hang on how rows were batched
+        best = int(np.argmax(sign * values.numpy()[:, which].mean(1)))
+        removed.append(left[best])
+        gates[left[best]] = 0
+        path.append(values[best].numpy())
+    return removed, np.stack(path)[plan.counts]
+
+
+def _plan(
+    model: Model,
+    task: Task,
+    ranking: Ranked | None,
+    how: str,
+    order: str,
+    kind: str,
+    n_random: int,
+    seed: int,
+    steps: int | Sequence[int] | None,
+    name: str | None,
+    options: dict[str, Any],
+    held_out: bool,
+    n_loops: int,
+) -> _Plan:
+    _check(ranking, how, order, n_random)
+    if n_loops < 0 or n_loops == 1:
+        raise OptionError(f"n_loops={n_loops}; an interval needs at least 2 loops, or 0 for none")
+    ranked, given = None, []
+    if isinstance(ranking, (Importance, HeadTable)):
+        ranked = Ranking.of(ranking)
+        chosen = {"players", "stack", "heads", "without"} & set(options)
+        if ranked.players is not None and not chosen:
+            absent = [s.name for s in ranked.players.member if s not in model.sites]
+            if absent:
+                raise OptionError(
+                    f"the ranking is of another model, {ranked.about['model']}: {model.name} has "
+                    f"no attention {absent[0]} of that shape"
+                )
+            options = options | {"players": ranked.players}
+    elif isinstance(ranking, str):
+        raise OptionError(f"the ranking is the text {ranking!r}; give a list of players")
+    elif ranking is not None:
+        given = list(ranking)
+    game = Game(model, task, kind=kind, seed=seed, **options)
+    labels = game.players.labels
+    if len(game) < 2:
+        raise OptionError(f"only {labels[0]} plays, so there is no order to prune in")
+    removed, called, place = None, "greedy", []
+    if ranked is not None:
+        require_all(labels, ranked.labels)
+        place = [ranked.labels.index(label) for label in labels]
+        removed = _ordered(ranked.helps[place], order)
+        called = ranked.name
+    elif ranking is not None:
+        removed, called = given_order(given, labels), "given order"
+        removed = removed[::-1] if order == "least-first" else removed
+    rng = np.random.default_rng(seed)
+    orders = [rng.permutation(len(game)).tolist() for _ in range(n_random)]
+    counts = _counts(steps, len(game))
+    ranked_on = _ranked_on(ranked, how, task)
+    every, halves = [], []
+    if held_out and ranked_on == "these prompts":
+        if how == "greedy":
+            every = folds(len(task), 0, seed, task.clusters)
+        elif ranked is not None and ranked.per_prompt is not None:
+            values = ranked.per_prompt[place]
+            magnitude = ranked.magnitude
+
+            def rank(weight: np.ndarray) -> list[int]:
+                mean = values @ weight / weight.sum()
+                return _ordered(np.abs(mean) if magnitude else mean, order)
+
+            every = folds(len(task), n_loops if n_random else 0, seed, task.clusters)
+            halves = fold_orders(every, rank)
+    return _Plan(
+        game, counts, removed, orders, order == "most-first", name or called, ranked_on, every,
+        halves,
+    )  # fmt: skip
+
+
+def _ordered(helps: np.ndarray, order: str) -> list[int]:
+    return np.argsort(helps if order == "least-first" else -helps, kind="stable").tolist()
+
+
+def _ranked_on(ranked: Ranking | None, how: str, task: Task) -> str:
+    """The prompts that the ranking was made on, as far as they are known."""
+    if how == "greedy":
+        return "these prompts"
+    of = None if ranked is None else ranked.about.get("prompts_hash")
+    if of is None:
+        return "unknown"
+    return "these prompts" if of == task.about()["prompts_hash"] else "other prompts"
+
+
+def _check(ranking: Ranked | None, how: str, order: str, n_random: int) -> None:
+    if how not in HOW:
+        raise UnknownName("way of pruning", how, HOW)
+    if order not in ORDERS:
+        raise UnknownName("order of pruning", order, ORDERS)
+    if (ranking is None) != (how == "greedy"):
+        if how == "greedy":
+            raise OptionError("greedy pruning makes its own ranking; leave out ranking=")
+        raise OptionError("one-shot pruning needs a ranking; or use how='greedy'")
+    if n_random < 0 or n_random == 1:
+        raise OptionError(f"n_random={n_random}; a band needs at least 2 random orders, or 0")
+
+
+def _counts(steps: int | Sequence[int] | None, n: int) -> np.ndarray:
+    if steps is None:
+        return np.arange(n + 1)
+    if isinstance(steps, int):
+        if steps < 1:
+            raise OptionError(f"steps={steps}; at least one player goes, so it is 1 or more")
+        return np.unique(np.rint(np.linspace(0, n, steps + 1)).astype(np.int64))
+    counts = sorted({0, *(int(x) for x in steps)})
+    if counts == [0]:
+        raise OptionError("steps name no player to take out; give counts of 1 or more")
+    if counts[0] < 0 or counts[-1] > n:
+        wrong = counts[0] if counts[0] < 0 else counts[-1]
+        raise OptionError(f"steps hold {wrong}; counts go from 0 to {n} players")
+    return np.array(counts, dtype=np.int64)

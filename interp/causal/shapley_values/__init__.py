@@ -1,0 +1,1 @@
+"""Shapley and Banzhaf values of heads: exact, sampled and from surrogates."""

@@ -1,0 +1,63 @@
+"""Exact Shapley values inside each layer: one game per attention."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from jaxtyping import Float
+
+from interp.causal.game.chain import Playable
+from interp.causal.game.game import Game
+from interp.causal.shapley_values.exact import exact_values
+from interp.causal.shapley_values.solution import Solution, Told, check_exact, ends, values
+from interp.core.errors import OptionError
+
+
+class Part:
+    """A game in which only some players play and the others always work."""
+
+    def __init__(self, game: Playable, players: list[int]) -> None:
+        self.game, self.players = game, players
+
+    def __len__(self) -> int:
+        return len(self.players)
+
+    def values(self, gates: Float[torch.Tensor, "coalition player"]) -> torch.Tensor:
+        """Of the whole game, everybody else at work."""
+        whole = torch.ones(len(gates), len(self.game), dtype=torch.double)
+        whole[:, self.players] = gates.double()
+        return torch.as_tensor(values(self.game, whole))
+
+
+def layer_values(game: Game, *, progress: Told = None) -> Solution:
+    """`exact_values` of the players of every attention, the others at work.
+
+    Raises:
+        OptionError: players that span several layers, or more than 16 in one.
+    """
+    member = game.players.member
+    layers = [sorted({p for p in index.tolist() if p >= 0}) for index in member.values()]
+    if sum(map(len, layers)) > len(game):
+        raise OptionError(
+            f"the values of each layer need players inside layers; {game.players.kind} span several"
+        )
+    for players in layers:
+        check_exact(len(players), "the exact mode of a layer", "fewer heads= or shapley(...)")
+    found = np.zeros((len(game), len(game.task)))
+    gaps, done = [], 0
+    total = sum(2 ** len(players) - 2 for players in layers)
+    for site, players in zip(member, layers, strict=True):
+        told = None
+        if progress is not None:
+            what = f"{game.task.name}, {game.kind}, {site.stack} layer {site.layer}"
+            told = lambda _, k, n, d=done, w=what: progress(w, d + k, total)  # noqa: E731
+        own = exact_values(Part(game, players), progress=told)
+        found[players] = own.per_prompt
+        gaps.append(own.efficiency_gap)
+        done += own.evaluations
+        if progress is not None:
+            progress(what, done, total)
+    v_all, v_none = ends(game)
+    # of each layer's own sum against what the task loses without the layer's players
+    notes = {"efficiency_gap": max(gaps, key=abs)}
+    return Solution(found, np.zeros(len(game)), done, v_all, v_none, notes)

@@ -1,0 +1,306 @@
+"""Shapley values: how much of the task each head does, whoever else is at work.
+
+A head's value is its marginal contribution averaged over all orders in which heads could leave.
+Leaving one out asks what breaks if only this head goes, and finds nobody where heads stand in for
+each other; Shapley values share what is done among those who can do it, so working heads and
+their backups both score, and all values add up to v(all) - v(none). v is the task's value, times -1
+for a loss, so that a positive value is that of a head that helps.
+
+    exact          all coalitions, up to 16 players: no sampling error
+    permutations   random orders and their reverses: unbiased, any number of players
+    surrogate      a model of the game, checked against a few orders: several times fewer
+                   evaluations at the same error, with a bias that is measured and told
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float
+
+from interp.causal.ablation import NULLS, Null, random_game
+from interp.causal.game.chain import Walk, estimate_walks
+from interp.causal.game.game import Estimate, Game, Progress
+from interp.causal.importance import Importance, make_importance
+from interp.causal.shapley_values.exact import exact_values
+from interp.causal.shapley_values.gaussian_process import fit_seconds
+from interp.causal.shapley_values.permutations import (
+    DEFAULT_PAIRS,
+    permutation_values,
+    sample_orders,
+    samples_at_once,
+)
+from interp.causal.shapley_values.solution import (
+    EXACT,
+    Solution,
+    check_budget,
+    check_exact,
+    subsets,
+)
+from interp.causal.shapley_values.surrogate import (
+    MOST,
+    Draws,
+    check_orders,
+    check_pairs,
+    default_size,
+    surrogate_values,
+)
+from interp.causal.task import Task
+from interp.core.errors import NonFiniteError, UnknownName
+from interp.core.intervals import Part
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+
+Method = Literal["auto", "exact", "permutations", "surrogate"]
+METHODS = ("auto", "exact", "permutations", "surrogate")
+_AUTO_EXACT = 12  # 4,096 coalitions
+_IN_THE_TASK = {"v_all_minus_v_none", "efficiency_gap", "efficiency_gap_before"}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Sampled(Importance):
+    """An `Importance` from some coalitions only.
+
+    `sem` is the error over prompts, `sampling_sem` that over samples (from `sampling_df` + 1 of
+    them), and the table's `sem` the root of the sum of both squared. `interval` holds both.
+    """
+
+    sampling_sem: Float[np.ndarray, " player"] = field(default_factory=lambda: np.zeros(0))
+    evaluations: int = 0
+    sampling_df: float = math.inf
+
+    def _errors(self) -> list[Part]:
+        return [*super()._errors(), (self.sampling_sem, self.sampling_df)]
+
+
+def shapley(
+    model: Model,
+    task: Task,
+    *,
+    method: Method = "auto",
+    kind: str = "zero",
+    target_sem: float | None = None,
+    max_evaluations: int | None = None,
+    seed: int = 0,
+    null: Null = "none",
+    walk: Walk = "auto",
+    progress: Progress | None = None,
+    **options: Any,
+) -> Sampled:
+    """Shapley value of every player for the task, with errors over prompts and over samples.
+
+    All prompts see the same coalitions (common random numbers). `notes` always hold
+    `v_all_minus_v_none` (mean over prompts), `efficiency_gap` (by how much the values of a prompt
+    miss it at most), `evaluations` and `sampling_sem` (the largest of the players').
+
+    Args:
+        method: "exact", "permutations", "surrogate", or "auto": exact up to 12 players or where
+            `max_evaluations` allows it, otherwise the surrogate.
+        kind: what replaces a head that is out; see `interp.causal.game.replacement`.
+        target_sem: stop when the error over samples of every player is at most this, in the
+            task's unit.
+        max_evaluations: coalitions at most, all and none not counted.
+        seed: of coalitions and orders; the same seed evaluates the same coalitions.
+        null: "random-init" also plays the game on random weights, with as many evaluations.
+        walk: see `interp.causal.game.chain`.
+        options: of `Game`.
+
+    Raises:
+        OptionError: too many players for the exact mode, an error that is not positive, a budget
+            that is too small, or options that do not fit the game.
+        NonFiniteError: the task is NaN or infinite.
+    """
+    game = Game(model, task, kind=kind, seed=seed, **options)
+    beside = None
+    if null == "random-init":
+        beside = lambda: random_game(game, seed=seed, **options)  # noqa: E731
+    return shapley_of(
+        game, method=method, target_sem=target_sem, max_evaluations=max_evaluations, seed=seed,
+        null=null, beside=beside, walk=walk, progress=progress,
+    )  # fmt: skip
+
+
+def shapley_of(
+    game: Game,
+    *,
+    method: Method = "auto",
+    target_sem: float | None = None,
+    max_evaluations: int | None = None,
+    seed: int = 0,
+    null: Null = "none",
+    beside: Callable[[], Game] | None = None,
+    walk: Walk = "auto",
+    progress: Progress | None = None,
+) -> Sampled:
+    """`shapley` of a game that exists already; `beside` makes the game of the null."""
+    if null not in NULLS:
+        raise UnknownName("null", null, NULLS)
+    method = chosen(method, len(game), max_evaluations)
+
+    def play(game: Game, target: float | None, most: int | None) -> Solution:
+        if method == "exact":
+            every = 2 ** min(len(game), EXACT) - 2
+            check_budget(len(game), target, most, least=every, why="the exact mode")
+            return exact_values(game, progress=progress)
+        sampler = permutation_values if method == "permutations" else surrogate_values
+        return sampler(
+            game, target_sem=target, max_evaluations=most, seed=seed, walk=walk, progress=progress
+        )
+
+    found = play(game, target_sem, max_evaluations)
+    nulls, notes = None, {}
+    if null == "random-init":
+        other = beside() if beside is not None else random_game(game)
+        try:
+            nulls = play(other, None, found.evaluations if len(game) > 1 else None).per_prompt
+        except NonFiniteError as error:  # random weights may overflow where trained ones do not
+            notes = {"null": f"none: {error}"}
+    told: dict[str, Any] = {"method": method}
+    if method != "exact":
+        told |= {"evaluations": found.evaluations}
+    return as_importance(
+        game, found, summary="shapley", options=told, made_by="interp.causal.shapley",
+        notes=notes, null=nulls,
+    )  # fmt: skip
+
+
+def shapley_per_layer(
+    model: Model,
+    task: Task,
+    *,
+    kind: str = "zero",
+    progress: Progress | None = None,
+    **options: Any,
+) -> Sampled:
+    """Exact Shapley values of the heads of each layer among themselves, all other layers at work.
+
+    Each attention is a game of its own, whose values add up to what the task loses without any of
+    its heads. It asks who does the work inside a layer; what layers do for each other is not in it,
+    so values of different layers must not be added. 2^heads coalitions per layer, at most 2^16.
+
+    Args:
+        kind, progress, options: as for `shapley`.
+
+    Raises:
+        OptionError: more than 16 players in one layer, or players that span layers.
+    """
+    from interp.causal.shapley_values.layers import layer_values
+
+    game = Game(model, task, kind=kind, **options)
+    found = layer_values(game, progress=progress)
+    return as_importance(
+        game, found, summary="shapley_per_layer", options={"method": "exact"},
+        made_by="interp.causal.shapley_per_layer", notes={}, null=None,
+    )  # fmt: skip
+
+
+def chosen(method: Method, n: int, max_evaluations: int | None) -> Method:
+    """The method that is meant by "auto"."""
+    if method not in METHODS:
+        raise UnknownName("method of shapley", method, METHODS)
+    if method != "auto":
+        return method
+    allowed = 2**_AUTO_EXACT if max_evaluations is None else max_evaluations + 2
+    if n <= EXACT and 2**n <= allowed:
+        return "exact"
+    pair = 2 * (n - 1)
+    within = 2 * pair <= (MOST if max_evaluations is None else min(max_evaluations, MOST))
+    return "surrogate" if within else "permutations"
+
+
+def estimate_shapley(
+    game: Game,
+    *,
+    method: Method = "auto",
+    max_evaluations: int | None = None,
+    seed: int = 0,
+    walk: Walk = "auto",
+) -> Estimate:
+    """Evaluations, seconds and bytes of `shapley` before it runs; upper bounds with a target.
+
+    A few coalitions are run and timed, as the method will run them: sharing passes, or each from
+    the one before it. What a ledger holds takes no time.
+
+    Raises:
+        OptionError: too many players for the exact mode.
+    """
+    n = len(game)
+    method = chosen(method, n, max_evaluations)
+    table, fitting = np.ones((0, n)), 0.0
+    rounds: list[list[np.ndarray]] = []  # orders that the game is given at once
+    if method == "exact":
+        check_exact(n, "the exact mode", "method='permutations' or 'surrogate', or fewer heads=")
+        table = subsets(n)[1:-1]
+    elif method == "permutations":
+        pairs, at_once = DEFAULT_PAIRS, samples_at_once(2 * (n - 1))
+        if max_evaluations is not None:
+            pairs = max(1, max_evaluations // max(1, 2 * (n - 1)))
+        for first in range(0, pairs, at_once):
+            some = range(first, min(pairs, first + at_once))
+            rounds.append([order for k in some for order in sample_orders(n, seed, k, True)])
+    else:
+        count = min(MOST, default_size(n) if max_evaluations is None else max_evaluations)
+        rounds = [check_orders(n, seed, 0, check_pairs(n, count))]
+        table = Draws(n, seed).pairs(0, max(0, count - (n - 1) * len(rounds[0])) // 2)
+        fitting = fit_seconds(n, count)
+    parts = [game.estimate(table)] if len(table) else []
+    if n > 1:
+        parts += [estimate_walks(game, orders, n - 1, walk) for orders in rounds]
+    parts.append(game.estimate(torch.zeros(1, n)))  # nobody at work
+    seconds = sum(part.seconds for part in parts) + fitting
+    runs = sum(part.share * part.coalitions for part in parts[:-1])
+    count = sum(part.coalitions for part in parts[:-1])
+    # of the clean run and the one before it, from a mixture, which no ledger holds
+    n_bytes = 2 * game.estimate(torch.full((1, n), 0.5)).n_bytes
+    whole = len(table) + (n - 1) * sum(map(len, rounds))
+    if method == "surrogate":
+        n_bytes += 3 * 8 * whole**2
+    done = (f"{whole - count} more are finished",) if whole > count else ()
+    notes = (f"method {method}", *done, *game.notes)
+    return Estimate(count, seconds, n_bytes, runs / max(1, count), notes)
+
+
+def as_importance(
+    game: Game,
+    found: Solution,
+    *,
+    summary: str,
+    options: dict[str, Any],
+    made_by: str,
+    notes: dict[str, Any],
+    null: np.ndarray | None,
+) -> Sampled:
+    """A solution with its table; the table's error is that over prompts and samples together."""
+    sampling = found.sampling_sem
+    largest = float(sampling.max()) if np.isfinite(sampling).all() else math.nan
+    told: dict[str, Any] = {
+        "v_all_minus_v_none": float((found.v_all - found.v_none).mean()),
+        "efficiency_gap": found.efficiency_gap,
+        "evaluations": found.evaluations,
+        "sampling_sem": largest,
+    }
+    told |= found.notes
+    for name in _IN_THE_TASK & set(told):  # a solution knows no task: its sums are of raw values
+        told[name] = game.task.sign * told[name] + 0.0
+    plain = make_importance(
+        game,
+        found.per_prompt,
+        method=summary,
+        options=options,
+        of="presence",
+        made_by=made_by,
+        null=null,
+        null_kind="none" if null is None else "random-init",
+        sampling_sem=sampling,
+        notes=told | notes,
+    )
+    own = {f.name: getattr(plain, f.name) for f in fields(Importance)}
+    return Sampled(
+        **own, sampling_sem=sampling, evaluations=found.evaluations, sampling_df=found.sampling_df
+    )

@@ -1,0 +1,229 @@
+"""Shapley values of a model of the game, checked against the game itself."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from interp.causal.game.chain import Playable, Walk, removals, walks
+from interp.causal.shapley_values.gaussian_process import Surrogate, fit
+from interp.causal.shapley_values.permutations import contributions, standard_error_of
+from interp.causal.shapley_values.solution import (
+    Solution,
+    Told,
+    check_budget,
+    ends,
+    name_of,
+    values,
+)
+from interp.core.errors import OptionError
+
+Array = np.ndarray
+MOST = 8192
+"""Coalitions that a surrogate is fitted on at most: its time grows with their cube."""
+_TRIES = 8
+_CHECK_SHARE = 4  # one evaluation in so many goes into the check
+
+
+def surrogate_values(
+    game: Playable,
+    *,
+    target_sem: float | None = None,
+    max_evaluations: int | None = None,
+    seed: int = 0,
+    walk: Walk = "auto",
+    progress: Told = None,
+) -> Solution:
+    """Fit a Gaussian process to sampled coalitions and take its Shapley values.
+
+    Most evaluations are coalitions of uniform size, each with its complement. About a quarter, and
+    one pair at least, are a few antithetic permutations which the first fit has not seen: by how
+    much its values miss theirs is its bias and the noise of so few (`surrogate_bias`, the root mean
+    square over players, `surrogate_bias_sem`, what the noise alone would give, and `bias_check`,
+    which says whether the one can be told from the other). Then they join the fit. What the sum
+    still misses of v(all) - v(none) is spread over the players in proportion to their variance.
+
+    The error over samples is the standard deviation which the process has left, enlarged where the
+    check finds the game further from the fit than the process expects (`calibration`).
+
+    Args:
+        target_sem: stop when that error of every player is at most this; evaluations double from
+            round to round.
+        max_evaluations: at most so many, all and none not counted; 16 per player unless given.
+        seed: of the coalitions; those of a smaller budget come first in a larger one.
+
+    Raises:
+        OptionError: an error that is not positive, or a budget too small for a check.
+    """
+    n = len(game)
+    pair = max(1, 2 * (n - 1))
+    why = "the surrogate, with one antithetic pair of permutations to check it,"
+    check_budget(n, target_sem, max_evaluations, least=2 * pair, why=why)
+    most = max_evaluations
+    if most is None:
+        most = MOST if target_sem is not None else default_size(n)
+    most = min(most, MOST)
+    if most < 2 * pair:
+        raise OptionError(
+            f"{n} players are too many for a surrogate of at most {MOST} coalitions; "
+            "use method='permutations'"
+        )
+    budget = most if target_sem is None else min(most, max(128, 4 * n, 2 * pair))
+    sampled = _Sampled(game, seed, walk, progress, most)
+    while True:
+        found = sampled.solve(budget)
+        enough = target_sem is None or bool((found.sampling_sem <= target_sem).all())
+        if enough or budget == most:
+            return found
+        budget = min(most, 2 * budget)
+
+
+def bias_check(bias: Float[Array, " player"], sem: Float[Array, " player"], pairs: int) -> str:
+    """The surrogate's bias in words, as far as so many pairs of permutations can show it.
+
+    The root mean square over players of by how much the fit misses the check holds the noise of
+    the check itself, which is most of it with few pairs. A bias is detected where its square is
+    beyond the 95 % quantile of what that noise gives: of F, with the players' degrees of freedom
+    over those of their errors.
+    """
+    size, noise = (float(np.sqrt((x**2).mean())) for x in (bias, sem))
+    told = f"{size:.3g} ± {noise:.3g} from {pairs} pair{'s' * (pairs != 1)} of permutations"
+    if pairs < 2:
+        return f"{size:.3g} from one pair of permutations, which cannot tell bias from its noise"
+    from scipy.stats import f
+
+    most = noise**2 * float(f.isf(0.05, len(bias), len(bias) * (pairs - 1)))
+    if size**2 <= most:
+        return f"no bias detected: {told}"
+    return f"bias detected: {told}; about {math.sqrt(size**2 - noise**2):.3g} beyond the noise"
+
+
+def default_size(n: int) -> int:
+    """Coalitions that are evaluated for n players unless a number is given."""
+    return max(128, 16 * n, 4 * (n - 1))
+
+
+def check_pairs(n: int, budget: int) -> int:
+    """Antithetic pairs of permutations, of so many coalitions in all, that check the fit."""
+    per_pair = max(1, 2 * (n - 1))
+    pairs = max(1, budget // _CHECK_SHARE // per_pair)
+    return max(2, pairs) if budget >= 6 * per_pair else pairs  # its bias needs an error of its own
+
+
+def check_orders(n: int, seed: int, have: int, pairs: int) -> list[Array]:
+    """The orders of the pairs after the first `have`, each followed by its reverse."""
+    orders = [np.random.default_rng([seed, 1, k]).permutation(n) for k in range(have, pairs)]
+    return [way for order in orders for way in (order, order[::-1])]
+
+
+class Draws:
+    """Coalitions of uniform size, each with its complement; the k-th depends on the seed and k."""
+
+    def __init__(self, n: int, seed: int) -> None:
+        self.n, self.seed = n, seed
+        self.drawn: set[bytes] = set()
+
+    def pairs(self, have: int, wanted: int) -> Float[Array, "coalition player"]:
+        """Those after the first `have` pairs; to be asked for in order."""
+        new = [self._one(k) for k in range(have, wanted)]
+        return np.concatenate([np.zeros((0, self.n)), *(np.stack([z, 1 - z]) for z in new)])
+
+    def _one(self, k: int) -> Float[Array, " player"]:
+        rng = np.random.default_rng([self.seed, 2, k])
+        gates = np.zeros(self.n)
+        for _ in range(_TRIES):  # small sizes have few coalitions, and one is not worth two runs
+            gates = np.zeros(self.n)
+            gates[rng.permutation(self.n)[: rng.integers(1, max(2, self.n))]] = 1
+            if gates.tobytes() not in self.drawn:
+                break
+        self.drawn |= {gates.tobytes(), (1 - gates).tobytes()}
+        return gates
+
+
+class _Sampled:
+    """Coalitions evaluated so far: those of a smaller budget serve a larger one."""
+
+    def __init__(self, game: Playable, seed: int, walk: Walk, progress: Told, most: int) -> None:
+        self.game, self.seed = game, seed
+        self.walk: Walk = walk
+        self.progress, self.most, self.done = progress, most, 0
+        self.v_all, self.v_none = ends(game)
+        n = len(game)
+        self.gates = np.stack([np.ones(n), np.zeros(n)])
+        self.values = np.stack([self.v_all, self.v_none])
+        self.orders: list[Array] = []
+        self.draws = Draws(n, seed)
+        self.paths = np.zeros((0, max(0, n - 1), len(self.v_all)))
+
+    def solve(self, budget: int) -> Solution:
+        n, pairs = len(self.game), check_pairs(len(self.game), budget)
+        self._check(pairs)
+        self._sample((budget - pairs * 2 * (n - 1)) // 2)
+        first = fit(self.gates, self.values)
+        notes = self._bias(first)
+        inside = np.concatenate([removals(n, order, n - 1) for order in self.orders])
+        gates = np.concatenate([self.gates, inside])
+        seen = np.concatenate([self.values, self.paths.reshape(len(inside), -1)])
+        found, sem = fit(gates, seen, like=first).shapley()
+        gap = self.v_all - self.v_none - found.sum(0)
+        notes["efficiency_gap_before"] = float(gap[np.abs(gap).argmax()])
+        share = sem**2 / (sem**2).sum() if sem.any() else np.full(n, 1 / n)
+        found = found + share[:, None] * gap
+        sem = sem * max(1.0, notes["calibration"])
+        # how far the process is off is told by the orders of the check, of which there are few
+        df = max(3, len(self.orders) - 1)
+        return Solution(found, sem, len(gates) - 2, self.v_all, self.v_none, notes, sampling_df=df)
+
+    def _check(self, pairs: int) -> None:
+        n = len(self.game)
+        new = check_orders(n, self.seed, len(self.orders) // 2, pairs)
+        if new and n > 1:
+            told = None if self.progress is None else self._told
+            paths = walks(self.game, new, steps=n - 1, walk=self.walk, done=told)
+            self.paths = np.concatenate([self.paths, paths.numpy()])
+            self.done += len(new) * (n - 1)
+        self.orders += new
+
+    def _sample(self, pairs: int) -> None:
+        gates = self.draws.pairs((len(self.gates) - 2) // 2, pairs)
+        if len(gates):
+            told = None if self.progress is None else self._told
+            self.values = np.concatenate([self.values, values(self.game, gates, told)])
+            self.gates = np.concatenate([self.gates, gates])
+            self.done += len(gates)
+
+    def _told(self, done: int) -> None:
+        assert self.progress is not None
+        self.progress(name_of(self.game), self.done + done, self.most)
+
+    def _bias(self, first: Surrogate) -> dict[str, Any]:
+        """What the fit says of the permutations it has not seen, against what the game says."""
+        n = len(self.game)
+        misses, errors, expected, spread = [], [], [], []
+        ends_of = first.predict(np.stack([np.ones(n), np.zeros(n)]))[0]
+        for order, path in zip(self.orders, self.paths, strict=True):
+            said, sd = first.predict(removals(n, order, n - 1))
+            misses.append(
+                contributions(order, self.v_all - ends_of[0], path - said, self.v_none - ends_of[1])
+            )
+            errors.append((path - said).mean(1))
+            expected.append(sd)
+            spread.append(path.mean(1))
+        each = [np.mean(misses[k : k + 2], 0).mean(1) for k in range(0, len(misses), 2)]
+        bias, sem = np.mean(each, 0), standard_error_of(each)
+        error, truth = np.concatenate(errors), np.concatenate(spread)
+        notes: dict[str, Any] = {
+            "bias_check": bias_check(bias, sem, len(each)),
+            "surrogate_bias": float(np.sqrt((bias**2).mean())),
+            "surrogate_bias_sem": float(np.sqrt((sem**2).mean())),
+            "check_pairs": len(each),
+        }
+        notes["calibration"], notes["check_r2"] = 1.0, math.nan
+        if len(error):
+            notes["calibration"] = float(np.sqrt((error**2 / np.concatenate(expected) ** 2).mean()))
+            if truth.std() > 0:
+                notes["check_r2"] = float(1 - (error**2).mean() / truth.var())
+        return notes

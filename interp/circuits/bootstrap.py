@@ -1,0 +1,131 @@
+"""How much of a ranking stays when the prompts it was made from are drawn anew."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float
+
+from interp.circuits.nodes import largest
+from interp.core.clusters import numbered
+
+if TYPE_CHECKING:
+    from interp.circuits.contrast import ContrastTask
+    from interp.circuits.declaration import Found
+
+Array = np.ndarray
+DRAWS = 1000
+EDGE_DRAWS = 200  # a model has hundreds of edges for each of its heads
+_FEW = (25, 30, 40, 50, 75, 100, 150, 200, 300, 500, 1000)
+
+
+def overlaps(
+    scores: Float[Array, "node prompt"],
+    *,
+    conditional: Float[Array, "node prompt"] | None = None,
+    draws: int = DRAWS,
+    seed: int = 0,
+    clusters: Sequence[Hashable] | None = None,
+) -> Float[Array, "draw size"]:
+    """Jaccard overlap of the first k = 1, 2, ... nodes of each draw with those of all prompts.
+
+    Nodes are ordered as `Circuit.ranking` orders them: by the size of their mean score, or of their
+    mean conditional effect where that is larger; the first of equals in the given order. With a
+    cluster label per prompt whole clusters are drawn.
+    """
+    n, prompts = scores.shape
+    other = np.full_like(scores, np.nan) if conditional is None else conditional
+    whole = _places(largest(scores.mean(1), other.mean(1)))
+    rng = np.random.default_rng([seed, 7])
+    found, counts = np.zeros((draws, n)), np.arange(1, n + 1)
+    which = numbered(prompts, clusters)
+    number = int(which.max()) + 1
+    for i in range(draws):
+        times = np.bincount(rng.integers(0, number, number), minlength=number)[which]
+        mine = _places(largest(scores @ times / times.sum(), other @ times / times.sum()))
+        # a node is among the first k of both from the larger of its two places on
+        both = np.bincount(np.maximum(whole, mine), minlength=n).cumsum()
+        found[i] = both / (2 * counts - both)
+    return found
+
+
+def _places(score: Float[Array, " node"]) -> Array:
+    place = np.empty(len(score), dtype=np.int64)
+    place[np.argsort(-np.abs(score), kind="stable")] = np.arange(len(score))
+    return place
+
+
+def stability(
+    scores: Float[Array, "node prompt"],
+    k: int,
+    *,
+    conditional: Float[Array, "node prompt"] | None = None,
+    draws: int = DRAWS,
+    seed: int = 0,
+) -> tuple[float, float, float]:
+    """How much of the first k nodes stays when prompts are drawn anew: mean Jaccard, 95 % band.
+
+    Each draw's first k are compared with the first k of all prompts.
+    """
+    found = overlaps(scores, conditional=conditional, draws=draws, seed=seed)[:, k - 1]
+    low, high = np.quantile(found, [0.025, 0.975])
+    return float(found.mean()), float(low), float(high)
+
+
+def table(
+    scores: Float[Array, "node prompt"],
+    what: str,
+    drawn: str,
+    *,
+    also: Sequence[int] = (),
+    conditional: Float[Array, "node prompt"] | None = None,
+    draws: int = DRAWS,
+    seed: int = 0,
+    clusters: Sequence[Hashable] | None = None,
+) -> list[dict[str, Any]]:
+    """Rows of `stability` for every k up to 20 and some beyond, and for the sizes in `also`.
+
+    Args:
+        what: is ranked, such as heads. drawn: what the columns are, such as pairs.
+        clusters: a label per column, where whole clusters are drawn; `n` counts these then.
+    """
+    n, prompts = scores.shape
+    if prompts < 2 or n < 2:
+        return []
+    if clusters is not None:
+        prompts, drawn = len(set(clusters)), f"clusters of {drawn}"
+    found = overlaps(scores, conditional=conditional, draws=draws, seed=seed, clusters=clusters)
+    counts = sorted({k for k in (*range(1, 21), *_FEW, *also) if 1 <= k < n})
+    low, high = np.quantile(found, [0.025, 0.975], axis=0)
+    return [
+        {
+            "what": what, "k": k, "jaccard": float(found[:, k - 1].mean()),
+            "low": float(low[k - 1]), "high": float(high[k - 1]), "drawn": drawn, "n": prompts,
+        }
+        for k in counts
+    ]  # fmt: skip
+
+
+def labels_of(found: Found, task: ContrastTask) -> tuple[str, ...] | None:
+    """A cluster label per column of what a method found; None where columns are no pairs."""
+    pairs = found.columns == "pairs" and found.per_prompt.shape[1] == len(task)
+    return task.clusters if pairs else None
+
+
+def of_found(found: Found, task: ContrastTask) -> list[dict[str, Any]]:
+    """Rows for the heads that a method scored, and for its edges."""
+    at = [i for i, name in enumerate(found.nodes) if name.startswith("L")]
+    known = len({h for heads in task.truth.values() for h in heads})
+    also = (known, round(len(at) / 10))  # what an evaluation takes for the circuit
+    other = None if found.conditional is None else found.conditional[at]
+    labels = labels_of(found, task)
+    rows = table(
+        found.per_prompt[at], "heads", found.columns, also=also, conditional=other, clusters=labels
+    )
+    if found.edges_per_prompt is not None:
+        rows += table(
+            found.edges_per_prompt, "edges", found.columns, draws=EDGE_DRAWS, clusters=labels
+        )
+    return rows

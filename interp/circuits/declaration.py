@@ -1,0 +1,144 @@
+"""Declare a way to find circuits once; the call, the command and its help follow from it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from jaxtyping import Float
+
+from interp.core.declaration import Option, options_of
+from interp.core.errors import NonFiniteError, OptionError, UnknownName
+from interp.core.user_function import require_registrable
+
+if TYPE_CHECKING:
+    from interp.circuits.contrast import ContrastTask
+    from interp.model.model import Model
+
+Array = np.ndarray
+Level = Literal["head", "edge"]
+LEVELS = ("head", "edge")
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """What a method returns.
+
+    Args:
+        nodes: names of what was scored, such as `L0H3`, `mlp0`, `embed`.
+        per_prompt: its score on every pair, positive where it helps the task, in `unit`; methods
+            that score all prompts at once have one column.
+        edges: (writer, reader) names, and their scores per pair, at the level "edge".
+        forwards, backwards: passes over all prompts that it took.
+        signed: whether a score below zero means that the node works against the task.
+        notes: what the reader must know.
+        tables: further results by name, such as controls; each a list of rows.
+        columns: what the columns of `per_prompt` are, where they are no pairs of prompts.
+        measured: how the scores were measured: of all nodes, or one text for each.
+        unmeasured: nodes without a score, whose rows are NaN.
+        conditional: what a node does once another head, named in `conditional_on`, is out, on every
+            pair; rows of NaN where that was not measured. Never part of `per_prompt`.
+    """
+
+    nodes: tuple[str, ...]
+    per_prompt: Float[Array, "node prompt"]
+    unit: str
+    edges: tuple[tuple[str, str], ...] = ()
+    edges_per_prompt: Float[Array, "edge prompt"] | None = None
+    forwards: float = 0.0
+    backwards: float = 0.0
+    signed: bool = True
+    notes: tuple[str, ...] = ()
+    tables: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)
+    columns: str = "pairs"
+    measured: str | tuple[str, ...] = ""
+    unmeasured: tuple[str, ...] = ()
+    conditional: Float[Array, "node prompt"] | None = None
+    conditional_on: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        assert self.per_prompt.shape[0] == len(self.nodes)
+        if self.edges_per_prompt is not None:
+            assert self.edges_per_prompt.shape[0] == len(self.edges)
+        if self.conditional is not None:
+            assert self.conditional.shape == self.per_prompt.shape
+            assert len(self.conditional_on) == len(self.nodes)
+        assert isinstance(self.measured, str) or len(self.measured) == len(self.nodes)
+
+
+@dataclass(frozen=True, eq=False)
+class Discovery:
+    """A declared method."""
+
+    function: Callable[..., Found]
+    levels: tuple[str, ...]
+    options: Mapping[str, Option]
+
+    @property
+    def name(self) -> str:
+        """Function name, file name and command name."""
+        return self.function.__name__
+
+    @property
+    def doc(self) -> str:
+        """The docstring, dedented."""
+        return inspect.getdoc(self.function) or ""
+
+    def check(self, level: str, options: Mapping[str, Any]) -> None:
+        """Raise for a level or an option that the method does not have; see `__call__`."""
+        if level not in self.levels:
+            raise OptionError(
+                f"{self.name} scores {' and '.join(f'{x}s' for x in self.levels)}, not {level}s"
+            )
+        for name in options:
+            if name not in self.options:
+                raise UnknownName(f"option of {self.name}", name, self.options or ["(none)"])
+
+    def __call__(
+        self, model: Model, task: ContrastTask, level: Level = "head", **options: Any
+    ) -> Found:
+        """Score the nodes, or edges, of a model on a task.
+
+        Raises:
+            OptionError: a level that the method does not have.
+            UnknownName: an option that it does not have.
+            NonFiniteError: a score is NaN or infinite.
+        """
+        self.check(level, options)
+        values = {name: option.default for name, option in self.options.items()} | options
+        found = self.function(model, task, level, **values)
+        for what, names, scores in (
+            ("node", found.nodes, found.per_prompt),
+            ("edge", found.edges, found.edges_per_prompt),
+        ):
+            if scores is None:
+                continue
+            finite = np.isfinite(scores).all(1)
+            if what == "node":
+                finite |= np.isin(names, found.unmeasured)
+            if not finite.all():
+                at = int(np.flatnonzero(~finite)[0])
+                raise NonFiniteError(f"{self.name}: the score of {what} {names[at]} is not finite")
+        return found
+
+    def __repr__(self) -> str:
+        return f"<discovery {self.name}: {self.doc.partition(chr(10))[0]}>"
+
+
+def discovery(*, levels: tuple[Level, ...]) -> Callable[[Callable], Discovery]:
+    """Declare a method: a function of model, `ContrastTask` and level that returns `Found`.
+
+    Keyword-only parameters are its options, its docstring is its help, its file has its name. A
+    slow one says where it is, and goes on where it was broken off, by `interp.circuits.steps`.
+    """
+
+    def wrap(function: Callable) -> Discovery:
+        require_registrable(function)
+        assert levels
+        assert set(levels) <= set(LEVELS)
+        return Discovery(function, levels, options_of(function))
+
+    return wrap

@@ -1,0 +1,102 @@
+"""A circuit as a picture: layers from below, and a slider on how much of it is shown."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from interp.circuits.forms import HELPS, HURTS
+from interp.circuits.nodes import layer_of, node_of
+from interp.circuits.result import Circuit
+from interp.draw.page import text
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+_STEPS = 8  # of the slider
+
+
+def draw(circuit: Circuit, most: int) -> go.Figure:
+    """Nodes by layer; a step of the slider shows the first few edges (or nodes) by score."""
+    import plotly.graph_objects as go
+
+    total = len(circuit.edges) if circuit.edges else len(circuit)
+    most = max(1, min(most, total))
+    counts = sorted({max(1, round(most * (i + 1) / _STEPS)) for i in range(_STEPS)})
+    figure, spans = go.Figure(), []
+    for count in counts:
+        first = len(figure.data)  # type: ignore[arg-type]
+        for trace in _traces(circuit.top(count)):
+            trace.visible = count == counts[-1]
+            figure.add_trace(trace)
+        spans.append((first, len(figure.data)))  # type: ignore[arg-type]
+    size = len(figure.data)  # type: ignore[arg-type]
+    what = "edges" if circuit.edges else "nodes"
+    steps = [
+        {
+            "method": "update",
+            "label": str(count),
+            "args": [{"visible": [a <= i < b for i in range(size)]}],
+        }
+        for count, (a, b) in zip(counts, spans, strict=True)
+    ]
+    figure.update_layout(
+        template="plotly_white",
+        title=text(f"{circuit.task} in {circuit.model}, by {circuit.method}"),
+        sliders=[
+            {"active": len(counts) - 1, "currentvalue": {"prefix": f"{what}: "}, "steps": steps}
+        ],
+        showlegend=False,
+        height=640,
+    )
+    figure.update_yaxes(title_text="layer", zeroline=False, dtick=1)
+    figure.update_xaxes(visible=False)
+    return figure
+
+
+def places(circuit: Circuit) -> dict[str, tuple[float, float]]:
+    """Where each node stands: beside each other in its layer, with those that edges bring in."""
+    names = dict.fromkeys([*circuit.nodes, *(node_of(b) for _, b in circuit.edges)])
+    rows: dict[float, list[str]] = {}
+    for name in names:
+        rows.setdefault(layer_of(name, circuit.n_layers), []).append(name)
+    return {
+        name: (at - (len(row) - 1) / 2, height)
+        for height, row in rows.items()
+        for at, name in enumerate(row)
+    }
+
+
+def _traces(circuit: Circuit) -> list[Any]:
+    import plotly.graph_objects as go
+
+    where, out = places(circuit), []
+    size = float(np.abs(circuit.edge_score).max(initial=0.0)) or 1.0
+    for (a, b), score in zip(circuit.edges, circuit.edge_score, strict=True):
+        x, y = zip(where[a], where[node_of(b)], strict=True)
+        out.append(
+            go.Scatter(
+                x=x, y=y, mode="lines", hoverinfo="text", text=f"{a} to {b}: {score:.4g}",
+                line={"color": HELPS if score >= 0 else HURTS, "width": 0.5 + 4 * abs(score) / size,
+                      "dash": "solid" if score >= 0 else "dot"},
+            )
+        )  # fmt: skip
+    known = dict(zip(circuit.nodes, circuit.largest, strict=True))
+    size = float(np.abs(circuit.largest).max(initial=0.0)) or 1.0
+    told = {n: circuit.said(i, text(circuit.unit)) for i, n in enumerate(circuit.nodes)}
+    names = list(where)
+    scores = [float(known.get(n, 0.0)) for n in names]
+    out.append(
+        go.Scatter(
+            x=[where[n][0] for n in names], y=[where[n][1] for n in names], mode="markers+text",
+            text=names, textposition="top center", hoverinfo="text",
+            hovertext=[f"{n}: {told.get(n, 'no score')}" for n in names],
+            marker={
+                "size": [8 + 24 * abs(s) / size for s in scores],
+                "color": [HELPS if s >= 0 else HURTS for s in scores],
+                "symbol": ["circle" if s >= 0 else "diamond" for s in scores],
+            },
+        )
+    )  # fmt: skip
+    return out

@@ -1,0 +1,236 @@
+"""How faithful a circuit of edges is: the first edges carry clean values, all others corrupted."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.circuits.contrast import Batch, ContrastTask
+from interp.circuits.edge_forward import EdgeForward
+from interp.circuits.evaluation import SHARES, area, faithful
+from interp.circuits.identity import of_model, of_task
+from interp.circuits.methods._ranking import auroc, auroc_interval
+from interp.circuits.residual_graph import ResidualGraph
+from interp.circuits.result import Circuit
+from interp.circuits.steps import Progress, advance, counted, following, step
+from interp.circuits.steps_file import Store
+from interp.core.display import Displayed
+from interp.core.errors import OptionError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from interp.model.model import Model
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class EdgeEvaluation(Displayed):
+    """Values of the task with only the first edges at work, by real forwards.
+
+    Args:
+        sizes: how many edges are in, of `edges` in all.
+        per_prompt: the task's value, `[size, prompt]`; `full` and `empty` with all and no edges.
+        random: means with as many random edges, `[draw, size]`.
+        truth: edges that are known because they were built in, of `between`, all between heads.
+    """
+
+    circuit: Circuit
+    edges: int
+    sizes: tuple[int, ...]
+    per_prompt: Float[Array, "size prompt"] = field(repr=False)
+    full: Float[Array, " prompt"] = field(repr=False)
+    empty: Float[Array, " prompt"] = field(repr=False)
+    random: Float[Array, "draw size"] = field(repr=False)
+    truth: tuple[tuple[str, str], ...] = ()
+    seed: int = 0
+    between: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    made: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def faithfulness(self) -> Float[Array, " size"]:
+        """0 with every edge corrupted, 1 with all clean."""
+        return faithful(self.per_prompt.mean(1), self.full.mean(), self.empty.mean())
+
+    @property
+    def cmd(self) -> float:
+        """Area between faithfulness and 1 over the share of edges; 0 is best."""
+        return area(self.sizes, np.abs(1 - self.faithfulness), 1.0, self.edges)
+
+    @property
+    def cpr(self) -> float:
+        """Area under faithfulness, without a bound."""
+        return area(self.sizes, self.faithfulness, 0.0, self.edges)
+
+    @property
+    def random_cmd(self) -> Float[Array, " draw"]:
+        """`cmd` of random orders of edges."""
+        found = [faithful(row, self.full.mean(), self.empty.mean()) for row in self.random]
+        return np.array([area(self.sizes, np.abs(1 - f), 1.0, self.edges) for f in found])
+
+    def against_truth(self) -> dict[str, float]:
+        """AUROC of the sizes of scores against the known edges, with its interval.
+
+        Over edges from a head to the queries, keys or values of another: what is known is between
+        heads. An edge that the circuit does not score counts as 0.
+
+        Raises:
+            OptionError: no edges are known.
+        """
+        if not self.truth:
+            raise OptionError(f"no edges are known for {self.circuit.task}; give truth=")
+        size = dict.fromkeys(self.between, 0.0)
+        for edge, score in zip(self.circuit.edges, self.circuit.edge_score, strict=True):
+            if edge in size:
+                size[edge] = abs(float(score))
+        mask = np.array([edge in self.truth for edge in size])
+        scores = np.array(list(size.values()))
+        low, high = auroc_interval(scores, mask, seed=self.seed)
+        return {"auroc": auroc(scores, mask), "low": low, "high": high, "of": float(len(size))}
+
+    def told(self) -> str:
+        """The figures in a line."""
+        drawn = self.random_cmd
+        line = (
+            f"the first alone, of {self.edges}, others corrupted: CMD {self.cmd:.3f}, random orders"
+            f" {drawn.mean():.3f} [{drawn.min():.3f}, {drawn.max():.3f}]; CPR {self.cpr:.3f}"
+        )
+        if self.truth:
+            known = self.against_truth()
+            line += (
+                f"; built in {' '.join(f'{a}>{b}' for a, b in self.truth)}: AUROC"
+                f" {known['auroc']:.3f} [{known['low']:.3f}, {known['high']:.3f}] of"
+                f" {known['of']:.0f} between heads"
+            )
+        return line
+
+    def to_pandas(self) -> pd.DataFrame:
+        """One row per size."""
+        import pandas as pd
+
+        gap = self.full.mean() - self.empty.mean()
+        return pd.DataFrame(
+            {
+                "edges": self.sizes,
+                "share": np.array(self.sizes) / self.edges,
+                "value": self.per_prompt.mean(1),
+                "faithfulness": self.faithfulness,
+                "random": (self.random - self.empty.mean()).mean(0) / gap,
+                "n": self.per_prompt.shape[1],
+                "ablation": "corrupted",
+            }
+        )
+
+    def __repr__(self) -> str:
+        n = self.per_prompt.shape[1]
+        return f"EdgeEvaluation({self.circuit.method}, {n} pairs: {self.told()})"
+
+
+def _values(
+    graph: ResidualGraph, task: ContrastTask, masks: Sequence[Float[Tensor, "reader writer"]]
+) -> Float[Array, "mask prompt"]:
+    found = np.zeros((len(masks), len(task)))
+
+    def measured(batch: Batch) -> Float[Array, "mask prompt"]:
+        edges = EdgeForward(graph, batch.clean, batch.corrupted)
+
+        def one(mask: Float[Tensor, "reader writer"]) -> Float[Array, " prompt"]:
+            return batch.value(edges.run(mask)).double().cpu().numpy()
+
+        values = []
+        for mask in masks:
+            values.append(step("mask", partial(one, mask)))
+            advance()
+        return np.stack(values)
+
+    batches = list(task.batches())
+    with counted("evaluating edges", len(masks) * len(batches)) as done:
+        for i, batch in enumerate(batches):
+            found[:, list(batch.which)] = step("batch", partial(measured, batch))
+            done(len(masks) * (i + 1))
+    return found
+
+
+def evaluate_edges(
+    model: Model,
+    circuit: Circuit,
+    task: ContrastTask,
+    *,
+    truth: Sequence[tuple[str, str]] | None = None,
+    n_random: int = 5,
+    seed: int = 0,
+    same_weights: bool = True,
+    ledger: str | os.PathLike | None = None,
+    progress: Progress | None = None,
+) -> EdgeEvaluation:
+    """Run the model with the first edges of a circuit, over sizes, beside random edges.
+
+    Edges that the circuit did not score come last. Shares are those of the MIB benchmark (Mueller
+    et al. 2025, arXiv 2504.13151), whose figures count edges of this kind too.
+
+    Args:
+        truth: known edges between heads, such as `[("L0H3", "L1H0.k")]`; those of the task unless
+            given.
+        n_random: random orders of all edges.
+        same_weights: refuse a circuit that was found on other weights of the same shape.
+        ledger: a folder that keeps finished forwards; the same evaluation finds them there again.
+        progress: told what runs, how much of it is done and how much there is.
+
+    Raises:
+        OptionError: a circuit without edges, or of another model, or nothing to explain.
+        UnreadableAttention: a model without a residual graph.
+    """
+    circuit.require(model, same_weights=same_weights)
+    graph = ResidualGraph.of(model)
+    if not circuit.edges:
+        raise OptionError(f"{circuit!r} has no edges; find it at the level edge")
+    every = list(graph.edges)
+    place = {e: i for i, e in enumerate(every)}
+    strange = [e for e in circuit.edges if e not in place]
+    if strange:
+        a, b = strange[0]
+        raise OptionError(
+            f"the edge {a} -> {b} of this circuit is none of {model.name}'s residual graph; pairs "
+            "of heads, as codes gives them, are no edges of it"
+        )
+    known = tuple((a, b) for a, b in (task.truth_edges if truth is None else truth))
+    if odd := [e for e in known if e not in place]:
+        raise OptionError(f"{model.name} has no edge {odd[0][0]} -> {odd[0][1]}, said to be known")
+    order = np.argsort(-np.abs(circuit.edge_score), kind="stable")
+    ranked = [place[circuit.edges[i]] for i in order]
+    scored = set(ranked)
+    ranked += [i for i in range(len(every)) if i not in scored]
+    sizes = tuple(sorted({max(1, round(share * len(every))) for share in SHARES}))
+    rng = np.random.default_rng([seed, 9])
+    orders = [ranked, *(rng.permutation(len(every)).tolist() for _ in range(n_random))]
+    masks = [graph.full(), torch.zeros_like(graph.full())]
+    masks += [graph.mask([every[i] for i in o[:size]]) for o in orders for size in sizes]
+    store = None
+    if ledger is not None:
+        told = {"orders": hashlib.sha256(json.dumps([orders, sizes]).encode()).hexdigest()}
+        store = Store(ledger, of_model(model) | of_task(model, task) | told)
+    with following(store, progress):
+        found = _values(graph, task, masks)
+    full, empty = found[0], found[1]
+    if abs(float(full.mean() - empty.mean())) < 1e-6:
+        raise OptionError(f"{task.name} is the same with all edges and with none on {model.name}")
+    means = found[2:].mean(1).reshape(len(orders), len(sizes))
+    made = dict(circuit.made) | {"ablation": "corrupted", "n_random": n_random, "seed": seed}
+    between = tuple(
+        (a, b) for a, b in every if a[0] == "L" and graph.readers[graph.reader_index[b]].head >= 0
+    )
+    return EdgeEvaluation(
+        circuit, len(every), sizes, found[2 : 2 + len(sizes)], full, empty, means[1:], known, seed,
+        between, made,
+    )  # fmt: skip

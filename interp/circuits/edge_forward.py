@@ -1,0 +1,376 @@
+"""Run a model in which every edge of its residual graph carries the value of one of two runs.
+
+    edges = EdgeForward(ResidualGraph.of(model), clean, corrupted)
+    logits = edges.run(edges.graph.mask([("L0H2", "L1H1.k"), ...]))    # [batch, pos, d_vocab]
+
+An edge whose mask is 1 carries what its writer gives in this very run; one whose mask is 0 carries
+what the writer gave in the corrupted run. So the mask of a circuit gives the circuit's logits, and
+the full mask with one entry of 0 patches one path. Every number is computed by the model's own
+modules: a block is run again on each of the inputs that its readers differ in, and broken off
+where they have been read.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from interp.attribution.roles import NormRole, find_roles
+from interp.causal.game.patching import tiled
+from interp.circuits.attention_parts import Parts, parts_of, set_parts
+from interp.circuits.node_outputs import paired_outputs, written
+from interp.circuits.residual_graph import Layer, Reader, ResidualGraph
+from interp.circuits.stream_hooks import Watch, replace_first, watched
+from interp.core.errors import OptionError, UnreadableAttention
+from interp.model.hooks.calls import Call
+from interp.model.hooks.inference import inference
+from interp.model.hooks.threads import forward_here, in_this_thread, replaced
+from interp.model.locate.projection import output_projection
+from interp.model.locate.sites import Site, first_tensor
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+_TOLERANCE = 1e-3  # of the largest logit: float32 sums in another order
+_FEW = 4  # writers per group up to which adding them one by one is the quicker way
+_AT_ONCE = 2**25  # numbers that groups' inputs may be together
+
+
+class EdgeForward:
+    """A pair of runs and the forwards that mix them edge by edge.
+
+    Args:
+        clean, corrupted: prompts (ids, texts or input tensors) of equal shape.
+        denoise: exchange the two: run on the corrupted prompts, and edges whose mask is 0 carry
+            their clean values.
+        check: run once with every edge at 0, which must give the other run's logits.
+
+    Attributes:
+        forwards: how many forward passes of the model have been made, over the whole batch; parts
+            of one count as one.
+
+    Raises:
+        UnreadableAttention: the model is not such a graph; says why.
+        PromptError: prompts of unequal lengths.
+    """
+
+    def __init__(
+        self,
+        graph: ResidualGraph,
+        clean: Any,
+        corrupted: Any,
+        *,
+        denoise: bool = False,
+        check: bool = True,
+    ) -> None:
+        if denoise:
+            clean, corrupted = corrupted, clean
+        self.graph, self.model = graph, graph.model
+        self.inputs = self.model.inputs(clean)
+        self.base, self.other = paired_outputs(graph, clean, corrupted)
+        self.forwards = 2
+        self.returns_stream: dict[int, bool] = {}  # by layer, whether its block returns that alone
+        self._norms: dict[nn.Module, tuple[NormRole, Tensor]] | None = None
+        if check:
+            self._check()
+
+    def run(
+        self,
+        mask: Float[Tensor, "*copy reader writer"],
+        *,
+        norm: str = "exact",
+        rows: Any = slice(None),
+    ) -> Float[Tensor, "*copy batch pos d_vocab"]:
+        """Logits under one mask, or under several at once.
+
+        Args:
+            mask: 1 = this run's value, 0 = the other run's; between = a mixture. Entries of edges
+                that do not exist are ignored.
+            norm: "exact", or "freeze": readers of which an edge is at 0 keep the scale of their
+                norm as it is in the run of the prompts themselves.
+            rows: positions of the logits that are kept.
+
+        Raises:
+            OptionError: a mask of another shape, or not finite; an unknown norm.
+        """
+        shape = (len(self.graph.readers), len(self.graph.writers))
+        if mask.shape[-2:] != shape or mask.dim() not in (2, 3):
+            raise OptionError(
+                f"an edge mask of shape {tuple(mask.shape)}; it is [reader, writer] = {shape}, "
+                "or several of these"
+            )
+        if not bool(torch.isfinite(mask).all()):
+            raise OptionError(
+                "an edge mask is NaN or infinite; 1 = this run's value, 0 = the other's"
+            )
+        if norm not in ("exact", "freeze"):
+            raise OptionError(f"norm {norm!r}; known: exact, freeze")
+        several = mask.dim() == 3
+        mask = (mask if several else mask[None]).to(self.base.out)
+        copies, batch = len(mask), self.base.out.shape[0]
+        inputs = {
+            k: tiled(v, copies) if isinstance(v, Tensor) and v.dim() and v.shape[0] == batch else v
+            for k, v in self.inputs.items()
+        }
+        norms = self.hold_norms() if norm == "freeze" else {}
+        run = _Run(self, mask, norms)
+        with torch.no_grad(), inference(self.model.module), run.hooked():
+            logits = self.model.run(inputs)
+        self.forwards += copies
+        logits = logits.reshape(copies, batch, *logits.shape[1:])[:, :, rows]
+        return logits if several else logits[0]
+
+    def hold_norms(self) -> dict[nn.Module, tuple[NormRole, Tensor]]:
+        """Every norm of the stream with its scale in the run of the prompts themselves."""
+        if self._norms is None:
+            roles = find_roles(self.model, self.inputs).norms
+            seen: dict[nn.Module, tuple[NormRole, Tensor]] = {}
+            width = self.base.out.shape[-1]
+
+            def hook(module: nn.Module, args: tuple, output: Tensor) -> None:
+                role = roles[module]
+                if role.shape == (width,):  # norms of queries and keys stay exact
+                    seen[module] = role, role.frozen(args[0], output)[1]
+
+            handles = [m.register_forward_hook(in_this_thread(hook)) for m in roles]
+            try:
+                with torch.no_grad():
+                    self.model.run(self.inputs)
+            finally:
+                for handle in handles:
+                    handle.remove()
+            self._norms = seen
+            self.forwards += 2
+        return self._norms
+
+    def _check(self) -> None:
+        nothing = self.run(torch.zeros(len(self.graph.readers), len(self.graph.writers)))
+        error = float((nothing - self.other.logits).abs().max())
+        if error > _TOLERANCE * max(1.0, float(self.other.logits.abs().max())):
+            raise UnreadableAttention(
+                f"{self.model.name}: with every edge from the other run its logits are off by "
+                f"{error:.2g}, so some reader reads the stream besides those of the graph"
+            )
+
+
+class _Stop(Exception):
+    """A block was read as far as needed."""
+
+
+@dataclass(eq=False)
+class _Group:
+    """Readers that read the same thing."""
+
+    mask: Float[Tensor, "copy writer"]
+    readers: list[Reader]
+
+
+class _Run(Watch):
+    """One forward under masks."""
+
+    def __init__(
+        self,
+        edges: EdgeForward,
+        mask: Float[Tensor, "copy reader writer"],
+        norms: Mapping[nn.Module, tuple[NormRole, Tensor]],
+    ) -> None:
+        self.edges, self.graph, self.mask = edges, edges.graph, mask
+        self.copies, self.norms, self.freezing = len(mask), norms, False
+        self.groups = self._groups()
+        self.start = min(self.groups, default=len(self.graph.layers))
+        base = edges.base
+        # writers by number, `[copy or 1, batch, pos, d_model]`; before the start the base's
+        self.live: dict[int, Tensor] = {
+            i: base.out[None, :, :, i] for i in range(base.out.shape[2])
+        }
+        self.mode = "live"
+        self.found: Any = None
+        self.parts: dict[int, dict[Reader, Parts]] = {}
+        self.mlps: dict[int, Tensor] = {}
+        self.matrices: dict[int, Tensor] = {}
+
+    def _groups(self) -> dict[int, list[_Group]]:
+        found: dict[int, dict[bytes, _Group]] = defaultdict(dict)
+        for i, reader in enumerate(self.graph.readers):
+            mask = self.mask[:, i, : reader.n_before]
+            if bool((mask == 1).all()):
+                continue
+            key = reader.kind.encode() + mask.cpu().contiguous().numpy().tobytes()
+            group = found[reader.order].setdefault(key, _Group(mask, []))
+            group.readers.append(reader)
+        return {order: list(groups.values()) for order, groups in found.items()}
+
+    # --- what a group reads ---------------------------------------------------------------------
+
+    def _inputs(
+        self, groups: list[_Group], live: Tensor
+    ) -> Iterator[tuple[_Group, Float[Tensor, "row pos d_model"]]]:
+        """What each group reads, given the stream as it is in this run."""
+        if not groups:
+            return
+        ones = torch.stack([g.mask.ne(0).any(0) for g in groups]).any(0)
+        zeros = torch.stack([g.mask.ne(1).any(0) for g in groups]).any(0)
+        from_live = int(zeros.sum()) <= int(ones.sum())
+        wanted = (zeros if from_live else ones).nonzero().flatten().tolist()
+        other, batch = self.edges.other, live.shape[0] // self.copies
+        start = (
+            live.reshape(self.copies, batch, *live.shape[1:])
+            if from_live
+            else other.read(groups[0].readers[0])[None]
+        )
+        steps = [other.out[None, :, :, u] - self.live[u] for u in wanted]
+        weights = torch.stack([1 - g.mask if from_live else -g.mask for g in groups])
+        at_once = max(1, _AT_ONCE // start.numel())
+        if self.copies == 1 and int(weights.ne(0).sum()) > _FEW * len(groups):
+            flat = torch.cat(steps).flatten(1)  # a whole circuit: groups differ in many writers
+            for first in range(0, len(groups), at_once):
+                some = groups[first : first + at_once]
+                found = weights[first : first + at_once, 0][:, wanted] @ flat
+                for group, x in zip(some, found, strict=True):
+                    yield group, start[0] + x.reshape(start.shape[1:])
+            return
+        for group, weight in zip(groups, weights, strict=True):
+            total = start.expand(self.copies, *start.shape[1:]).clone()
+            for u, step in zip(wanted, steps, strict=True):
+                if bool(weight[:, u].any()):
+                    total += weight[:, u][:, None, None, None] * step
+            yield group, total.flatten(0, 1)
+
+    # --- blocks ---------------------------------------------------------------------------------
+
+    @contextmanager
+    def hooked(self) -> Iterator[None]:
+        """Inside the block the model's forward is this run."""
+        module = self.graph.model.module
+        with ExitStack() as stack:
+            for layer in self.graph.layers:
+                block = module.get_submodule(layer.block)
+                stack.enter_context(replaced(block, self._block(layer, forward_here(block))))
+                self.matrices[layer.order] = output_projection(module, layer.site)[0].detach()
+            for norm in self.norms:
+                stack.callback(norm.register_forward_hook(in_this_thread(self._norm)).remove)
+            stack.enter_context(watched(self.graph, self))
+            stack.enter_context(self.graph.model.visited(self._visit))
+            yield
+
+    def _block(self, layer: Layer, own: Callable[..., Any]) -> Callable[..., Any]:
+        groups = self.groups.get(layer.order, [])
+        heads = [g for g in groups if g.readers[0].kind == "head"]
+        beside = [g for g in groups if g.readers[0].kind == "mlp"] if layer.parallel else []
+        ends = self.groups.get(len(self.graph.layers), [])
+        last = layer.order == len(self.graph.layers) - 1
+
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            given = first_tensor(args)
+            x = first_tensor(kwargs) if given is None else given
+            assert x is not None
+            if layer.order < self.start:
+                out = self._skipped(layer, own, args, kwargs)
+            else:
+                found: dict[Reader, Parts] = {}
+                for mode, chosen in (("heads", heads), ("mlp", beside)):
+                    for group, read in self._inputs(chosen, x):
+                        result = self._until(mode, own, replace_first((args, kwargs), x, read))
+                        if mode == "mlp":
+                            self.mlps[layer.order] = result
+                        else:
+                            for reader in group.readers:
+                                found[reader] = result
+                self.parts[layer.order] = found
+                out = own(*args, **kwargs)
+            if last and ends:
+                left = first_tensor(out)
+                assert left is not None
+                for _, read in self._inputs(ends, left):
+                    out = replace_first(out, left, read)
+                self.freezing = True  # until the run's end: only the final norm is left
+            return out
+
+        return forward
+
+    def _skipped(self, layer: Layer, own: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
+        """What the block returns in the run of the prompts themselves."""
+        known = self.edges.returns_stream
+        if not known.get(layer.order, False):  # once, to see; and always where it returns more
+            out = own(*args, **kwargs)
+            known[layer.order] = isinstance(out, Tensor)
+            if not known[layer.order]:
+                return out  # else as in every later run, to the last bit
+        return tiled(self.edges.base.left[layer.order], self.copies)
+
+    def _until(self, mode: str, own: Callable[..., Any], given: tuple[tuple, dict]) -> Any:
+        """Run a block on another input until its attention, or its MLP, has been read."""
+        self.mode, self.freezing = mode, bool(self.norms)
+        try:
+            own(*given[0], **given[1])
+        except _Stop:
+            found, self.found = self.found, None
+            return found
+        finally:
+            self.mode, self.freezing = "live", False
+        raise UnreadableAttention(f"{self.graph.model.name}: a block ran without being read")
+
+    def _norm(self, module: nn.Module, args: tuple, output: Tensor) -> Tensor | None:
+        if not self.freezing:
+            return None
+        role, scale = self.norms[module]
+        x = args[0]
+        rows = tiled(scale, x.shape[0] // scale.shape[0])
+        return (rows * role.direction(x) + role.norm.bias.to(x).reshape(role.shape)).to(x.dtype)
+
+    # --- what hooks see -------------------------------------------------------------------------
+
+    def _visit(self, site: Site, call: Call, real: Tensor) -> None:
+        if self.mode == "mlp":
+            return
+        if self.mode == "heads":
+            self.found = parts_of(call, site)
+            raise _Stop
+        order = self.graph.order_of(site)
+        found = self.parts.get(order)
+        if found:
+            own = parts_of(call, site)
+            changed = {p: getattr(own, p).clone() for p in ("q", "k", "v")}
+            for reader, parts in found.items():
+                changed[reader.part][:, reader.head] = getattr(parts, reader.part)[:, reader.head]
+            set_parts(self.graph.model, site, call, Parts(**changed))
+
+    def _shaped(self, x: Tensor) -> Tensor:
+        return x.reshape(self.copies, -1, *x.shape[1:])
+
+    def heads(self, layer: Layer, x: Tensor) -> None:
+        """What each head writes in this run."""
+        if self.mode == "live":
+            out = self._shaped(written(layer, x, self.matrices[layer.order]))
+            first = self.graph.heads_of(layer).start
+            for h in range(layer.site.n_heads):
+                self.live[first + h] = out[:, :, :, h]
+
+    def mid(self, layer: Layer, x: Tensor) -> Tensor | None:
+        """What the MLP of a sequential block reads in place of the stream."""
+        if self.mode != "live":
+            return None
+        groups = [g for g in self.groups.get(layer.order, []) if g.readers[0].kind == "mlp"]
+        for _, read in self._inputs(groups, x):
+            self.freezing = bool(self.norms)
+            return read
+        return None
+
+    def mlp(self, layer: Layer, x: Tensor) -> Tensor | None:
+        """What an MLP writes in this run."""
+        if self.mode == "mlp":
+            self.found = x.clone()
+            raise _Stop
+        if self.mode != "live":
+            return None
+        self.freezing = False
+        new = self.mlps.get(layer.order)
+        mine = x.clone() if new is None else new  # some families add attention to it in place
+        self.live[self.graph.index[f"mlp{layer.site.layer}"]] = self._shaped(mine)
+        return None if new is None else new.clone()

@@ -1,0 +1,390 @@
+"""How good a circuit of heads is: faithful over sizes, complete, minimal, stable, beyond chance.
+
+Everything is measured by running the model with some heads at work and the others replaced; the
+name of that ablation is in every figure. MLPs and embeddings always work: these are circuits of
+heads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+
+from interp.causal.game.game import Game, Progress
+from interp.circuits.contrast import ContrastTask, hashes
+from interp.circuits.methods._ranking import auroc, auroc_interval, marked
+from interp.circuits.result import Circuit
+from interp.core.clusters import numbered
+from interp.core.display import Displayed
+from interp.core.errors import OptionError
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+    from interp.model.model import Model
+
+Array = np.ndarray
+SHARES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+DRAWS = 1000
+LEVEL = 0.95
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation(Displayed):
+    """Figures of one ranking of heads on one task.
+
+    Args:
+        ablation: what replaces a head that is not in the circuit.
+        sizes: how many heads are in, for each of the shares of all heads.
+        per_prompt: the task's value with the first heads alone, `[size, prompt]`; `full` and
+            `empty` with all and with none of them.
+        random: the mean value of random sets of the same sizes, `[draw, size]`.
+        inside: the value with the `chosen` heads alone, and `shaped` its mean for random circuits
+            with as many heads in each layer.
+        without: the value when the circuit of `chosen` heads is out and the others work.
+        one_out: what the circuit loses when one of its heads is left out, in the task's unit.
+        seen: how many of these pairs the circuit was found on; figures on those flatter it.
+        found_on: `cmd`, `cpr` and `n` on the pairs it was found on, where these were given.
+        clusters: a label per pair, where intervals draw whole clusters; `dependence` says so, or
+            why they do not.
+    """
+
+    circuit: Circuit
+    ablation: str
+    sizes: tuple[int, ...]
+    per_prompt: Float[Array, "size prompt"] = field(repr=False)
+    full: Float[Array, " prompt"] = field(repr=False)
+    empty: Float[Array, " prompt"] = field(repr=False)
+    random: Float[Array, "draw size"] = field(repr=False)
+    chosen: int
+    inside: Float[Array, " prompt"] = field(repr=False)
+    shaped: Float[Array, " draw"] = field(repr=False)
+    without: Float[Array, " prompt"] = field(repr=False)
+    one_out: Mapping[str, float] = field(default_factory=dict)
+    truth: tuple[str, ...] = ()
+    seed: int = 0
+    made: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    seen: int = 0
+    found_on: Mapping[str, float] | None = None
+    clusters: tuple[str, ...] | None = field(default=None, repr=False)
+    dependence: str = ""
+
+    @property
+    def faithfulness(self) -> Float[Array, " size"]:
+        """f(k): 0 with no heads, 1 with all (Mueller et al. 2025, arXiv 2504.13151)."""
+        return faithful(self.per_prompt.mean(1), self.full.mean(), self.empty.mean())
+
+    @property
+    def cmd(self) -> float:
+        """Area between f and 1 over the share of heads, by trapezoids from 0: 0 is best."""
+        return area(self.sizes, np.abs(1 - self.faithfulness), 1.0)
+
+    @property
+    def cpr(self) -> float:
+        """Area under f; no bound: heads that hurt the task make it exceed 1."""
+        return area(self.sizes, self.faithfulness, 0.0)
+
+    def interval(self, what: str = "cmd") -> tuple[float, float]:
+        """The middle 95 % of `cmd` or `cpr` of this ranking when these pairs are drawn anew.
+
+        Whole clusters are drawn where the pairs have at least 4 templates; see `dependence`.
+        """
+        if what not in ("cmd", "cpr"):
+            raise OptionError(f"{what!r} has no interval here; ask for cmd or cpr")
+        rng = np.random.default_rng([self.seed, 5])
+        which, found = numbered(self.per_prompt.shape[1], self.clusters), []
+        n = int(which.max()) + 1
+        pairs = [np.flatnonzero(which == c) for c in range(n)]
+        for _ in range(DRAWS):
+            some = np.concatenate([pairs[c] for c in rng.integers(0, n, n)])
+            f = faithful(
+                self.per_prompt[:, some].mean(1), self.full[some].mean(), self.empty[some].mean()
+            )
+            end = (np.abs(1 - f), 1.0) if what == "cmd" else (f, 0.0)
+            found.append(area(self.sizes, *end))
+        low, high = np.quantile(found, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+        return float(low), float(high)
+
+    @property
+    def random_cmd(self) -> Float[Array, " draw"]:
+        """`cmd` of random orders of heads: what a ranking must beat."""
+        found = [faithful(row, self.full.mean(), self.empty.mean()) for row in self.random]
+        return np.array([area(self.sizes, np.abs(1 - f), 1.0) for f in found])
+
+    @property
+    def chosen_faithfulness(self) -> float:
+        """f of the first `chosen` heads alone."""
+        return float(faithful(self.inside.mean(), self.full.mean(), self.empty.mean()))
+
+    @property
+    def shaped_faithfulness(self) -> Float[Array, " draw"]:
+        """f of random circuits with as many heads in each layer as the first `chosen` have."""
+        return faithful(self.shaped, self.full.mean(), self.empty.mean())
+
+    @property
+    def completeness(self) -> float:
+        """The share of the behaviour that goes with the circuit: 1 if nothing of it is left."""
+        gap = self.full.mean() - self.empty.mean()
+        return float((self.full.mean() - self.without.mean()) / gap)
+
+    @property
+    def unneeded(self) -> tuple[str, ...]:
+        """Heads of the circuit without which it is as good: minimality asks for none."""
+        gap = abs(float(self.full.mean() - self.empty.mean()))
+        sign = 1 if self.full.mean() >= self.empty.mean() else -1
+        return tuple(h for h, lost in self.one_out.items() if sign * lost < 0.01 * gap)
+
+    def against_truth(self) -> dict[str, float]:
+        """AUROC of the ranking's sizes of scores against the known circuit, with its interval.
+
+        Raises:
+            OptionError: the circuit is not known.
+        """
+        if not self.truth:
+            raise OptionError(f"no circuit is known for {self.circuit.task}; give truth=")
+        heads = self.circuit.heads
+        size = np.abs([self.circuit.largest[self.circuit.nodes.index(h)] for h in heads])
+        mask = marked(heads, self.truth)
+        low, high = auroc_interval(size, mask, seed=self.seed)
+        return {"auroc": auroc(size, mask), "low": low, "high": high}
+
+    @property
+    def stability(self) -> tuple[float, float, float] | None:
+        """Mean Jaccard of the first `chosen` heads when pairs are drawn anew, and its 95 % band.
+
+        None where the circuit does not say: a method with one score for all pairs.
+        """
+        return self.circuit.stability(self.chosen)
+
+    def figures(self) -> list[dict[str, Any]]:
+        """One row per figure: its value, 95 % interval, what random orders give, and for what."""
+        drawn, n = self.random_cmd, self.per_prompt.shape[1]
+        low, high = self.interval()
+        what = "; ".join(filter(None, ("0 is best, over sizes", self.dependence)))
+        rows: list[dict[str, Any]] = [
+            _figure("CMD", self.cmd, low, high, float(drawn.mean()), n, what)
+        ]
+        low, high = self.interval("cpr")
+        rows += [
+            _figure("CPR", self.cpr, low, high, math.nan, n, "over sizes, without a bound"),
+            _figure("faithfulness", self.chosen_faithfulness, math.nan, math.nan,
+                    float(self.shaped_faithfulness.mean()), n,
+                    f"of the first {self.chosen} heads; random: as many heads in each layer"),
+            _figure("completeness", self.completeness, math.nan, math.nan, math.nan, n,
+                    f"of the first {self.chosen} heads; 1 is best"),
+            _figure("not needed", len(self.unneeded), math.nan, math.nan, math.nan, n,
+                    " ".join(self.unneeded) or f"of the first {self.chosen} heads"),
+        ]  # fmt: skip
+        if self.stability is not None:
+            columns = next(r["drawn"] for r in self.circuit.tables["stability"])
+            what = f"of the first {self.chosen} heads over draws of {columns}"
+            rows.append(_figure("Jaccard", *self.stability, math.nan, self.circuit.n, what))
+        if self.truth:
+            told = self.against_truth()
+            rows.append(_figure("AUROC", told["auroc"], told["low"], told["high"], 0.5, n,
+                                f"against {' '.join(self.truth)}"))  # fmt: skip
+        if self.found_on is not None:
+            own = self.found_on
+            what = "on the pairs it was found on, which flatter it"
+            rows[1:1] = [_figure("CMD, found on", own["cmd"], math.nan, math.nan, math.nan,
+                                 int(own["n"]), what)]  # fmt: skip
+        of_ranking = ("Jaccard", "AUROC")  # for which nothing is run
+        return [
+            row | {"ablation": "" if row["figure"] in of_ranking else self.ablation} for row in rows
+        ]
+
+    def to_pandas(self) -> pd.DataFrame:
+        """One row per size."""
+        import pandas as pd
+
+        f = self.faithfulness
+        gap = self.full.mean() - self.empty.mean()
+        drawn = (self.random - self.empty.mean()) / gap
+        band = np.quantile(drawn, [0.025, 0.975], axis=0)
+        return pd.DataFrame(
+            {
+                "heads": self.sizes, "share": np.array(self.sizes) / len(self.circuit.heads),
+                "value": self.per_prompt.mean(1), "faithfulness": f,
+                "random": drawn.mean(0), "random_low": band[0], "random_high": band[1],
+                "n": self.per_prompt.shape[1], "ablation": self.ablation,
+            }
+        )  # fmt: skip
+
+    def plot(self) -> go.Figure:
+        """f over the number of heads, with the band of random orders."""
+        import plotly.graph_objects as go
+
+        from interp.draw.page import BAND, COLOURS, GREY, text
+
+        rows: Any = self.to_pandas()
+        figure = go.Figure()
+        figure.add_scatter(
+            x=[*rows["heads"], *rows["heads"][::-1]], fill="toself", fillcolor=BAND,
+            y=[*rows["random_high"], *rows["random_low"][::-1]], line={"width": 0},
+            name="random orders, middle 95 %", hoverinfo="skip",
+        )  # fmt: skip
+        figure.add_scatter(x=rows["heads"], y=rows["faithfulness"], mode="lines+markers",
+                           line={"color": COLOURS[0]}, name=self.circuit.method)  # fmt: skip
+        figure.add_hline(y=1, line={"color": GREY, "dash": "dot", "width": 1})
+        figure.update_layout(
+            template="plotly_white",
+            title=text(f"{self.circuit.task}: the first heads alone, others {self.ablation}"),
+        )
+        figure.update_xaxes(title_text="heads at work")
+        figure.update_yaxes(title_text="faithfulness")
+        return figure
+
+    def __repr__(self) -> str:
+        low, high = self.interval()
+        told = f"CMD {self.cmd:.3f} [{low:.3f}, {high:.3f}], random {self.random_cmd.mean():.3f}"
+        if self.seen:
+            told = f"{self.seen} of {self.per_prompt.shape[1]} pairs it was found on; {told}"
+        told += f"; CPR {self.cpr:.3f}"
+        told += f"; completeness of {self.chosen} heads {self.completeness:.2f}"
+        if self.stability is not None:
+            told += f"; Jaccard {self.stability[0]:.2f}"
+        if self.truth:
+            told += f"; AUROC {self.against_truth()['auroc']:.3f}"
+        return f"Evaluation({self.circuit.method}, {self.ablation}: {told})"
+
+
+def evaluate(
+    model: Model,
+    circuit: Circuit,
+    task: ContrastTask,
+    *,
+    ablation: str = "corrupted",
+    k: int | None = None,
+    truth: Sequence[str] | None = None,
+    n_random: int = 20,
+    seed: int = 0,
+    same_weights: bool = True,
+    found_on: ContrastTask | None = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Evaluation:
+    """Measure a circuit of heads on a task: give it other pairs than those it was found on.
+
+    `seen` of the result counts the pairs that are the same.
+
+    Args:
+        ablation: `corrupted` puts in what each head writes on the prompt's own corrupted side; or
+            a kind of `interp.causal.game.replacement.KINDS`.
+        k: heads of the circuit for completeness and minimality; as many as the truth has, or a
+            tenth of all heads (three at least), unless given.
+        truth: heads of the known circuit; those of the task unless given.
+        n_random: random orders of all heads, and random circuits of the same shape.
+        same_weights: refuse a circuit that was found on other weights of the same shape.
+        found_on: the pairs it was found on, to say beside what the same ranking gives there.
+        options: of `interp.causal.Game`.
+
+    Raises:
+        OptionError: a circuit of another model, or heads that make no difference to the task.
+    """
+    circuit.require(model, same_weights=same_weights)
+    labels = list(circuit.heads)
+    every = [str(h) for h in model.heads()]
+    if not set(labels) <= set(every):
+        odd = sorted(set(labels) - set(every))
+        raise OptionError(
+            f"the circuit is of {circuit.model} ({circuit.n_layers} layers of {circuit.n_heads}"
+            f" heads); {model.name} has no {', '.join(odd[:3])}"
+        )
+    known = [h for heads in task.truth.values() for h in heads] if truth is None else list(truth)
+    kind = "resample" if ablation == "corrupted" else ablation
+    game = Game(model, task.task, kind=kind, seed=seed, **options)
+    index = {label: i for i, label in enumerate(game.players.labels)}
+    ranked = [h for h in circuit.ranking if h in index] + [h for h in every if h not in labels]
+    n = len(every)
+    sizes = tuple(sorted({max(1, round(share * n)) for share in SHARES}))
+    chosen = max(1, min(n, k or len(known) or max(3, round(n / 10))))
+    rng = np.random.default_rng([seed, 3])
+    orders = [rng.permutation(n) for _ in range(n_random)]
+
+    def gates(heads: Sequence[str]) -> Array:
+        row = np.zeros(n)
+        row[[index[h] for h in heads]] = 1
+        return row
+
+    rows = [gates(every), gates([]), *(gates(ranked[:size]) for size in sizes)]
+    rows.append(1 - gates(ranked[:chosen]))
+    rows += [gates([h for h in ranked[:chosen] if h != out]) for out in ranked[:chosen]]
+    at = len(rows)
+    rows += [gates([every[i] for i in order[:size]]) for order in orders for size in sizes]
+    rows += [gates(_shaped(ranked[:chosen], every, rng)) for _ in range(n_random)]
+    rows.append(gates(ranked[:chosen]))
+    values = game.values(torch.tensor(np.stack(rows)), progress=progress).numpy()
+    full, empty = values[0], values[1]
+    if abs(float(full.mean() - empty.mean())) < 1e-6:
+        raise OptionError(
+            f"{task.name} is {full.mean():.4g} {task.task.unit} with all heads and with none"
+            f" ({ablation}), so no circuit of heads can be told from another"
+        )
+    own = None
+    if found_on is not None:
+        curve = rows[: 2 + len(sizes)]
+        own = _curve(model, found_on, curve, sizes, kind=kind, seed=seed, **options)
+    inside, end = values[-1], at + n_random * len(sizes)
+    first = 3 + len(sizes)
+    one_out = {
+        head: float(inside.mean() - values[first + i].mean())
+        for i, head in enumerate(ranked[:chosen])
+    }
+    return Evaluation(
+        circuit, ablation, sizes, values[2 : 2 + len(sizes)], full, empty,
+        values[at:end].mean(1).reshape(n_random, len(sizes)), chosen, inside,
+        values[end:-1].mean(1), values[2 + len(sizes)], one_out, tuple(known), seed,
+        dict(circuit.made) | game.about() | {"ablation": ablation, "n_random": n_random}
+        | {"evaluated_on": task.about()},
+        len(set(hashes(task)) & set(map(str, circuit.made.get("pairs") or ()))), own,
+        task.clusters, task.dependence,
+    )  # fmt: skip
+
+
+def _curve(
+    model: Model, task: ContrastTask, rows: Sequence[Array], sizes: Sequence[int], **options: Any
+) -> dict[str, float]:
+    """CMD and CPR of a ranking on pairs, of rows of gates: all, none, and each size."""
+    game = Game(model, task.task, **options)
+    values = game.values(torch.tensor(np.stack(rows))).numpy()
+    f = faithful(values[2:].mean(1), values[0].mean(), values[1].mean())
+    return {
+        "cmd": area(sizes, np.abs(1 - f), 1.0), "cpr": area(sizes, f, 0.0), "n": float(len(task)),
+    }  # fmt: skip
+
+
+def _shaped(heads: Sequence[str], every: Sequence[str], rng: np.random.Generator) -> list[str]:
+    """Random heads, as many in each layer."""
+    by_layer: dict[str, list[str]] = {}
+    for head in every:
+        by_layer.setdefault(head.partition("H")[0], []).append(head)
+    found: list[str] = []
+    for layer, pool in by_layer.items():
+        size = sum(head.partition("H")[0] == layer for head in heads)
+        found += [pool[i] for i in rng.permutation(len(pool))[:size]]
+    return found
+
+
+def _figure(
+    name: str, value: float, low: float, high: float, random: float, n: int, what: str
+) -> dict[str, Any]:
+    return {"figure": name, "value": value, "low": low, "high": high, "random": random, "n": n,
+            "what": what}  # fmt: skip
+
+
+def faithful(value: Array, full: float, empty: float) -> Array:
+    """0 at the value with none, 1 at the value with all."""
+    return (value - empty) / (full - empty)
+
+
+def area(sizes: Sequence[int], height: Array, start: float, total: int = 0) -> float:
+    """Trapezoids over the share of all (the largest size unless given), from `start` at none."""
+    x = np.array([0, *sizes]) / (total or max(sizes))
+    return float(np.trapezoid(np.array([start, *height]), x))

@@ -1,0 +1,83 @@
+"""A circuit as a graph of other tools: networkx, GraphML, DOT, Mermaid."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from interp.circuits.nodes import node_of
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+    from interp.circuits.result import Circuit
+
+HELPS, HURTS = "#0072B2", "#D55E00"
+
+
+def networkx_of(circuit: Circuit) -> nx.MultiDiGraph:
+    """See `Circuit.to_networkx`."""
+    import networkx as nx
+
+    graph = nx.MultiDiGraph(model=circuit.model, task=circuit.task, method=circuit.method)
+    for row in circuit.to_pandas().to_dict("records"):
+        told = {k: row[k] for k in ("score", "conditional") if not np.isnan(row[k])}
+        told |= {k: row[k] for k in ("conditional_on", "measured") if row[k]}
+        graph.add_node(row["node"], **told, role=row["role"])
+    for (a, b), score in zip(circuit.edges, circuit.edge_score, strict=True):
+        key = b.partition(".")[2] or "in"
+        graph.add_edge(a, node_of(b), key=key, score=float(score), input=b)
+    return graph
+
+
+def graphml_of(circuit: Circuit) -> str:
+    """GraphML; keys such as `q` are not unique in a file, so every edge gets an id of its own."""
+    import networkx as nx
+
+    graph = networkx_of(circuit)
+    for a, _, told in graph.edges(data=True):
+        told["id"] = f"{a}->{told['input']}"
+    return "\n".join(nx.generate_graphml(graph, edge_id_from_attribute="id")) + "\n"
+
+
+def dot_of(circuit: Circuit) -> str:
+    """DOT, from below."""
+    lines = ["digraph circuit {", "  rankdir=BT;", "  node [shape=box];"]
+    effects = circuit.largest
+    size = float(np.abs(effects).max(initial=0.0)) or 1.0
+    for at, (name, effect) in enumerate(zip(circuit.nodes, effects, strict=True)):
+        width = 0.5 + 3 * abs(float(effect)) / size
+        lines.append(
+            f'  {_quoted(name)} [color="{colour(effect)}" penwidth={width:.2f}'
+            f' tooltip="{circuit.said(at)}"];'
+        )
+    size = float(np.abs(circuit.edge_score).max(initial=0.0)) or 1.0
+    for (a, b), score in zip(circuit.edges, circuit.edge_score, strict=True):
+        label = b.partition(".")[2]
+        width = 0.5 + 3 * abs(float(score)) / size
+        lines.append(
+            f'  {_quoted(a)} -> {_quoted(node_of(b))} [label="{label}"'
+            f' color="{colour(score)}" penwidth={width:.2f}];'
+        )
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+def mermaid_of(circuit: Circuit) -> str:
+    """Mermaid; broken arrows hurt."""
+    lines = ["flowchart BT"]
+    lines += [f'  {name}["{name} {circuit.said(at)}"]' for at, name in enumerate(circuit.nodes)]
+    for (a, b), score in zip(circuit.edges, circuit.edge_score, strict=True):
+        arrow = "-->" if score >= 0 else "-.->"
+        part = b.partition(".")[2]
+        lines.append(f"  {a} {arrow}{f'|{part}|' if part else ''} {node_of(b)}")
+    return "\n".join(lines) + "\n"
+
+
+def colour(score: float) -> str:
+    """Blue helps, orange hurts."""
+    return HELPS if score >= 0 else HURTS
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'

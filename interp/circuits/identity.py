@@ -1,0 +1,89 @@
+"""What moves the numbers of a run: two runs that differ in any of it share no finished steps."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from interp.core.errors import OptionError
+from interp.model.identity import identity_of
+from interp.model.source_code import code_of
+
+if TYPE_CHECKING:
+    from interp.circuits.contrast import ContrastTask
+    from interp.circuits.declaration import Discovery
+    from interp.model.model import Model
+
+_ROWS = 4096  # of made-up logits at once
+
+
+def of_model(model: Model) -> dict[str, Any]:
+    """All of the model that moves the numbers of a run.
+
+    Raises:
+        OptionError: heads are edited, or the model runs elsewhere.
+    """
+    return {"model": identity_of(model)}
+
+
+def of_task(model: Model, task: ContrastTask) -> dict[str, Any]:
+    """Prompts of both sides, what is read where, and what is known about them."""
+    told = [
+        [dict(r) for r in task.roles], list(task.templates),
+        {r: list(names) for r, names in task.truth.items()}, [list(e) for e in task.truth_edges],
+    ]  # fmt: skip
+    return task.about() | {
+        "known": _hash(json.dumps(told, sort_keys=True).encode()),
+        "reads": read_of(model, task),
+    }
+
+
+def of_method(method: Discovery, level: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The method, its options, and its code, which its author may have changed since.
+
+    Raises:
+        OptionError: a method or an option whose values no file and no name tells.
+    """
+    values = {name: option.default for name, option in method.options.items()} | dict(options)
+    for name, value in values.items():
+        if not isinstance(value, (bool, int, float, str, type(None))):
+            raise OptionError(
+                f"option {name} of {method.name} is a {type(value).__name__}; a ledger tells runs"
+                " apart by options that are numbers and texts only: leave the ledger out"
+            )
+    if method.function.__closure__:
+        raise OptionError(
+            f"{method.name} is declared inside a function, whose values a ledger cannot tell"
+            " apart; declare it at the top of a file, or leave the ledger out"
+        )
+    code = code_of([method.function])
+    return {"method": method.name, "level": level, "options": values, "code": code}
+
+
+def read_of(model: Model, task: ContrastTask) -> str:
+    """A hash of the values that a task reads from made-up logits.
+
+    Tasks may differ in nothing but the function that reads them, which has no name to compare.
+    """
+    generator = torch.Generator().manual_seed(0)
+    columns = model.d_vocab if task.task.vocabulary is None else len(task.task.vocabulary)
+    digest, which, rows = hashlib.sha256(), [], 0
+    for prompt, positions in enumerate(task.task.positions):
+        which.append(prompt)
+        rows += len(positions)
+        if rows >= _ROWS or prompt == len(task) - 1:
+            logits = torch.randn(rows, columns, generator=generator, dtype=torch.double)
+            with torch.no_grad():
+                values = task.task.values(logits.to(model.device), which).double().cpu()
+            # nine digits: the order of a sum may differ with the number of threads
+            digest.update(" ".join(f"{x:.9g}" for x in values.tolist()).encode())
+            which, rows = [], 0
+    return digest.hexdigest()
+
+
+def _hash(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

@@ -1,0 +1,254 @@
+"""Attention scores as linear in what every part of the model wrote, for one batch of prompts.
+
+With the scale of each norm held as it was in the run, a head's query and key are linear in the
+stream, and the stream is a sum of what was written to it: `score = scale * q·k` with
+
+    q_i = x_i G_i,   x_i = [what the head reads at i, in an orthonormal basis of its d_head inputs]
+
+and `x_i` a sum over writers. `G` holds the head's weights, its biases, and what rotary positions
+make of both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from interp.core.errors import UnreadableAttention
+from interp.model.capture import capture
+from interp.model.hooks.calls import precise
+from interp.model.locate.layout import Reading, Writing
+from interp.model.locate.norms import centred, read_norm
+from interp.model.locate.sites import Site
+from interp.model.locate.turning import Turn, turns
+from interp.model.locate.weights import HeadWeights, head_weights
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+    from interp.model.model import Model
+
+_TOLERANCE = 2e-3  # of the largest entry: float32 sums over many layers
+CONSTANT = "constant"
+
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """Queries (or keys) of one attention as linear in what writers wrote, per query head.
+
+    Args:
+        basis: orthonormal columns that span what the head reads of the stream.
+        core: what the coordinates in that basis are multiplied by, and the last row: what is
+            added, for each prompt and position.
+        factor: of the norm before, for each prompt and position; with a norm of queries or keys
+            of their own, of that as well.
+    """
+
+    basis: Float[Tensor, "head d_model d_head"]
+    core: Float[Tensor, "batch head pos d_head_1 d_head"]
+    factor: Float[Tensor, "batch head pos"]
+
+    def coordinates(
+        self, head: int, row: int, pos: int, x: Float[Tensor, "*n d_model"]
+    ) -> Float[Tensor, "*n d_head"]:
+        """What a head reads at a position of things written there."""
+        return self.factor[row, head, pos] * (x @ self.basis[head])
+
+
+class LinearScores:
+    """One run of a model on prompts of one length, its scores taken apart by who wrote what.
+
+    Args:
+        turned: what another batch of this length found for its positions.
+
+    Attributes:
+        writers: names: `embed`, then heads and MLP layer by layer.
+        written: `[batch, pos, writer, d_model]`.
+        constant: what belongs to no writer (biases), `[batch, pos, d_model]`, by layer of readers.
+
+    Raises:
+        UnreadableAttention: scores are no product of one query and key, or the stream is no plain
+            sum; says which.
+    """
+
+    def __init__(
+        self, model: Model, prompts: Any, turned: dict[tuple[Site, str], Turn] | None = None
+    ) -> None:
+        if len(model.stacks) != 1:
+            raise UnreadableAttention(
+                f"{model.name} has the stacks {', '.join(model.stacks)}; scores are traced in "
+                "models with one stream"
+            )
+        self.model, self.sites = model, model.sites
+        self.inputs = model.inputs(prompts)
+        if "input_ids" not in self.inputs:
+            raise UnreadableAttention(f"{model.name} reads no tokens; scores are traced to tokens")
+        self.turns = turns(model, self.inputs) if turned is None else turned
+        names = ["q", "k", "z", "scores", "pattern", "resid_pre", "attn_out"]
+        mlps = [site.layer for site in self.sites if "mlp_out" in site.streams]
+        every = len(mlps) == len(self.sites)
+        self.cache = capture(model, self.inputs, [*names, "mlp_out"] if every else names)
+        self.mlps = self.cache
+        if mlps and not every:  # some blocks of compiled programs have none
+            self.mlps = capture(model, self.inputs, ["mlp_out"], layers=mlps)
+        self._sides: dict[tuple[Site, str], Side] = {}
+        self._write()
+
+    # --- writers ------------------------------------------------------------------------------
+
+    def _write(self) -> None:
+        names, parts = ["embed"], [self._stream(self.sites[0])[:, :, None]]
+        self.before: dict[Site, int] = {}
+        self.constant: dict[Site, Tensor] = {}
+        rest = torch.zeros_like(parts[0][:, :, 0])
+        for site in self.sites:
+            stream = self._stream(site)
+            found = torch.cat(parts, 2)
+            left = stream - found.sum(2) - rest
+            size = max(float(stream.abs().max()), float(found.abs().max()))
+            if float(left.abs().max()) > _TOLERANCE * size:
+                raise UnreadableAttention(
+                    f"{self.model.name}: the stream that layer {site.layer} reads is not the sum "
+                    "of embeddings, heads and MLPs before it (norms after attention, or another "
+                    "writer), so its scores cannot be traced to these"
+                )
+            self.before[site], self.constant[site] = found.shape[2], rest.clone()
+            out, added = self._heads(site), precise(self.cache["attn_out", site.layer])
+            parts.append(out)
+            rest = rest + added - out.sum(2)
+            names += [f"L{site.layer}H{h}" for h in range(site.n_heads)]
+            if "mlp_out" in site.streams:
+                parts.append(precise(self.mlps["mlp_out", site.layer])[:, :, None])
+                names.append(f"mlp{site.layer}")
+        self.writers, self.written = tuple(names), torch.cat(parts, 2)
+        self.index = {name: i for i, name in enumerate(names)}
+
+    def _stream(self, site: Site) -> Float[Tensor, "batch pos d_model"]:
+        return precise(self.cache["resid_pre", site.layer])
+
+    def _heads(self, site: Site) -> Float[Tensor, "batch pos head d_model"]:
+        w = self.weights[site]
+        out = torch.einsum("bhpd,hdm->bphm", precise(self.cache["z", site.layer]), w.added)
+        assert isinstance(w.layout.o, Writing)
+        if w.layout.o.after is None:
+            return out
+        norm = read_norm(self.model.module.get_submodule(w.layout.o.after), out.shape[-1:])
+        if norm is None:  # a gain of each entry, in the weights already
+            return out
+        bias = norm.follow(w.b_O) * w.layout.o.scale
+        target = precise(self.cache["attn_out", site.layer]) - norm.bias * w.layout.o.scale
+        whole = out.sum(2) + bias
+        return out * _slope(target, whole)[..., None, None]
+
+    # --- readers ------------------------------------------------------------------------------
+
+    @cached_property
+    def weights(self) -> dict[Site, HeadWeights]:
+        """The weights of every attention, with the norms before and after taken in."""
+        return {site: head_weights(self.model, site).folded for site in self.sites}
+
+    def scale(self, site: Site) -> float:
+        """What q·k is multiplied by."""
+        return self.weights[site].scale
+
+    def side(self, site: Site, part: str) -> Side:
+        """Queries ("q") or keys ("k") of an attention, keys repeated for each query head.
+
+        Raises:
+            UnreadableAttention: they are not what weights, norms and positions say.
+        """
+        if (site, part) not in self._sides:
+            self._sides[site, part] = self._side(site, part)
+        return self._sides[site, part]
+
+    def _side(self, site: Site, part: str) -> Side:
+        w, matrix = self.weights[site], self.turns[site, part]
+        reading = getattr(w.layout, part)
+        assert isinstance(reading, Reading)
+        weight, bias = (w.W_Q, w.b_Q) if part == "q" else (w.W_K, w.b_K)
+        kv = list(range(site.n_heads))
+        if part == "k":
+            kv = [site.kv_head(h) for h in range(site.n_heads)]
+        weight, bias = weight[kv], bias[kv]
+        target = precise(self.cache[part, site.layer])[:, kv]  # [batch, head, pos, d_head]
+        stream, outer = self._stream(site), self._factor(site, reading)
+        before = torch.einsum("bpm,hmd->bhpd", stream, weight) * outer[:, None, :, None]
+        inner = torch.ones_like(before[..., 0])
+        own = torch.zeros(1, 1, 1, site.d_head).to(before)
+        if reading.own_norm is not None:
+            norm = read_norm(
+                self.model.module.get_submodule(reading.own_norm.module), reading.own_norm.shape
+            )
+            assert norm is not None
+            own = self._own_bias(norm.bias, reading, site)[:, None]
+            moved = _turned(before + bias[:, None], matrix)
+            inner = _slope(target - _turned(own, matrix), moved)
+        added = _turned(inner[..., None] * bias[:, None] + own, matrix)
+        found = _turned(inner[..., None] * before, matrix) + added
+        if float((found - target).abs().max()) > _TOLERANCE * float(target.abs().max()):
+            raise UnreadableAttention(
+                f"{site.name} ({site.module}): {'queries' if part == 'q' else 'keys'} are not what "
+                "its weights, norms and positions give; its scores cannot be traced"
+            )
+        basis, upper = torch.linalg.qr(weight)  # [head, d_model, d_head], [head, d_head, d_head]
+        core = torch.einsum("hed,hpdf->hpef", upper, matrix.expand(len(kv), -1, -1, -1))
+        core = core.expand(len(target), *core.shape)
+        return Side(basis, torch.cat([core, added[..., None, :]], -2), inner * outer[:, None])
+
+    def _factor(self, site: Site, reading: Reading) -> Float[Tensor, "batch pos"]:
+        stream = self._stream(site)
+        if reading.before is None:
+            return torch.ones_like(stream[..., 0])
+        module = self.model.module.get_submodule(reading.before)
+        norm = read_norm(module, stream.shape[-1:])
+        assert norm is not None
+        with torch.no_grad():
+            given = self.cache["resid_pre", site.layer]
+            out = precise(module(given)) - norm.bias
+        x = centred(stream.movedim(-1, 0), norm.width).movedim(0, -1) if norm.centred else stream
+        return _slope(out, x * norm.gain)
+
+    def _own_bias(self, bias: Tensor, reading: Reading, site: Site) -> Tensor:
+        assert reading.own_norm is not None
+        whole = bias.expand(*reading.own_norm.shape[:-1], len(bias)).reshape(-1)
+        taken = reading.own_norm.columns.take(precise(whole)).reshape(-1, site.d_head)
+        return taken[[h * len(taken) // site.n_heads for h in range(site.n_heads)]]
+
+    # --- one score ----------------------------------------------------------------------------
+
+    def read(
+        self, site: Site, part: str, head: int, row: int, pos: int
+    ) -> Float[Tensor, "writer_1 d_head_1"]:
+        """What a head reads at a position of every writer before it, in its own coordinates.
+
+        The last row is what belongs to nobody: constants of the stream, and the head's bias.
+        """
+        side = self.side(site, part)
+        x = self.written[row, pos, : self.before[site]]
+        x = torch.cat([x, self.constant[site][row, pos][None]])
+        found = side.coordinates(head, row, pos, x)
+        ones = torch.zeros(len(found), 1).to(found)
+        ones[-1] = 1.0
+        return torch.cat([found, ones], 1)
+
+    def cores(self, site: Site, head: int, row: int, query: int, key: int) -> tuple[Tensor, Tensor]:
+        """What coordinates of query and key are multiplied by, each `[d_head + 1, d_head]`."""
+        return (
+            self.side(site, "q").core[row, head, query],
+            self.side(site, "k").core[row, head, key],
+        )
+
+
+def _turned(
+    x: Float[Tensor, "*batch head #pos given"], matrix: Float[Tensor, "#head pos given entering"]
+) -> Float[Tensor, "*batch head pos entering"]:
+    return (x[..., None, :] @ matrix)[..., 0, :]
+
+
+def _slope(target: Tensor, x: Tensor) -> Tensor:
+    """The factor by which x comes closest to target, over the last axis."""
+    return (target * x).sum(-1) / x.square().sum(-1).clamp_min(1e-30)

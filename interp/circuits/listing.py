@@ -1,0 +1,52 @@
+"""What `interp circuit --list` prints: tasks, methods and published circuits; no torch."""
+
+from __future__ import annotations
+
+import re
+
+
+def listing() -> str:
+    """Tasks with their roles, metric and templates; methods with levels and options; circuits."""
+    return "\n".join([*_tasks(), "", *_methods(), "", *_published()])
+
+
+def _tasks() -> list[str]:
+    from interp.circuits.tasks import TASKS
+
+    lines = ["Tasks:"]
+    for name, about in TASKS.items():
+        lines.append(f"  {name}: {about.summary}")
+        lines.append(f"    roles {', '.join(about.roles)}; {about.metric}")
+        if about.model:
+            lines.append(f"    for {about.model}, whose circuit is known")
+        lines += [f"    template {i}: {one_line(t)}" for i, t in enumerate(about.templates)]
+    return lines
+
+
+def one_line(template: str) -> str:
+    """A template whose lines are told apart by strokes."""
+    return re.sub(r"\n\s*", " / ", template)
+
+
+def _methods() -> list[str]:
+    from interp.core.registry import discoveries
+
+    lines = ["Methods (options as NAME:OPTION=VALUE,...):"]
+    for name, entry in discoveries().items():
+        options = ", ".join(f"{k}={default}" for k, (default, _) in entry.options.items())
+        found = re.search(r"levels=\(([^)]*)\)", entry.path.read_text(encoding="utf-8"))
+        levels = " and ".join(re.findall(r'"(\w+)"', found[1])) if found else "head"
+        lines.append(f"  {name} ({levels}): {entry.summary}{f' [{options}]' if options else ''}")
+    return lines
+
+
+def _published() -> list[str]:
+    from interp.circuits.published import names, published
+
+    lines = ["Published circuits (--truth NAME):"]
+    for name in names():
+        told = published(name)
+        doubt = " (uncertain)" if told.uncertain else ""
+        many = f"{len(told.heads)} head{'s' if len(told.heads) > 1 else ''}"
+        lines.append(f"  {name}: {told.task} in {told.model}, {many}{doubt}")
+    return lines

@@ -1,0 +1,217 @@
+"""Scores of nodes and of edges from gradients, for one batch of clean and corrupted prompts.
+
+Scores have the sign of what the node or edge does for the task: the first-order estimate of
+v(clean) - v(with the corrupted value carried there), in the value's own unit, per prompt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+
+from interp.circuits.methods._gradients import PLAIN, Backward, Passes, Replaced, Value, edge_scores
+from interp.circuits.node_outputs import NodeOutputs, paired_outputs
+from interp.circuits.residual_graph import ResidualGraph
+from interp.circuits.steps import advance
+from interp.core.errors import OptionError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from jaxtyping import Float
+    from torch import Tensor
+
+    from interp.attribution.rules import Rules
+
+At = Literal["clean", "corrupted"]
+Path = Literal["inputs", "activations"]
+
+
+@dataclass(eq=False)
+class Pair:
+    """A batch of clean and corrupted prompts with the outputs of both runs.
+
+    Attributes:
+        rows: further numbers by name that a method keeps of a batch, `[..., batch]`.
+    """
+
+    graph: ResidualGraph
+    clean: Any
+    corrupted: Any
+    value: Value
+    passes: Passes
+    rows: dict[str, Float[np.ndarray, "*kind batch"]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.on_clean, self.on_corrupted = paired_outputs(self.graph, self.clean, self.corrupted)
+        self.passes.forwards += 2
+
+    @property
+    def delta(self) -> Float[Tensor, "batch pos writer d_model"]:
+        """How what each node writes differs, clean less corrupted."""
+        return self.on_clean.out - self.on_corrupted.out
+
+    def backward(self, at: At, rules: Rules = PLAIN, **options: Any) -> Backward:
+        """One forward and backward pass on one of the two."""
+        if at not in ("clean", "corrupted"):
+            raise OptionError(f"at={at!r}; the gradient is taken at the clean or corrupted run")
+        self.passes.forwards += 1
+        self.passes.backwards += 1
+        inputs = self.clean if at == "clean" else self.corrupted
+        run = Backward(self.graph, inputs, self.value, rules=rules, **options)
+        advance()
+        return run
+
+
+Units = Callable[[ResidualGraph, str], int]
+"""How often a method advances on a batch, at the level "head" or "edge"."""
+
+
+def units(runs: Callable[[ResidualGraph], int]) -> Units:
+    """Of a method with so many backward passes, and at the level "edge" one for every reader."""
+    return lambda graph, level: runs(graph) * (1 + (len(graph.readers) if level == "edge" else 0))
+
+
+def stages(graph: ResidualGraph) -> int:
+    """How many groups of writers move by themselves along activations."""
+    return 1 + sum(1 + layer.has_mlp for layer in graph.layers)
+
+
+def edges_by_gradient(
+    pair: Pair, *, at: At = "clean", rules: Rules = PLAIN
+) -> Float[Tensor, "batch reader writer"]:
+    """Edge attribution patching: one gradient for all edges (Syed et al. 2023)."""
+    return edge_scores(pair.backward(at, rules), pair.delta)
+
+
+def edges_along_inputs(
+    pair: Pair, *, steps: int, rules: Rules = PLAIN
+) -> Float[Tensor, "batch reader writer"]:
+    """The gradient averaged over midpoints of the straight path between the embeddings."""
+    delta = pair.delta
+    clean, corrupted = pair.on_clean.out[:, :, 0], pair.on_corrupted.out[:, :, 0]
+    total = torch.zeros(())
+    for k in range(steps):
+        embed = corrupted + (k + 0.5) / steps * (clean - corrupted)
+        run = pair.backward("clean", rules, replaced=Replaced(embed=embed))
+        total = total + edge_scores(run, delta) / steps
+    return total
+
+
+def edges_along_activations(
+    pair: Pair, *, steps: int, rules: Rules = PLAIN
+) -> Float[Tensor, "batch reader writer"]:
+    """For each group of writers, the gradient averaged while these alone move to corrupted.
+
+    Groups are the embeddings, the heads of one layer, and each MLP: so many times `steps` passes.
+    """
+    graph, delta = pair.graph, pair.delta
+    total = torch.zeros(())
+    for writers, make in _stages(graph, pair.on_clean, pair.on_corrupted):
+        for k in range(steps):
+            run = pair.backward("clean", rules, replaced=make((k + 0.5) / steps))
+            total = total + edge_scores(run, delta, writers) / steps
+    return total
+
+
+def _stages(graph: ResidualGraph, clean: NodeOutputs, corrupted: NodeOutputs) -> list:
+    """Groups of writers, and what replaces them a part of the way from corrupted to clean."""
+
+    def between(a: Tensor, b: Tensor, part: float) -> Tensor:
+        return b + part * (a - b)
+
+    found: list = [
+        (
+            slice(0, 1),
+            lambda t: Replaced(embed=between(clean.out[:, :, 0], corrupted.out[:, :, 0], t)),
+        )
+    ]
+    for layer in graph.layers:
+        i = layer.order
+
+        def z(t: float, i: int = i) -> Replaced:
+            return Replaced(z={i: between(clean.z[i], corrupted.z[i], t)})
+
+        found.append((graph.heads_of(layer), z))
+        if layer.has_mlp:
+            at = graph.index[f"mlp{layer.site.layer}"]
+
+            def mlp(t: float, i: int = i, at: int = at) -> Replaced:
+                out = between(clean.out[:, :, at], corrupted.out[:, :, at], t)
+                return Replaced(mlp={i: out})
+
+            found.append((slice(at, at + 1), mlp))
+    return found
+
+
+def nodes_of(pair: Pair, run: Backward) -> Float[Tensor, "batch writer"]:
+    """Node scores of one run: inner products of what writers get with how they differ.
+
+    They equal the sums of a plain run's edge scores over the readers.
+    """
+    graph, delta = pair.graph, pair.delta
+    found = delta.new_zeros(len(delta), len(graph.writers))
+    found[:, 0] = (delta[:, :, 0] * run.embed).sum((1, 2))
+    for layer in graph.layers:
+        i, site = layer.order, layer.site
+        difference = (pair.on_clean.z[i] - pair.on_corrupted.z[i]).unflatten(
+            -1, (site.n_heads, site.d_v)
+        )
+        found[:, graph.heads_of(layer)] = (difference * run.by_head[i]).sum((1, 3))
+        if layer.has_mlp:
+            at = graph.index[f"mlp{site.layer}"]
+            found[:, at] = (delta[:, :, at] * run.mlps[i]).sum((1, 2))
+    return found
+
+
+def nodes_by_gradient(
+    pair: Pair, *, at: At = "clean", rules: Rules = PLAIN
+) -> Float[Tensor, "batch writer"]:
+    """Attribution patching of every node that writes."""
+    return nodes_of(pair, pair.backward(at, rules))
+
+
+def nodes_along_inputs(
+    pair: Pair, *, steps: int, rules: Rules = PLAIN
+) -> Float[Tensor, "batch writer"]:
+    """Node scores with the gradient averaged along the straight path between the embeddings."""
+    clean, corrupted = pair.on_clean.out[:, :, 0], pair.on_corrupted.out[:, :, 0]
+    total = torch.zeros(())
+    for k in range(steps):
+        embed = corrupted + (k + 0.5) / steps * (clean - corrupted)
+        run = pair.backward("clean", rules, replaced=Replaced(embed=embed))
+        total = total + nodes_of(pair, run) / steps
+    return total
+
+
+def nodes_along_activations(
+    pair: Pair, *, steps: int, rules: Rules = PLAIN
+) -> Float[Tensor, "batch writer"]:
+    """Node scores with each group of nodes moved by itself; see `edges_along_activations`."""
+    total = torch.zeros_like(pair.delta[:, 0, :, 0])
+    for writers, make in _stages(pair.graph, pair.on_clean, pair.on_corrupted):
+        for k in range(steps):
+            run = pair.backward("clean", rules, replaced=make((k + 0.5) / steps))
+            total[:, writers] += nodes_of(pair, run)[:, writers] / steps
+    return total
+
+
+def nodes_with_drops(pair: Pair, *, at: At = "clean") -> Float[Tensor, "batch writer"]:
+    """GradDrop: sizes of scores averaged over runs that each drop one layer's gradient.
+
+    Effects through different layers that cancel in the plain gradient do not cancel in all of
+    these. The sign is lost; a node's own layer adds nothing, so L layers are averaged over L - 1.
+
+    Raises:
+        OptionError: a model of one layer.
+    """
+    layers = len(pair.graph.layers)
+    if layers < 2:
+        raise OptionError("grad_drop needs two layers: one of them is dropped at a time")
+    total = torch.zeros_like(pair.delta[:, 0, :, 0])
+    for dropped in range(layers):
+        run = pair.backward(at, dropped=dropped)
+        total += nodes_of(pair, run).abs() / (layers - 1)
+    return total

@@ -1,0 +1,110 @@
+"""What single nodes and single paths do, by real forwards with edges of the other run."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import torch
+
+from interp.circuits.edge_forward import EdgeForward
+from interp.circuits.methods._gradients import Value
+from interp.circuits.steps import advance, step
+
+if TYPE_CHECKING:
+    import numpy as np
+    from jaxtyping import Float
+    from torch import Tensor
+
+MOST_TOKENS = 4096  # positions of one forward pass, over all copies of the batch
+
+
+def effects_of_masks(
+    edges: EdgeForward,
+    value: Value,
+    masks: Float[Tensor, "mask reader writer"],
+    *,
+    norm: str = "exact",
+    denoise: bool = False,
+) -> Float[Tensor, "mask batch"]:
+    """What taking the edges at 0 away does: v(all) - v(mask), or for `denoise` v(mask) - v(all).
+
+    Either way a positive number says that the edges help. Masks that leave the first layers as
+    they are cost less: those are put back from the run of the prompts themselves.
+    """
+    base = value(edges.base.logits).double().cpu()
+    if norm == "freeze":
+        edges.hold_norms()  # counted once, whether masks are run or known
+    batch, pos = edges.base.out.shape[:2]
+    most = max(1, MOST_TOKENS // (batch * pos))
+    by_start: dict[int, list[int]] = defaultdict(list)
+    orders = torch.tensor([r.order for r in edges.graph.readers])
+    full = edges.graph.full()
+    for i, mask in enumerate(masks):
+        changed = (mask.to(full) < full).any(1)
+        by_start[int(orders[changed].min()) if bool(changed.any()) else -1].append(i)
+    found = torch.zeros(len(masks), batch, dtype=torch.double)
+    for start, rows in sorted(by_start.items()):
+        if start < 0:
+            continue  # nothing is taken away
+        for first in range(0, len(rows), most):
+            some = rows[first : first + most]
+            before = edges.forwards
+            values = torch.from_numpy(
+                step("masks", partial(_values, edges, value, masks[some], norm))
+            )
+            edges.forwards = before + len(some)  # also where they are known
+            found[some] = values - base if denoise else base - values
+            advance(len(some))
+    return found
+
+
+def _values(
+    edges: EdgeForward, value: Value, masks: Float[Tensor, "mask reader writer"], norm: str
+) -> Float[np.ndarray, "mask batch"]:
+    logits = edges.run(masks, norm=norm)
+    return value(logits.flatten(0, 1)).double().reshape(len(masks), -1).cpu().numpy()
+
+
+def path_effects(
+    edges: EdgeForward,
+    value: Value,
+    paths: Sequence[tuple[str, str]],
+    *,
+    norm: str = "exact",
+    denoise: bool = False,
+) -> Float[Tensor, "path batch"]:
+    """What each path by itself does: the edge from a writer to a reader, and all that follows.
+
+    Args:
+        paths: names such as `("L0H2", "L1H1.k")`; a reader `L1H1` is all of its three inputs.
+        norm: "exact", or "freeze": the reader's norm keeps its scale, so that what it reads
+            changes linearly.
+
+    Raises:
+        UnknownName, OptionError: a path that does not exist.
+    """
+    found = torch.zeros(len(paths), edges.base.out.shape[0], dtype=torch.double)
+    full = edges.graph.full()
+    for first in range(0, len(paths), 512):  # masks are as large as the graph
+        some = paths[first : first + 512]
+        masks = torch.stack([full - edges.graph.mask([path]) for path in some])
+        found[first : first + len(some)] = effects_of_masks(
+            edges, value, masks, norm=norm, denoise=denoise
+        )
+    return found
+
+
+def node_effects(
+    edges: EdgeForward, value: Value, nodes: Sequence[str], *, denoise: bool = False
+) -> Float[Tensor, "node batch"]:
+    """What each node does: all edges that leave it carry the other run's value."""
+    full = edges.graph.full()
+    masks = []
+    for name in nodes:
+        mask = full.clone()
+        mask[:, edges.graph.writer(name)] = 0
+        masks.append(mask)
+    return effects_of_masks(edges, value, torch.stack(masks), denoise=denoise)

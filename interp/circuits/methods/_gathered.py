@@ -1,0 +1,130 @@
+"""From batches of one length to scores per pair, for methods on the residual graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.circuits.contrast import Batch, ContrastTask
+from interp.circuits.declaration import Found
+from interp.circuits.edge_forward import EdgeForward
+from interp.circuits.methods._attribution import Pair, Units
+from interp.circuits.methods._gradients import Passes
+from interp.circuits.residual_graph import ResidualGraph
+from interp.circuits.steps import counted, step
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+
+Array = np.ndarray
+Tables = Mapping[str, list[dict[str, Any]]]
+
+
+def helping(task: ContrastTask, batch: Batch) -> Callable[[Tensor], Tensor]:
+    """The batch's value, turned so that higher is better."""
+    return batch.value if task.task.higher_is_better else lambda logits: -batch.value(logits)
+
+
+def by_gradient(
+    model: Model,
+    task: ContrastTask,
+    level: str,
+    nodes: Callable[[Pair], Float[Tensor, "batch writer"]],
+    edges: Callable[[Pair], Float[Tensor, "batch reader writer"]],
+    *,
+    units: Units,
+    what: str = "gradients",
+    signed: bool = True,
+    notes: tuple[str, ...] = (),
+    tables: Callable[[list[Mapping[str, Array]]], Tables] = lambda rows: {},
+) -> Found:
+    """Scores of all writers, and of all edges at that level, by a function of a pair of runs.
+
+    Args:
+        units: how often the function advances on a batch.
+        what: the step is called.
+        tables: made of what the function left in `Pair.rows`, batch by batch.
+    """
+    graph, passes = ResidualGraph.of(model), Passes()
+    found = np.zeros((len(graph.writers), len(task)))
+    names = graph.edges if level == "edge" else ()
+    of_edges = np.zeros((len(names), len(task))) if names else None
+    at = _places(graph) if names else None
+
+    def scored(batch: Batch) -> tuple[Array, Array | None, float, float, dict[str, Array]]:
+        own = Passes()
+        pair = Pair(graph, batch.clean, batch.corrupted, helping(task, batch), own)
+        if at is None:
+            scores, of_edges = _numpy(nodes(pair)), None
+        else:
+            every = _numpy(edges(pair))
+            scores, of_edges = every.sum(1), every[:, at[0], at[1]]  # what a node's edges do in sum
+        return scores, of_edges, own.forwards, own.backwards, pair.rows
+
+    batches, rows = list(task.batches()), []
+    each = units(graph, level)
+    with counted(what, each * len(batches)) as done:
+        for i, batch in enumerate(batches):
+            scores, some, forwards, backwards, kept = step(what, partial(scored, batch))
+            columns, share = list(batch.which), len(batch.which) / len(task)
+            found[:, columns] = scores.T
+            if of_edges is not None and some is not None:
+                of_edges[:, columns] = some.T
+            passes.forwards += forwards * share
+            passes.backwards += backwards * share
+            rows.append(kept)
+            done(each * (i + 1))
+    return Found(
+        graph.writers, found, task.task.unit, names, of_edges, passes.forwards, passes.backwards,
+        signed, notes, tables(rows), measured="estimated by gradients, not patched",
+    )  # fmt: skip
+
+
+def _numpy(x: Tensor) -> Array:
+    return x.detach().double().cpu().numpy()
+
+
+def _places(graph: ResidualGraph) -> tuple[Array, Array]:
+    """Reader and writer number of every edge, in the graph's order."""
+    readers = [graph.reader_index[b] for _, b in graph.edges]
+    writers = [graph.index[a] for a, _ in graph.edges]
+    return np.array(readers), np.array(writers)
+
+
+def forwards_of(
+    model: Model,
+    task: ContrastTask,
+    measure: Callable[[EdgeForward, Callable[[Tensor], Tensor]], Float[Tensor, "row batch"]],
+    rows: int,
+    *,
+    what: str,
+    denoise: bool = False,
+) -> tuple[Float[Array, "row prompt"], float]:
+    """Real forwards of every batch, and how many passes over all prompts they were.
+
+    Args:
+        rows: that the function gives, and how often it advances.
+        what: the step is called.
+    """
+    graph, found, passes = ResidualGraph.of(model), np.zeros((rows, len(task))), 0.0
+
+    def measured(batch: Batch) -> tuple[Array, int]:
+        edges = EdgeForward(graph, batch.clean, batch.corrupted, denoise=denoise)
+        with torch.no_grad():
+            values = measure(edges, helping(task, batch))
+        return _numpy(values), edges.forwards
+
+    batches = list(task.batches())
+    with counted(what, rows * len(batches)) as done:
+        for i, batch in enumerate(batches):
+            values, forwards = step(what, partial(measured, batch))
+            found[:, list(batch.which)] = values
+            passes += forwards * len(batch.which) / len(task)
+            done(rows * (i + 1))
+    return found, passes

@@ -1,0 +1,261 @@
+"""One backward pass, and the gradient that every reader of the residual graph gets by itself.
+
+The gradient that a reader gets is that of the value by the stream *as this reader reads it*: by
+the input of one head's queries, keys or values, of one MLP, or of the unembedding. An edge's score
+is its inner product with how the writer differs between the clean and the corrupted run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from interp.attribution.roles import find_roles
+from interp.attribution.rules import Rules, _pattern, _Scaled, as_is, ruled
+from interp.causal.gradient import frozen
+from interp.circuits.attention_parts import (
+    Parts,
+    check_computed,
+    mixed_parts,
+    parts_of,
+    probabilities,
+    scores_of,
+)
+from interp.circuits.residual_graph import Layer, Reader, ResidualGraph
+from interp.circuits.steps import advance
+from interp.circuits.stream_hooks import Watch, watched
+from interp.core.errors import NonFiniteError, OptionError, UnreadableAttention
+from interp.model.hooks.calls import Call
+from interp.model.hooks.inference import inference
+from interp.model.locate.sites import Site
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+
+Value = Callable[[Tensor], Tensor]
+"""Logits `[batch, pos, d_vocab]` to one number per prompt."""
+
+PLAIN = Rules()
+GIM = Rules(temperature=2.0, norm="freeze", split=True)
+
+
+@dataclass(eq=False)
+class Passes:
+    """How many forward and backward passes over all prompts have been made."""
+
+    forwards: float = 0.0
+    backwards: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Replaced:
+    """What stands in for nodes in a run: the first stream, or one layer's z or MLP output."""
+
+    embed: Tensor | None = None
+    z: Mapping[int, Tensor] = field(default_factory=dict)  # by layer, all heads' side by side
+    mlp: Mapping[int, Tensor] = field(default_factory=dict)
+
+
+class Backward(Watch):
+    """A run with its gradients; `readers()` and `by_head` say what they are.
+
+    Args:
+        value: a number per prompt from the logits; the gradient is that of their sum.
+        rules: what stands for derivatives (`GIM`), the plain ones unless given.
+        replaced: activations to run on in place of the model's own.
+        dropped: a layer whose writes pass no gradient on (GradDrop).
+        patterns: also keep the gradient by every attention pattern.
+
+    Attributes:
+        values: the value of each prompt in this run.
+        by_head: by layer the gradient by every head's z, `[batch, pos, head, d_v]`.
+        mlps: by layer the gradient by what the MLP writes; `embed` that by the first stream.
+        by_part: by (layer, input) that by all heads' queries, keys or values.
+        by_pattern: by layer that by the pattern, `[batch, head, query_pos, key_pos]`, if asked for.
+
+    Raises:
+        UnreadableAttention: an attention cannot be computed again from its queries and keys.
+        NonFiniteError: a gradient is NaN or infinite.
+        OptionError: the value does not follow the logits smoothly.
+    """
+
+    def __init__(
+        self,
+        graph: ResidualGraph,
+        inputs: Any,
+        value: Value,
+        *,
+        rules: Rules = PLAIN,
+        replaced: Replaced | None = None,
+        dropped: int | None = None,
+        patterns: bool = False,
+    ) -> None:
+        self.graph, self.rules, self.dropped = graph, rules, dropped
+        self._patterns: dict[int, Tensor] | None = {} if patterns else None
+        self.replaced = replaced or Replaced()
+        self._pre: dict[int, Tensor] = {}
+        self._mid: dict[int, Tensor] = {}
+        self._out: dict[int, Tensor] = {}
+        self._z: dict[int, Tensor] = {}
+        self._parts: dict[int, Parts] = {}
+        self._last: Tensor | None = None
+        self._go(graph.model.inputs(inputs), value)
+
+    # --- the run --------------------------------------------------------------------------------
+
+    def _go(self, inputs: Any, value: Value) -> None:
+        model = self.graph.model
+        plain = self.rules == PLAIN
+        roles = None if plain else find_roles(model, inputs)
+        with torch.enable_grad(), frozen(model.module), inference(model.module):
+            with ExitStack() as stack:
+                run = None if plain else stack.enter_context(ruled(model, self.rules, roles))  # type: ignore[arg-type]
+                stack.enter_context(watched(self.graph, self))
+                stack.enter_context(model.visited(self._visit))
+                logits = model.run(inputs)
+                if run is not None:
+                    run.check(logits)
+            values = value(logits)
+            if not values.requires_grad:
+                raise OptionError(
+                    f"{model.name}: the task's value does not follow the logits smoothly, so it "
+                    "has no gradient; take an exact method"
+                )
+            self.values = values.detach().double()
+            layers = range(len(self.graph.layers))
+            wanted = [getattr(self._parts[i], p) for i in layers for p in ("q", "k", "v")]
+            wanted += [self._z[i] for i in layers]
+            wanted += [self._out[i] for i in self._out]
+            assert self._last is not None
+            wanted += [self._pre[0], self._last]
+            seen = [self._patterns[i] for i in layers] if self._patterns is not None else []
+            wanted += seen
+            given = torch.autograd.grad(values.sum(), wanted, allow_unused=True, retain_graph=True)
+        found = [
+            torch.zeros_like(x) if g is None else g for x, g in zip(wanted, given, strict=True)
+        ]
+        for g in found:
+            if not bool(torch.isfinite(g).all()):
+                raise NonFiniteError(f"{model.name}: NaN or infinity in a gradient; try float32")
+        n = len(layers)
+        self.by_part = {(i, p): found[3 * i + j] for i in layers for j, p in enumerate("qkv")}
+        self.by_head = {
+            i: found[3 * n + i].unflatten(-1, (self._site(i).n_heads, self._site(i).d_v))
+            for i in layers
+        }
+        self.mlps = dict(zip(self._out, found[4 * n :], strict=False))
+        self.embed, self._at_end = found[4 * n + len(self._out) :][:2]
+        self.by_pattern = dict(enumerate(found[len(found) - len(seen) :]))
+
+    def _site(self, order: int) -> Site:
+        return self.graph.layers[order].site
+
+    def pre(self, layer: Layer, x: Tensor) -> Tensor:
+        """The stream that enters a block; the first is where gradients end."""
+        if layer.order == 0:
+            x = x if self.replaced.embed is None else self.replaced.embed
+            x = x.detach().clone().requires_grad_(True)
+        self._pre[layer.order] = x
+        return x.clone()
+
+    def mid(self, layer: Layer, x: Tensor) -> Tensor:
+        """The stream that an MLP reads."""
+        self._mid[layer.order] = x
+        return x.clone()
+
+    def heads(self, layer: Layer, x: Tensor) -> Tensor:
+        """All heads' z."""
+        new = self.replaced.z.get(layer.order)
+        x = x if new is None else new.detach().clone().requires_grad_(True)
+        self._z[layer.order] = x
+        return x.detach() if layer.order == self.dropped else x.clone()
+
+    def mlp(self, layer: Layer, x: Tensor) -> Tensor:
+        """What an MLP writes."""
+        new = self.replaced.mlp.get(layer.order)
+        x = x if new is None else new.detach().clone().requires_grad_(True)
+        self._out[layer.order] = x
+        return x.detach() if layer.order == self.dropped else x.clone()
+
+    def post(self, layer: Layer, x: Tensor) -> Tensor | None:
+        """The stream that the final norm reads."""
+        if layer.order < len(self.graph.layers) - 1:
+            return None
+        self._last = x
+        return x.clone()
+
+    def _visit(self, site: Site, call: Call, real: Tensor) -> None:
+        model, rules = self.graph.model, self.rules
+        parts = parts_of(call, site)
+        self._parts[self.graph.order_of(site)] = parts
+        scores, v = scores_of(model, site, call, parts), parts.v
+        if rules == PLAIN:
+            pattern = probabilities(call, scores)
+        else:
+            if rules.split and rules.softmax != "freeze":
+                scores, v = _Scaled.apply(scores, 0.25), _Scaled.apply(v, 0.5)
+            pattern = _pattern(call, scores, rules)
+        if self._patterns is not None:
+            self._patterns[self.graph.order_of(site)] = pattern  # type: ignore[assignment]
+        z = mixed_parts(call, pattern, v)  # type: ignore[arg-type]
+        check_computed(call, site, z)
+        call.z = as_is(call.z, z)
+
+    # --- what readers get -----------------------------------------------------------------------
+
+    def readers(self) -> Iterator[tuple[Reader, Float[Tensor, "batch pos d_model"]]]:
+        """The gradient that each reader gets, in the graph's order."""
+        for reader in self.graph.readers:
+            yield reader, self.of(reader)
+
+    def of(self, reader: Reader) -> Float[Tensor, "batch pos d_model"]:
+        """The gradient that one reader gets."""
+        if reader.kind == "logits":
+            return self._at_end
+        order = reader.order
+        if reader.kind == "mlp":
+            layer = self.graph.layers[order]
+            start = self._pre[order] if layer.parallel else self._mid[order]
+            return self._back(self._out[order], start, self.mlps[order], reader)
+        gradient = self.by_part[order, reader.part]
+        mine = torch.zeros_like(gradient)
+        mine[:, reader.head] = gradient[:, reader.head]
+        end = getattr(self._parts[order], reader.part)
+        return self._back(end, self._pre[order], mine, reader)
+
+    def _back(self, end: Tensor, start: Tensor, gradient: Tensor, reader: Reader) -> Tensor:
+        if not end.requires_grad or end.grad_fn is None:
+            return torch.zeros_like(start)  # put in place of what the model computes
+        (found,) = torch.autograd.grad(end, start, gradient, retain_graph=True, allow_unused=True)
+        if found is None:
+            raise UnreadableAttention(
+                f"{self.graph.model.name}: no gradient reaches the stream from {reader.name}"
+            )
+        return found
+
+
+def edge_scores(
+    run: Backward, delta: Float[Tensor, "batch pos writer d_model"], writers: slice | None = None
+) -> Float[Tensor, "batch reader writer"]:
+    """Inner products of what readers get with how writers differ; 0 where there is no edge.
+
+    Args:
+        writers: the only ones to score.
+    """
+    graph = run.graph
+    n = len(graph.writers)
+    found = delta.new_zeros(len(delta), len(graph.readers), n)
+    first, end = (0, n) if writers is None else (writers.start, writers.stop)
+    for i, reader in enumerate(graph.readers):
+        last = min(end, reader.n_before)
+        if last > first:
+            part = delta[:, :, first:last]
+            found[:, i, first:last] = torch.einsum("bpud,bpd->bu", part, run.of(reader))
+        advance()
+    return found

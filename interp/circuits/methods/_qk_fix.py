@@ -1,0 +1,207 @@
+"""Attribution patching with the softmax of queries and keys computed, not linearised (AtP*).
+
+A gradient sees a saturated softmax as flat, though another query or key may turn it over. Here the
+pattern that a patched query (or key) gives is computed, and only what follows the pattern is taken
+to first order: the score is the gradient by the pattern times how the pattern changes. The patched
+query of an edge is that of the stream without what its writer adds, through the model's own norm
+and weights.
+
+Reference: Kramar et al. 2024 (arXiv 2403.00745), section on the QK fix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from interp.circuits.attention_parts import Parts, parts_of, probabilities, scores_of
+from interp.circuits.methods._attribution import At, Pair, Units, units
+from interp.circuits.methods._gradients import edge_scores
+from interp.circuits.residual_graph import Layer, ResidualGraph
+from interp.circuits.steps import advance
+from interp.circuits.stream_hooks import replace_first
+from interp.core.errors import UnreadableAttention
+from interp.model.hooks.inference import inference
+from interp.model.hooks.threads import forward_here, replaced
+from interp.model.locate.sites import first_tensor
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+    from interp.model.hooks.calls import Call
+    from interp.model.locate.sites import Site
+
+WHOLE = -1  # in place of a writer: all of the stream
+
+
+@dataclass(eq=False)
+class Fixed:
+    """Scores with computed softmaxes.
+
+    Args:
+        edges: of every run (one, or one for each layer dropped).
+        inputs: by (layer's order, input) what each head loses when that input is wholly patched,
+            for the first run; `plain` is the same from the gradient alone.
+    """
+
+    edges: list[Float[Tensor, "batch reader writer"]]
+    inputs: dict[tuple[int, str], Float[Tensor, "batch head"]] = field(default_factory=dict)
+    plain: dict[tuple[int, str], Float[Tensor, "batch head"]] = field(default_factory=dict)
+
+
+def fixed_scores(pair: Pair, *, at: At = "clean", drops: bool = False) -> Fixed:
+    """Edge scores; those into queries and keys by patterns that are computed.
+
+    Args:
+        drops: one set of scores for each layer whose gradient is dropped, in place of one.
+    """
+    graph = pair.graph
+    patterns: list[dict[int, Tensor]] = []
+    found = Fixed([])
+    by_part: dict[tuple[int, str], Tensor] = {}
+    for dropped in range(len(graph.layers)) if drops else [None]:
+        run = pair.backward(at, dropped=dropped, patterns=True)
+        found.edges.append(edge_scores(run, pair.delta))
+        patterns.append(run.by_pattern)
+        by_part = by_part or run.by_part
+    sign = 1.0 if at == "clean" else -1.0  # which way a pattern changes when it is patched
+
+    def scored(order: int, writer: int, part: str, change: Tensor) -> None:
+        layer = graph.layers[order]
+        for run, (edges, gradient) in enumerate(zip(found.edges, patterns, strict=True)):
+            score = sign * (gradient[order] * change).sum((-2, -1))
+            if writer != WHOLE:
+                first = graph.reader_index[f"L{layer.site.layer}H0.{part}"]
+                edges[:, first : first + 3 * layer.site.n_heads : 3, writer] = score.to(edges)
+            elif run == 0:
+                found.inputs[order, part] = score
+
+    def moved(order: int, own: Parts, other: Parts) -> None:
+        for part in ("q", "k", "v"):
+            change = getattr(own, part) - getattr(other, part)
+            linear = sign * (by_part[order, part] * change).sum((-2, -1))
+            found.plain[order, part] = linear
+            if part == "v":
+                found.inputs[order, part] = linear  # nothing to fix: z is linear in values
+
+    _Patched(pair, at, scored, moved).run()
+    return found
+
+
+def edges_fixed(pair: Pair, *, at: At = "clean") -> Float[Tensor, "batch reader writer"]:
+    """Edge scores with computed softmaxes."""
+    return fixed_scores(pair, at=at).edges[0]
+
+
+def units_fixed(drops: bool) -> Units:
+    """How often `fixed_scores` advances: its gradients are always those of edges."""
+    runs = units(lambda graph: len(graph.layers) if drops else 1)
+    return lambda graph, level: runs(graph, "edge") + _reads(graph)
+
+
+def _reads(graph: ResidualGraph) -> int:
+    return sum(_before(graph, layer) + 1 for layer in graph.layers)
+
+
+def _before(graph: ResidualGraph, layer: Layer) -> int:
+    return graph.readers[graph.reader_index[f"L{layer.site.layer}H0.q"]].n_before
+
+
+class _Stop(Exception):
+    """A block was read as far as needed."""
+
+
+class _Patched:
+    """One run of the base prompts in which every block is also read on patched streams."""
+
+    def __init__(
+        self,
+        pair: Pair,
+        at: At,
+        scored: Callable[[int, int, str, Tensor], None],
+        moved: Callable[[int, Parts, Parts], None],
+    ) -> None:
+        self.graph: ResidualGraph = pair.graph
+        self.pair, self.scored, self.moved = pair, scored, moved
+        clean = at == "clean"
+        self.inputs = pair.clean if clean else pair.corrupted
+        self.delta = -pair.delta if clean else pair.delta  # from this run's value to the other's
+        self.other = pair.on_corrupted if clean else pair.on_clean
+        self.reading = False
+        self.found: Any = None
+        self.calls: dict[int, Call] = {}
+
+    def run(self) -> None:
+        """Call `scored` for every writer and query or key, and `moved` for every layer."""
+        model = self.graph.model
+        with torch.no_grad(), inference(model.module), self._hooked():
+            model.run(model.inputs(self.inputs))
+        # each read is one attention's part of a forward
+        self.pair.passes.forwards += 1 + _reads(self.graph) / len(self.graph.layers)
+
+    @contextmanager
+    def _hooked(self) -> Iterator[None]:
+        module = self.graph.model.module
+        with ExitStack() as stack:
+            for layer in self.graph.layers:
+                block = module.get_submodule(layer.block)
+                stack.enter_context(replaced(block, self._block(layer, forward_here(block))))
+            stack.enter_context(self.graph.model.visited(self._visit))
+            yield
+
+    def _visit(self, site: Site, call: Call, real: Tensor) -> None:
+        if self.reading:
+            self.found = parts_of(call, site)
+            raise _Stop
+        self.calls[self.graph.order_of(site)] = call
+
+    def _block(self, layer: Layer, own: Callable[..., Any]) -> Callable[..., Any]:
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            given = first_tensor(args)
+            x = first_tensor(kwargs) if given is None else given
+            assert x is not None
+            stream = x.clone()  # a block may add to it in place
+            out = own(*args, **kwargs)
+            self._read(layer, own, (args, kwargs), x, stream)
+            return out
+
+        return forward
+
+    def _read(
+        self, layer: Layer, own: Callable, given: tuple[tuple, dict], x: Tensor, stream: Tensor
+    ) -> None:
+        model, site, call = self.graph.model, layer.site, self.calls.pop(layer.order)
+        mine = parts_of(call, site)
+        before = probabilities(call, scores_of(model, site, call, mine))
+        for writer in (WHOLE, *range(_before(self.graph, layer))):
+            if writer == WHOLE:
+                patched = self.other.streams[layer.order][0]
+            else:
+                patched = stream + self.delta[:, :, writer].reshape(stream.shape)
+            parts = self._until(own, replace_first(given, x, patched.reshape(x.shape).to(x.dtype)))
+            if writer == WHOLE:
+                self.moved(layer.order, mine, parts)
+            for part, mixed in (
+                ("q", Parts(parts.q, mine.k, mine.v)),
+                ("k", Parts(mine.q, parts.k, mine.v)),
+            ):
+                after = probabilities(call, scores_of(model, site, call, mixed))
+                self.scored(layer.order, writer, part, before - after)
+            advance()
+
+    def _until(self, own: Callable[..., Any], given: tuple[tuple, dict]) -> Parts:
+        """Queries and keys of a block on another stream."""
+        self.reading = True
+        try:
+            own(*given[0], **given[1])
+        except _Stop:
+            found, self.found = self.found, None
+            return found
+        finally:
+            self.reading = False
+        raise UnreadableAttention(f"{self.graph.model.name}: a block ran without being read")

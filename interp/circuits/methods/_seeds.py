@@ -1,0 +1,138 @@
+"""Where a trace starts: the heads that act on the task, and how much each does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from interp.causal.gradient import frozen
+from interp.circuits.linear_scores import LinearScores
+from interp.circuits.stream_hooks import replace_first
+from interp.core.errors import OptionError, UnreadableAttention
+from interp.model.hooks.calls import precise
+from interp.model.hooks.inference import inference
+from interp.model.hooks.threads import in_this_thread
+from interp.model.locate.sites import first_tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy as np
+    from jaxtyping import Float
+    from torch import Tensor, nn
+
+    from interp.circuits.contrast import Batch
+    from interp.model.hooks.calls import Call
+    from interp.model.locate.sites import Site
+    from interp.model.model import Model
+
+Place = tuple[str, int]  # a head and the position where it writes
+
+
+def seeds(
+    model: Model, batch: Batch, value: Any, scores: LinearScores, reach: float, only: set[str]
+) -> tuple[list[dict[Place, float]], bool]:
+    """By prompt: heads and positions with the largest effects, and their part of these.
+
+    The effect is direct: the task's gradient by the last stream, times how what the head writes
+    there differs between the clean and the corrupted prompt. Where no head (of those named) has
+    one, as where MLPs read all that heads write, it is that by the head itself, through all that
+    follows; the second result says that it is direct. The smallest set is taken that holds `reach`
+    of all that help.
+
+    Raises:
+        OptionError: no head of those asked for acts on the task either way.
+    """
+    other = LinearScores(model, batch.corrupted, turned=scores.turns)
+    heads = [i for i, n in enumerate(scores.writers) if n in only or (not only and n[0] == "L")]
+    slope = _slope_at_end(model, batch, value)
+    effect = torch.einsum("bpwm,bpm->bpw", scores.written - other.written, slope)
+    found = _largest(effect.double().cpu().numpy(), scores, heads, reach)
+    if any(found):
+        return found, True
+    effect = _through_all(model, batch, value, scores, other)
+    found = _largest(effect.double().cpu().numpy(), scores, heads, reach)
+    if any(found):
+        return found, False
+    raise OptionError(
+        f"{model.name}: none of {', '.join(sorted(only)) or 'its heads'} acts on the task, directly"
+        " or through what follows, so there is nowhere to start; name other seeds"
+    )
+
+
+def _largest(
+    effect: Float[np.ndarray, "batch pos writer"],
+    scores: LinearScores,
+    heads: list[int],
+    reach: float,
+) -> list[dict[Place, float]]:
+    found = []
+    for row in effect:
+        helping = [(row[p, i], i, p) for p in range(len(row)) for i in heads if row[p, i] > 0]
+        helping.sort(key=lambda x: (-x[0], x[1], x[2]))
+        whole, kept = sum(x for x, _, _ in helping), {}
+        so_far = 0.0
+        for x, i, p in helping:
+            if so_far >= reach * whole:
+                break
+            so_far += x
+            kept[scores.writers[i], p] = x
+        found.append({place: float(x / so_far) for place, x in kept.items()})
+    return found
+
+
+def _slope_at_end(
+    model: Model, batch: Batch, value: Callable[[Tensor], Tensor]
+) -> Float[Tensor, "batch pos d_model"]:
+    """The gradient of the task by the stream that leaves the last block."""
+    kept: list[Tensor] = []
+
+    def hook(module: nn.Module, args: tuple, output: Any) -> Any:
+        x = first_tensor(output)
+        assert x is not None
+        kept.append(x.detach().clone().requires_grad_(True))
+        return replace_first(output, x, kept[-1])
+
+    where = model.sites[-1].streams.get("resid_post")
+    if where is None:
+        raise UnreadableAttention(
+            f"{model.name}: no stream was found to leave its last block, so no direct effect"
+        )
+    handle = model.module.get_submodule(where.module).register_forward_hook(in_this_thread(hook))
+    try:
+        with torch.enable_grad(), frozen(model.module), inference(model.module):
+            logits = model.run(model.inputs(batch.clean))
+            (slope,) = torch.autograd.grad(value(logits).sum(), kept[-1])
+    finally:
+        handle.remove()
+    return precise(slope)
+
+
+def _through_all(
+    model: Model,
+    batch: Batch,
+    value: Callable[[Tensor], Tensor],
+    scores: LinearScores,
+    other: LinearScores,
+) -> Float[Tensor, "batch pos writer"]:
+    """First-order effects of what heads write, on all that reads it; 0 for other writers."""
+    kept: dict[Site, Tensor] = {}
+
+    def visit(site: Site, call: Call, real: Tensor) -> None:
+        # a sum, so that the heads before it keep their gradients too
+        kept[site] = torch.zeros_like(call.z).requires_grad_(True)
+        call.z = call.z + kept[site]
+
+    with torch.enable_grad(), frozen(model.module), inference(model.module):
+        with model.visited(visit):
+            logits = model.run(model.inputs(batch.clean))
+        slopes = torch.autograd.grad(value(logits).sum(), list(kept.values()), allow_unused=True)
+    found = torch.zeros_like(scores.written[..., 0])
+    for site, slope in zip(kept, slopes, strict=True):
+        if slope is not None:
+            delta = scores.cache["z", site.layer] - other.cache["z", site.layer]
+            first = scores.index[f"L{site.layer}H0"]
+            effect = (precise(delta) * precise(slope)).sum(-1)
+            found[..., first : first + site.n_heads] = effect.transpose(1, 2)
+    return found

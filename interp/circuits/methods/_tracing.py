@@ -1,0 +1,139 @@
+"""The signals of a task's pairs, followed from seeds, with the threshold that its pairs give."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from interp.circuits.linear_scores import LinearScores
+from interp.circuits.methods._gathered import helping
+from interp.circuits.methods._seeds import seeds
+from interp.circuits.methods._threshold import (
+    Attends,
+    Threshold,
+    attention_of,
+    choose,
+    nothing_traced,
+)
+from interp.circuits.methods._traced import Trace, trace
+from interp.circuits.query_key_signals import Signal, Tracer
+from interp.circuits.steps import advance, counted, step
+
+if TYPE_CHECKING:
+    from interp.circuits.contrast import Batch, ContrastTask
+    from interp.model.model import Model
+
+CONTROLS = 200  # signals that are taken apart again in random slices
+
+
+@dataclass(frozen=True, eq=False)
+class Tracing:
+    """The trace on all pairs.
+
+    Args:
+        nodes: names of writers.
+        traces: one for each pair.
+        followed: signals, each once for a pair.
+        control: by signal its slices, the same in random slices, and how many there are.
+        fired: pairs on which a seed fired.
+        indirect: part of the pairs whose seeds act through what follows only.
+    """
+
+    nodes: tuple[str, ...]
+    traces: list[Trace]
+    followed: list[Signal]
+    control: list[tuple[int, int, int]]
+    threshold: Threshold
+    fired: int
+    indirect: float
+
+
+def trace_task(
+    model: Model,
+    task: ContrastTask,
+    *,
+    measure: str,
+    fires: float,
+    reach: float,
+    only: set[str],
+    first: bool,
+    seed: int,
+) -> Tracing:
+    """Trace all pairs of a task; the options are those of `svd_trace`.
+
+    Raises:
+        OptionError: no seed acts on the task, or none fires on any pair.
+    """
+    nodes: tuple[str, ...] = ()
+    traces: list[Any] = [None] * len(task)
+    followed: list[Signal] = []
+    control: list[tuple[int, int, int]] = []
+    batches = list(task.batches())
+
+    def started(batch: Batch) -> tuple[list[dict], bool, list[list[Attends]]]:
+        """Every prompt's seeds, whether these act directly, and how much they attend."""
+        scores = LinearScores(model, batch.clean)
+        found, direct = seeds(model, batch, helping(task, batch), scores, reach, only)
+        return found, direct, attention_of(scores, found, first=first)
+
+    with counted("seeds", len(batches)) as done:
+        starts = []
+        for i, batch in enumerate(batches):
+            starts.append(step("seeds", partial(started, batch)))
+            done(i + 1)
+    chosen = choose([mine for _, _, attends in starts for mine in attends], reach, fires)
+
+    def traced(batch: Batch, found: list[dict], direct: bool) -> tuple[tuple, list, list]:
+        """Names of writers, every prompt's trace, and controls."""
+        scores = LinearScores(model, batch.clean)
+        tracer = Tracer(scores, chosen.weight, measure, first)  # type: ignore[arg-type]
+        known: dict[Any, Any] = {}
+
+        def one(row: int) -> tuple:
+            mine = trace(tracer, row, found[row], reach=reach, known=known, direct=direct)
+            advance()
+            return mine.plain()
+
+        kept = [step("prompt", partial(one, row)) for row in range(len(found))]
+        mine = [s for told in kept for s in Trace.of(told, scores.writers).signals]
+        return scores.writers, kept, _control(tracer, model, mine, seed)
+
+    indirect, fired = 0.0, 0
+    with counted("tracing prompts", len(task)) as done:
+        for batch, (found, direct, _) in zip(batches, starts, strict=True):
+            nodes, kept, more = step("batch", partial(traced, batch, found, direct))
+            for row, told in zip(batch.which, kept, strict=True):
+                traces[row] = Trace.of(told, nodes)
+            followed += [s for row in batch.which for s in _once(traces[row].signals)]
+            fired += sum(bool(traces[row].signals) for row in batch.which)
+            control += more
+            indirect += 0.0 if direct else len(batch.which) / len(task)
+            done(sum(t is not None for t in traces))
+    named = sorted({name for found, _, _ in starts for places in found for name, _ in places})
+    if not followed:
+        raise nothing_traced(model.name, named, chosen, len(task))
+    return Tracing(nodes, traces, followed, control, chosen, fired, indirect)
+
+
+def _once(signals: Iterable[Signal]) -> list[Signal]:
+    """Every signal once, though several readers may have led to it."""
+    return list({(s.row, s.name, s.query, s.key): s for s in signals}.values())
+
+
+def _control(
+    tracer: Tracer, model: Model, followed: list[Signal], seed: int
+) -> list[tuple[int, int, int]]:
+    """By signal: its slices, the same in random orthonormal slices, and how many there are."""
+    other = Tracer(tracer.scores, tracer.fires, tracer.measure, tracer.first, basis=seed)
+    sites = {site.layer: site for site in model.sites}
+    mine, found = _once(followed), []
+    for i in np.random.default_rng(seed).permutation(len(mine))[:CONTROLS].tolist():
+        s = mine[i]
+        again = other.signal(sites[s.layer], s.row, s.head, s.query, s.key)
+        if again is not None:
+            found.append((s.chosen, again.chosen, len(s.parts)))
+    return found

@@ -1,0 +1,115 @@
+"""One gradient for all nodes or edges."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from interp.circuits.declaration import Found, discovery
+from interp.circuits.methods._attribution import (
+    At,
+    Pair,
+    edges_by_gradient,
+    nodes_by_gradient,
+    nodes_with_drops,
+    units,
+)
+from interp.circuits.methods._gathered import by_gradient
+from interp.circuits.methods._qk_fix import Fixed, fixed_scores, units_fixed
+from interp.core.errors import OptionError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from interp.circuits.contrast import ContrastTask
+    from interp.model.model import Model
+
+
+@discovery(levels=("head", "edge"))
+def attribution_patching(
+    model: Model,
+    task: ContrastTask,
+    level: str,
+    *,
+    at: str = "clean",
+    grad_drop: bool = False,
+    qk_fix: bool = False,
+) -> Found:
+    """First-order estimate of what each node or edge does, from one backward pass.
+
+    The gradient of the task at the clean run, times the difference of what a node writes between
+    the clean and the corrupted run; at the level "edge", of what each reader alone reads (edge
+    attribution patching). Cheap and signed, and wrong where the task is saturated or the softmax
+    far from linear: verify what matters.
+
+    at: where the gradient is taken, the `clean` or the `corrupted` run.
+    grad_drop: average the sizes of scores over runs that each drop one layer's gradient, so that
+    effects through different layers do not cancel; heads only, and without signs.
+    qk_fix: for edges into queries and keys compute the softmax that the patched query or key gives,
+    in place of its slope, which a saturated softmax does not have; a node's score is the sum of its
+    edges. The table `inputs` then has every head's query, key and value patched as a whole, by the
+    slope (`plain`) and computed (not with `grad_drop`). Every layer's attention is read once more
+    for each writer before it. With `grad_drop` this is AtP*.
+
+    Reference: Nanda 2023, "Attribution Patching"; Syed et al. 2023 (arXiv 2310.10348) for edges;
+    Kramar et al. 2024 (arXiv 2403.00745) for dropped gradients and computed softmaxes.
+    """
+    if grad_drop and level == "edge":
+        raise OptionError("grad_drop scores heads; leave it out for edges")
+    side: At = "corrupted" if at == "corrupted" else "clean"
+    if at not in ("clean", "corrupted"):
+        raise OptionError(f"at={at!r}; the gradient is taken at the clean or corrupted run")
+    if qk_fix:
+        return _fixed(model, task, level, side, grad_drop)
+    return by_gradient(
+        model,
+        task,
+        level,
+        (lambda pair: nodes_with_drops(pair, at=side))
+        if grad_drop
+        else (lambda pair: nodes_by_gradient(pair, at=side)),
+        lambda pair: edges_by_gradient(pair, at=side),
+        units=units(lambda graph: len(graph.layers) if grad_drop else 1),
+        signed=not grad_drop,
+    )
+
+
+def _fixed(model: Model, task: ContrastTask, level: str, side: At, drops: bool) -> Found:
+    """Scores with computed softmaxes, and the table of whole inputs."""
+
+    def scores(pair: Pair) -> Fixed:
+        found = fixed_scores(pair, at=side, drops=drops)
+        for (order, part), score in found.inputs.items() if not drops else ():
+            layer = pair.graph.layers[order].site.layer
+            both = torch.stack([score, found.plain[order, part]]).double().cpu().numpy()
+            for h in range(both.shape[2]):
+                pair.rows[f"L{layer}H{h}.{part}"] = both[:, :, h]
+        return found
+
+    def nodes(pair: Pair) -> Tensor:
+        runs = scores(pair).edges
+        if not drops:
+            return runs[0].sum(1)
+        if len(runs) < 2:
+            raise OptionError("grad_drop needs two layers: one of them is dropped at a time")
+        return torch.stack([edges.sum(1).abs() for edges in runs]).sum(0) / (len(runs) - 1)
+
+    return by_gradient(
+        model, task, level, nodes, lambda pair: scores(pair).edges[0],
+        units=units_fixed(drops), signed=not drops, tables=_inputs,
+    )  # fmt: skip
+
+
+def _inputs(rows: list[Mapping[str, np.ndarray]]) -> dict[str, list[dict[str, Any]]]:
+    """The table of whole inputs, from what every batch left."""
+    table = []
+    for name in rows[0]:
+        mean = np.concatenate([r[name] for r in rows], 1).mean(1)
+        head, _, part = name.partition(".")
+        table.append(
+            {"head": head, "input": part, "score": float(mean[0]), "plain": float(mean[1])}
+        )
+    return {"inputs": table} if table else {}

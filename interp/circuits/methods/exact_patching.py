@@ -1,0 +1,72 @@
+"""Every node, or every path, patched in a forward of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from interp.circuits.declaration import Found, discovery
+from interp.circuits.methods._exact import node_effects, path_effects
+from interp.circuits.methods._gathered import forwards_of
+from interp.circuits.residual_graph import ResidualGraph
+from interp.core.errors import OptionError
+
+if TYPE_CHECKING:
+    from interp.circuits.contrast import ContrastTask
+    from interp.model.model import Model
+
+MOST_EDGES = 20_000
+
+
+@discovery(levels=("head", "edge"))
+def exact_patching(
+    model: Model,
+    task: ContrastTask,
+    level: str,
+    *,
+    denoise: bool = False,
+    norm: str = "exact",
+) -> Found:
+    """What the task loses when one node, or one edge, carries its corrupted value.
+
+    Real forwards, so nothing is estimated, and one for each: hundreds for heads, thousands for
+    edges. At the level "edge" this is path patching from every writer to every reader, with all
+    that follows from what is read.
+
+    denoise: the other way round, on the corrupted run with one clean value: what suffices, where
+    the default asks what is needed.
+    norm: `exact`, or `freeze`: the reader's norm keeps its scale.
+
+    Reference: Vig et al. 2020; Wang et al. 2022 (path patching); Goldowsky-Dill et al. 2023.
+    """
+    graph = ResidualGraph.of(model)
+    if norm not in ("exact", "freeze"):
+        raise OptionError(f"norm={norm!r}; it is exact or freeze")
+    found, passes = forwards_of(
+        model,
+        task,
+        lambda edges, value: node_effects(edges, value, graph.writers, denoise=denoise),
+        len(graph.writers),
+        what="patching nodes",
+        denoise=denoise,
+    )
+    names, of_edges = (), None
+    if level == "edge":
+        names = graph.edges
+        if len(names) > MOST_EDGES:
+            raise OptionError(
+                f"{model.name} has {len(names):,} edges, and each needs a forward; take heads, or"
+                " another method to choose edges"
+            )
+        of_edges, more = forwards_of(
+            model,
+            task,
+            lambda edges, value: path_effects(edges, value, names, norm=norm, denoise=denoise),
+            len(names),
+            what="patching paths",
+            denoise=denoise,
+        )
+        passes += more
+    return Found(
+        graph.writers, found, task.task.unit, names, of_edges, passes,
+        measured="restored alone, all else corrupted" if denoise else "patched alone",
+    )  # fmt: skip

@@ -1,0 +1,164 @@
+"""A cheap screen, exact forwards for what it finds, and a second look for backups."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from interp.causal.importance import standard_error
+from interp.circuits.declaration import Found, discovery
+from interp.circuits.methods._attribution import nodes_along_inputs, units
+from interp.circuits.methods._exact import effects_of_masks, node_effects
+from interp.circuits.methods._gathered import by_gradient, forwards_of
+from interp.circuits.residual_graph import ResidualGraph
+from interp.core.errors import OptionError
+
+if TYPE_CHECKING:
+    from interp.circuits.contrast import ContrastTask
+    from interp.model.model import Model
+
+ALONE = "patched alone"
+LARGE = 0.1  # of the largest effect: what a primary node has
+
+
+@discovery(levels=("head",))
+def screen_verify(
+    model: Model,
+    task: ContrastTask,
+    level: str,
+    *,
+    candidates: int = 20,
+    steps: int = 5,
+    primaries: int = 4,
+    backups: bool = True,
+) -> Found:
+    """Gradients choose the candidates, real forwards score them, and a second pass finds backups.
+
+    Integrated attribution patching ranks all nodes; the first are patched one by one, and a score
+    is what patching that node alone does. Then each of the primary heads, large by the screen or
+    when patched, is patched together with every other head. A head that matters only then stands in
+    for it: what it does then is its `conditional` effect, in a column of its own beside its score,
+    with the head that was out. So does a primary head that patching alone did not see, because
+    another stands in for it. Nodes are ordered by the larger of the two. The table `backups` has
+    every such pair. A node that was never patched has no score, and says so.
+
+    candidates: nodes that are patched one by one.
+    steps: of the screen.
+    primaries: heads that others are taken out beside, each a forward for every head.
+    backups: look a second time.
+
+    Reference: screening by gradients as in Kramar et al. 2024 (arXiv 2403.00745); conditional
+    effects as in CoAx (arXiv 2607.01940).
+    """
+    if candidates < 1 or primaries < 1:
+        raise OptionError(f"candidates={candidates}, primaries={primaries}; at least 1 each")
+    screen = by_gradient(
+        model, task, "head", lambda pair: nodes_along_inputs(pair, steps=steps), _no_edges,
+        units=units(lambda graph: steps), what="screen by gradients",
+    )  # fmt: skip
+    graph = ResidualGraph.of(model)
+    names = list(graph.writers)
+    order = np.argsort(-np.abs(screen.per_prompt.mean(1)), kind="stable")[:candidates]
+    chosen = [names[i] for i in sorted(order)]
+    exact, passes = forwards_of(
+        model, task, lambda edges, value: node_effects(edges, value, chosen), len(chosen),
+        what="patching candidates",
+    )  # fmt: skip
+    scores = np.full((len(names), len(task)), np.nan)
+    scores[[names.index(c) for c in chosen]] = exact
+    mean = np.abs(exact.mean(1))
+    most = max(float(mean.max()), 1e-12)
+    by_name = dict(zip(chosen, mean / most, strict=True))
+    # by what was measured: where a softmax turns over, the screen may say many times too much
+    size = np.abs(screen.per_prompt.mean(1)) / most
+    large = {
+        n: max(by_name.get(n, 0.0), float(s))
+        for n, s in zip(names, size, strict=True)
+        if n[0] == "L"
+    }
+    first = sorted((n for n, x in large.items() if x >= LARGE), key=lambda n: -large[n])[:primaries]
+    rows: list[dict[str, Any]] = []
+    conditional, on = np.full_like(scores, np.nan), [""] * len(names)
+    if backups and first:
+        heads = [n for n in names if n[0] == "L"]
+        effect, more = _pairs(model, task, graph, heads, first)
+        passes += more
+        for h, name in enumerate(heads):
+            if name not in chosen:
+                scores[names.index(name)] = effect[h, h]  # patched alone on the way
+        rows = _stand_ins(effect, heads, first, LARGE * float(mean.max()), task)
+        for row in reversed(rows):  # the largest comes first, and is what stays
+            at, out = names.index(row["head"]), heads.index(row["for"])
+            conditional[at] = effect[heads.index(row["head"]), out] - effect[out, out]
+            on[at] = row["for"]
+    unmeasured = [n for n, x in zip(names, scores, strict=True) if np.isnan(x).any()]
+    estimate = dict(zip(names, screen.per_prompt.mean(1), strict=True))
+    told = (
+        f"{len(names) - len(unmeasured)} of {len(names)} nodes patched one by one; heads patched"
+        f" together with every other: {' '.join(first) or 'none'}"
+    )
+    return Found(
+        screen.nodes, scores, task.task.unit, forwards=screen.forwards + passes,
+        backwards=screen.backwards, notes=(told,), tables={"backups": rows} if backups else {},
+        measured=tuple(
+            f"not patched; gradients estimate {estimate[n]:.3g}" if n in unmeasured
+            else ALONE + (f", and with {out} out" if out else "")
+            for n, out in zip(names, on, strict=True)
+        ),
+        unmeasured=tuple(unmeasured),
+        conditional=conditional if rows else None, conditional_on=tuple(on) if rows else (),
+    )  # fmt: skip
+
+
+def _pairs(
+    model: Model, task: ContrastTask, graph: ResidualGraph, heads: list[str], first: list[str]
+) -> tuple[np.ndarray, float]:
+    """Effects `[head, head, prompt]` of patching two heads at once, one of them of the first.
+
+    The diagonal has each head alone; pairs of which neither is among the first are NaN.
+    """
+    full, masks, places = graph.full(), [], []
+    for a, one in enumerate(heads):
+        for b, other in enumerate(heads[: a + 1]):
+            if a == b or one in first or other in first:
+                mask = full.clone()
+                mask[:, [graph.writer(one), graph.writer(other)]] = 0
+                masks.append(mask)
+                places.append((a, b))
+    stacked = torch.stack(masks)
+    found, passes = forwards_of(
+        model, task, lambda edges, value: effects_of_masks(edges, value, stacked), len(masks),
+        what="taking out pairs of heads",
+    )  # fmt: skip
+    effect = np.full((len(heads), len(heads), len(task)), np.nan)
+    for (a, b), values in zip(places, found, strict=True):
+        effect[a, b] = effect[b, a] = values
+    return effect, passes
+
+
+def _stand_ins(
+    effect: np.ndarray, heads: list[str], first: list[str], least: float, task: ContrastTask
+) -> list[dict[str, Any]]:
+    """Heads that matter once another is out, and matter less than half as much while it works."""
+    mean, rows = effect.mean(2), []
+    for b, other in enumerate(heads):
+        for a, one in enumerate(heads):
+            if a == b or (one not in first and other not in first):
+                continue
+            now, alone = mean[a, b] - mean[b, b], mean[a, a]
+            if abs(now) >= least and abs(now) > 2 * abs(alone):
+                each = effect[a, b] - effect[b, b]
+                sem = float(standard_error(each[None], task.clusters)[0])
+                rows.append(
+                    {
+                        "head": one, "for": other, "alone": float(alone), "without_it": float(now),
+                        "sem": sem,
+                    }
+                )  # fmt: skip
+    return sorted(rows, key=lambda row: -abs(row["without_it"]))
+
+
+def _no_edges(pair: object) -> torch.Tensor:
+    raise AssertionError("heads only")

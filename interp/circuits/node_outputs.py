@@ -1,0 +1,148 @@
+"""What every node of a residual graph writes in one run, and the streams that the readers read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from interp.circuits.residual_graph import Layer, Reader, ResidualGraph
+from interp.circuits.stream_hooks import Watch, watched
+from interp.core.errors import NonFiniteError, PromptError, UnreadableAttention
+from interp.model.locate.projection import output_projection
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+_TOLERANCE = 1e-3  # of the largest difference; float32 sums over many layers
+
+
+@dataclass(frozen=True, eq=False)
+class NodeOutputs:
+    """One run of a model, taken apart.
+
+    Args:
+        out: what each writer adds to the stream.
+        streams: by layer, the stream that enters the block, and that which its MLP reads; the
+            last is what leaves the last block.
+        z: by layer, all heads' z side by side, as the output projection is given them.
+        left: by layer, the stream that leaves the block.
+        logits: of the run.
+    """
+
+    out: Float[Tensor, "batch pos writer d_model"]
+    streams: tuple[tuple[Tensor, Tensor], ...]
+    z: tuple[Float[Tensor, "batch pos width"], ...]
+    left: tuple[Float[Tensor, "batch pos d_model"], ...]
+    logits: Float[Tensor, "batch pos d_vocab"]
+
+    def read(self, reader: Reader) -> Float[Tensor, "batch pos d_model"]:
+        """The stream that a reader reads."""
+        return self.streams[reader.order][reader.kind == "mlp"]
+
+
+class Recording(Watch):
+    """Keeps what nodes write and what they read."""
+
+    def __init__(self, graph: ResidualGraph) -> None:
+        self.graph = graph
+        self.matrices = {
+            layer.order: output_projection(graph.model.module, layer.site)[0].detach()
+            for layer in graph.layers
+        }
+        self.parts: dict[int, Tensor] = {}  # by first writer
+        self.before: dict[int, Tensor] = {}
+        self.middle: dict[int, Tensor] = {}
+        self.z: dict[int, Tensor] = {}
+        self.left: dict[int, Tensor] = {}
+
+    def pre(self, layer: Layer, x: Tensor) -> None:
+        """The stream that enters a block."""
+        self.before[layer.order] = x.clone()
+        if layer.order == 0:
+            self.parts[0] = x.clone()[:, :, None]
+
+    def heads(self, layer: Layer, x: Tensor) -> None:
+        """What each head writes."""
+        first = self.graph.heads_of(layer).start
+        self.z[layer.order] = x.clone()
+        self.parts[first] = written(layer, x, self.matrices[layer.order])
+
+    def mid(self, layer: Layer, x: Tensor) -> None:
+        """The stream that an MLP reads."""
+        self.middle[layer.order] = x.clone()
+
+    def mlp(self, layer: Layer, x: Tensor) -> None:
+        """What an MLP writes."""
+        self.parts[self.graph.index[f"mlp{layer.site.layer}"]] = x.clone()[:, :, None]
+
+    def post(self, layer: Layer, x: Tensor) -> None:
+        """The stream that leaves a block."""
+        self.left[layer.order] = x.clone()
+
+
+def written(
+    layer: Layer, z: Float[Tensor, "batch pos width"], matrix: Float[Tensor, "head d_v d_model"]
+) -> Float[Tensor, "batch pos head d_model"]:
+    """What each head adds to the stream, from all heads' z side by side."""
+    site = layer.site
+    z = z.reshape(*z.shape[:2], site.n_heads, site.d_v)
+    out = torch.einsum("bphd,hdm->bphm", z, matrix.to(z.dtype))
+    return out if layer.scale == 1 else out * layer.scale
+
+
+def node_outputs(graph: ResidualGraph, inputs: Any) -> NodeOutputs:
+    """Run once and keep what every node writes.
+
+    Raises:
+        NonFiniteError: NaN or infinity in what a node writes.
+    """
+    model, recording = graph.model, Recording(graph)
+    given = model.inputs(inputs)
+    with torch.no_grad(), watched(graph, recording):
+        logits = model.run(given)
+    out = torch.cat([recording.parts[i] for i in sorted(recording.parts)], 2)
+    if not bool(torch.isfinite(out).all()):
+        bad = (~torch.isfinite(out)).flatten(0, 1).any(0).any(-1).nonzero().flatten()
+        name = graph.writers[int(bad[0])]
+        raise NonFiniteError(
+            f"{model.name}: NaN or infinity in what {name} writes; the activations overflow in "
+            f"{model.dtype} or the weights are damaged"
+        )
+    layers = range(len(graph.layers))
+    streams = [(recording.before[i], recording.middle.get(i, recording.before[i])) for i in layers]
+    left = tuple(recording.left[i] for i in layers)
+    z = tuple(recording.z[i] for i in layers)
+    return NodeOutputs(out, (*streams, (left[-1], left[-1])), z, left, logits)
+
+
+def paired_outputs(
+    graph: ResidualGraph, clean: Any, corrupted: Any
+) -> tuple[NodeOutputs, NodeOutputs]:
+    """Outputs of a clean and a corrupted run, whose differences add up in every stream.
+
+    Raises:
+        PromptError: the two differ in shape.
+        UnreadableAttention: something besides attentions and MLPs writes to the stream.
+    """
+    a, b = node_outputs(graph, clean), node_outputs(graph, corrupted)
+    if a.out.shape != b.out.shape:
+        raise PromptError(
+            f"clean and corrupted prompts of {a.out.shape[1]} and {b.out.shape[1]} tokens "
+            f"({a.out.shape[0]} and {b.out.shape[0]} prompts): each pair needs equal lengths"
+        )
+    delta = a.out - b.out
+    for reader in graph.readers:
+        if reader.part in ("k", "v") or reader.head > 0:
+            continue
+        whole = a.read(reader) - b.read(reader)
+        rest = whole - delta[:, :, : reader.n_before].sum(2)
+        size = float(delta[:, :, : reader.n_before].abs().max())
+        if float(rest.abs().max()) > _TOLERANCE * max(size, float(whole.abs().max())):
+            raise UnreadableAttention(
+                f"{graph.model.name}: what {reader.name} reads is not the sum of embeddings, heads "
+                "and MLPs before it; something else writes to the stream. Patch heads, not edges"
+            )
+    return a, b

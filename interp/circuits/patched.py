@@ -1,0 +1,108 @@
+"""The first nodes of a circuit, patched one by one on pairs that it was not found on."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from interp.causal.importance import standard_error
+from interp.circuits.contrast import ContrastTask
+from interp.circuits.identity import of_model, of_task
+from interp.circuits.residual_graph import ResidualGraph
+from interp.circuits.steps import Progress, following
+from interp.circuits.steps_file import Store
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from interp.circuits.result import Circuit
+    from interp.model.model import Model
+
+
+@dataclass(frozen=True)
+class Patched:
+    """Effects of single nodes by real forwards, in the task's unit, beside a circuit's scores.
+
+    Args:
+        rows: `node`, `effect` and `sem` of the node alone; `conditional` and `conditional_sem`,
+            what it does while `conditional_on` is patched too (NaN where the circuit has none);
+            `score` as the circuit has it, and `n` pairs.
+    """
+
+    unit: str
+    rows: tuple[dict[str, Any], ...]
+
+    def to_pandas(self) -> pd.DataFrame:
+        """One row per node."""
+        import pandas as pd
+
+        return pd.DataFrame(list(self.rows)).assign(unit=self.unit)
+
+
+def patch_first(
+    model: Model,
+    circuit: Circuit,
+    task: ContrastTask,
+    k: int = 10,
+    *,
+    ledger: str | os.PathLike | None = None,
+    progress: Progress | None = None,
+) -> Patched:
+    """Patch the first k nodes of a circuit with their corrupted values, each by itself.
+
+    What a method says of a node, by gradients, codes or a trace, or by patching the pairs it was
+    found on, thereby stands beside what patching does on other pairs.
+
+    Args:
+        ledger: a folder that keeps finished forwards; the same call finds them there again.
+        progress: told what runs, how much of it is done and how much there is.
+
+    Raises:
+        OptionError, UnreadableAttention: a model without a residual graph.
+    """
+    from interp.circuits.methods._exact import effects_of_masks
+    from interp.circuits.methods._gathered import forwards_of
+
+    graph = ResidualGraph.of(model)
+    names = [name for name in circuit.ranking if name in graph.writers][:k]
+    at = [circuit.nodes.index(name) for name in names]
+    on = [circuit.conditional_on[i] for i in at]
+    sets = dict.fromkeys([frozenset({name}) for name in names])
+    for name, other in zip(names, on, strict=True):
+        if other:
+            sets |= dict.fromkeys([frozenset({other}), frozenset({name, other})])
+    masks = []
+    for out in sets:
+        mask = graph.full().clone()
+        mask[:, [graph.writer(name) for name in sorted(out)]] = 0
+        masks.append(mask)
+    store = None
+    if ledger is not None:
+        told = {"patched": [sorted(out) for out in sets]}
+        store = Store(ledger, of_model(model) | of_task(model, task) | told)
+    with following(store, progress):
+        found, _ = forwards_of(
+            model, task, lambda edges, value: effects_of_masks(edges, value, torch.stack(masks)),
+            len(masks), what="patching the first nodes",
+        )  # fmt: skip
+    effect = dict(zip(sets, found, strict=True))
+    rows = []
+    for name, other, i in zip(names, on, at, strict=True):
+        alone = effect[frozenset({name})]
+        row = {"node": name, "score": float(circuit.score[i]), "effect": float(alone.mean()),
+               "sem": _sem(alone, task), "conditional": math.nan, "conditional_sem": math.nan,
+               "conditional_on": other, "n": len(task)}  # fmt: skip
+        if other:
+            now = effect[frozenset({name, other})] - effect[frozenset({other})]
+            row |= {"conditional": float(now.mean()), "conditional_sem": _sem(now, task)}
+        rows.append(row)
+    return Patched(task.task.unit, tuple(rows))
+
+
+def _sem(x: Any, task: ContrastTask) -> float:
+    return float(standard_error(np.asarray(x)[None], task.clusters)[0])

@@ -1,0 +1,127 @@
+"""Pairs that a circuit is found on, and the other pairs that it is measured on."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from interp.circuits.contrast import ContrastTask, hashes
+from interp.circuits.tasks import TASKS, is_file, make_contrast, split_templates, third
+
+if TYPE_CHECKING:
+    from interp.circuits.result import Circuit
+    from interp.model.model import Model
+
+TRIES = 8  # seeds of prompts to measure on, until most are new
+LEAST_NEW = 0.5  # part of the pairs asked for
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The pairs that are held out when a circuit is found for a task, and measured on.
+
+    Of a task with templates about a third of these, of a file about a third of its pairs (or of the
+    templates that it names). Of random prompts other random ones. Pairs that a circuit was found on
+    are never among those that it is measured on, as far as there are others.
+
+    Args:
+        used: templates of a circuit that was found before, and `seen` its pairs (`hashes`).
+    """
+
+    task: str
+    n: int
+    seed: int
+    same_templates: bool = False
+    used: tuple[int, ...] | None = None
+    seen: frozenset[str] = frozenset()
+    _whole: list[ContrastTask] = field(default_factory=list, repr=False)  # of a file, made once
+
+    @property
+    def templates(self) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
+        """Numbers of the templates of both; None where all are used, or there are none."""
+        if is_file(self.task):
+            return None, None
+        mine, held = split_templates(self.task, self.seed)
+        if held and self.used is not None:
+            every = sorted({*mine, *held})
+            mine, held = self.used, tuple(i for i in every if i not in self.used)
+        return (None, None) if self.same_templates or not held else (mine, held)
+
+    def after(self, found: Circuit) -> Plan:
+        """The plan with the templates and the pairs that a circuit says it was found on."""
+        names = [str(name) for name in found.made.get("template_names") or ()]
+        used = {int(at[0]) for name in names if (at := re.findall(r"\d+$", name))}
+        seen = frozenset(map(str, found.made.get("pairs") or ()))
+        return replace(self, used=tuple(sorted(used)) or None, seen=seen)
+
+    def pairs(self, model: Model) -> ContrastTask:
+        """Pairs to find it on."""
+        if is_file(self.task):
+            whole = self._file(model)
+            return whole.some(self._rows(whole)[0][: self.n])
+        mine = self.templates[0]
+        return make_contrast(model, self.task, n=self.n, seed=self.seed, templates=mine)
+
+    def fresh(self, model: Model) -> ContrastTask:
+        """Pairs to measure it on."""
+        if is_file(self.task):
+            whole = self._file(model)
+            return whole.some(self._rows(whole)[1][: self.n])
+        held, best, most = self.templates[1], None, -1
+        for more in range(TRIES):
+            made = make_contrast(
+                model, self.task, n=self.n, seed=self.seed + 1 + more, templates=held
+            )
+            new = [i for i, h in enumerate(hashes(made)) if h not in self.seen]
+            if len(new) > most:
+                best, most = made if not new or len(new) == len(made) else made.some(new), len(new)
+            if most >= LEAST_NEW * len(made):
+                break
+        assert best is not None
+        return best
+
+    def found_on(self, model: Model, start: Plan) -> ContrastTask | None:
+        """The pairs that the circuit was found on; None where `start` makes others."""
+        made = start.pairs(model)
+        return made if set(hashes(made)) == self.seen else None
+
+    def told(self, n: int, seen: int = 0) -> str:
+        """The pairs that it is measured on, in words.
+
+        Args:
+            n: how many there are. seen: how many of them it was found on.
+        """
+        from interp.circuits.listing import one_line
+
+        mine, held = self.templates
+        if seen:
+            return f"on {n} pairs, {seen} of which it was found on (there are too few others)"
+        if mine is None or held is None:
+            return f"on {n} other pairs"
+        texts = "; ".join(one_line(TASKS[self.task].templates[i]) for i in held)
+        return (
+            f"on {n} pairs of {len(held)} held-out of {len(mine) + len(held)} templates ({texts})"
+        )
+
+    def _file(self, model: Model) -> ContrastTask:
+        from interp.circuits.tasks import own_pairs
+
+        if not self._whole:
+            self._whole.append(own_pairs.whole(model, Path(self.task)))
+        return self._whole[0]
+
+    def _rows(self, whole: ContrastTask) -> tuple[list[int], list[int]]:
+        """Numbers of the pairs of a file to find a circuit on, and of those to measure it on."""
+        kinds = list(dict.fromkeys(whole.templates))
+        out = {kinds[i] for i in third(len(kinds), self.seed)[1]}
+        mine = [i for i, kind in enumerate(whole.templates) if kind not in out]
+        held = [i for i, kind in enumerate(whole.templates) if kind in out]
+        if self.seen:
+            new = [i for i, h in enumerate(hashes(whole)) if h not in self.seen]
+        elif self.used is not None:  # a file of an earlier version names its templates only
+            new = [i for i in range(len(whole)) if i not in self.used]
+        else:
+            return mine, held
+        return mine, new or held

@@ -1,0 +1,188 @@
+"""The text that `interp circuit` prints: scores, figures on held-out pairs, controls and notes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from interp.circuits.edge_evaluation import EdgeEvaluation
+    from interp.circuits.evaluation import Evaluation
+    from interp.circuits.patched import Patched
+    from interp.circuits.published import Published
+    from interp.circuits.result import Circuit
+
+LEVEL = 0.05  # of the note that a ranking is not shown to be better than random orders
+
+
+def printed(
+    found: Circuit,
+    measured: Evaluation,
+    top: int,
+    *,
+    held_out: str,
+    edges: EdgeEvaluation | str | None = None,
+    patched: Patched | str | None = None,
+    against: Published | None = None,
+    called: str = "",
+) -> str:
+    """All lines of one model.
+
+    Args:
+        top: edges and nodes to list.
+        held_out: the pairs that it was measured on, in words.
+        patched: effects of the listed nodes on these pairs, or why there are none.
+        against: a published circuit to compare with, by the name it was `called`.
+    """
+    lines = [found.model, f"  {found.task}, {found.method}, {found.level}s: score ({found.unit})"]
+    if found.edges:
+        lines += [*_edges(found, top), f"  nodes of these edges: score ({found.unit})"]
+    lines += [*_nodes(found, top, patched), *_figures(found, measured, held_out)]
+    if against is not None:
+        told, name = against.compared(found), called or against.name
+        lines.append(
+            f"  {name}: AUROC {told['auroc']:.3f} [{told['low']:.3f}, {told['high']:.3f}];"
+            f" {told['found']:.0f} of its {told['of']:.0f} heads among the first as many"
+        )
+    lines += [f"  control: {line}" for line in _controls(found)]
+    lines += [f"  note: {note}" for note in found.notes]
+    if isinstance(patched, str):
+        lines.append(f"  note: the nodes were not patched on these pairs: {patched}")
+    as_good = int((measured.random_cmd <= measured.cmd).sum())
+    if as_good and (1 + as_good) / (1 + len(measured.random_cmd)) > LEVEL:
+        lines.append(
+            f"  note: {as_good} of {len(measured.random_cmd)} random orders of heads do as well, so"
+            " this ranking is not shown to be better than chance"
+        )
+    if edges is not None:
+        told_of_edges = edges if isinstance(edges, str) else edges.told()
+        lines.append(f"  edges: {told_of_edges.replace('; built in', chr(10) + '    built in')}")
+    return "\n".join(lines) + "\n"
+
+
+def _edges(found: Circuit, top: int) -> list[str]:
+    rows = [
+        [f"{found.edges[i][0]} -> {found.edges[i][1]}",
+         _estimate(found.edge_score[i], found.edge_sem[i])]
+        for i in found.edge_ranking[:top]
+    ]  # fmt: skip
+    more = len(found.edges) - len(rows)
+    return [*_table(rows), *([f"    and {more} more"] if more > 0 else [])]
+
+
+def _nodes(found: Circuit, top: int, patched: Patched | str | None) -> list[str]:
+    """A row per node, with only those columns that say something; and how they were measured."""
+    names = found.ranking[:top]
+    at = [found.nodes.index(name) for name in names]
+    columns: dict[str, list[str]] = {
+        "node": list(names), "score": [_estimate(found.score[i], found.sem[i]) for i in at],
+    }  # fmt: skip
+    if not np.isnan(found.conditional[at]).all():
+        columns["with another head out"] = [
+            _conditional(found.conditional[i], found.conditional_sem[i], found.conditional_on[i])
+            for i in at
+        ]
+    if patched is not None and not isinstance(patched, str):
+        of = {row["node"]: row for row in patched.rows}
+        told = [of.get(name, {}) for name in names]
+        columns[f"held-out pairs: patched ({patched.unit})"] = [
+            _estimate(row["effect"], row["sem"]) if row else "" for row in told
+        ]
+        if "with another head out" in columns:
+            columns["held-out pairs: with another head out"] = [
+                _conditional(row["conditional"], row["conditional_sem"], row["conditional_on"])
+                if row else "" for row in told
+            ]  # fmt: skip
+    same = len({found.measured[i] for i in at}) == 1
+    if not same:
+        columns["measured"] = [found.measured[i] for i in at]
+    plain = list(columns) == ["node", "score"]
+    rows = [list(row) for row in zip(*columns.values(), strict=True)]
+    lines = _table(rows if plain else [list(columns), *rows])
+    if same and at and found.measured[at[0]]:
+        lines.append(f"  score: {found.measured[at[0]]}")
+    return lines
+
+
+def _figures(found: Circuit, measured: Evaluation, held_out: str) -> list[str]:
+    low, high = measured.interval()
+    below, above = measured.interval("cpr")
+    drawn, size, shaped = measured.random_cmd, measured.chosen, measured.shaped_faithfulness
+    alone, beside = _two(measured.chosen_faithfulness), _two(shaped.mean())
+    own = measured.found_on
+    best = "0 is best"
+    if own is not None:
+        best += f"; {own['cmd']:.3f} on the {own['n']:.0f} pairs it was found on"
+    lines = [
+        f"  {held_out}, others {measured.ablation}: CMD"
+        f" {measured.cmd:.3f} [{low:.3f}, {high:.3f}] ({best}), random orders"
+        f" {drawn.mean():.3f} [{drawn.min():.3f}, {drawn.max():.3f}]; CPR {measured.cpr:.3f}"
+        f" [{below:.3f}, {above:.3f}]",
+        f"  the first {size} heads: faithfulness {alone}, random circuits with as many in each"
+        f" layer {beside} [{_two(shaped.min())}, {_two(shaped.max())}]; completeness"
+        f" {measured.completeness:.2f}, not needed {' '.join(measured.unneeded) or 'none'}",
+    ]
+    if measured.dependence:
+        lines.append(f"  {measured.dependence}")
+    if measured.stability is not None:
+        mean, least, most = measured.stability
+        drawn_anew = next(row["drawn"] for row in found.tables["stability"])
+        lines.append(
+            f"  the first {size} heads when {drawn_anew} are drawn anew: Jaccard {mean:.2f}"
+            f" [{least:.2f}, {most:.2f}]"
+        )
+    if measured.truth:
+        known = measured.against_truth()
+        lines.append(
+            f"  built in {' '.join(measured.truth)}: AUROC {known['auroc']:.3f}"
+            f" [{known['low']:.3f}, {known['high']:.3f}]"
+        )
+    return lines
+
+
+def _controls(found: Circuit) -> list[str]:
+    """Rows of a method's controls, and the AUROC of its control where the circuit is known."""
+    lines = []
+    for row in found.tables.get("controls", ()):
+        told = ", ".join(
+            f"{x:.3g}" if name == "value" else f"{name} {x:.3g}"
+            for name, x in row.items()
+            if name != "what"
+        )
+        lines.append(f"{row['what']}: {told}")
+    rankings = [
+        f"{row['ranking']} {row['auroc']:.3f} [{row['low']:.3f}, {row['high']:.3f}]"
+        for row in found.tables.get("evaluation", ())
+        if "ranking" in row
+    ]
+    if rankings:
+        lines.append(f"AUROC of the same recipe: {', '.join(rankings)}")
+    return lines
+
+
+def _conditional(value: float, sem: float, on: str) -> str:
+    return "" if math.isnan(value) else f"{_estimate(value, sem)} ({on} out)"
+
+
+def _estimate(value: float, sem: float) -> str:
+    if math.isnan(value):
+        return "not patched"
+    return f"{value:.4g}" + ("" if math.isnan(sem) else f" ± {sem:.2g}")
+
+
+def _two(x: Any) -> str:
+    """Two places, and no sign on nothing."""
+    return f"{round(float(x), 2) + 0.0:.2f}"
+
+
+def _table(rows: Sequence[Sequence[str]]) -> list[str]:
+    if not rows:
+        return []
+    width = [max(7, *(len(row[i]) for row in rows)) for i in range(len(rows[0]))]
+    return [
+        "    " + " ".join(f"{cell:<{w}}" for cell, w in zip(row, width, strict=True)).rstrip()
+        for row in rows
+    ]

@@ -1,0 +1,239 @@
+"""Published circuits as data: one TOML file each in `circuits/`, loaded, checked and compared."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from interp.circuits.methods._ranking import auroc, auroc_interval, marked
+from interp.core.errors import OptionError, StoreError, UnknownName
+from interp.core.head import Head
+from interp.core.resources import folder
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+    from interp.circuits.result import Circuit
+    from interp.model.model import Model
+
+FIELDS = {
+    "model", "aliases", "n_layers", "n_heads", "task", "granularity", "uncertain", "source",
+    "roles", "positions", "groups", "edges", "mlps", "variants", "claims", "content_hash",
+}  # fmt: skip
+NEEDED = ("model", "n_layers", "n_heads", "task", "granularity", "source", "roles")
+
+
+@dataclass(frozen=True)
+class Published:
+    """One published circuit.
+
+    Args:
+        roles: heads by what they are said to do.
+        edges: (writer, reader) where single edges are published.
+        groups: edges between whole roles.
+        variants: heads of other lists of the same circuit, with their sources.
+        claims: what is said of it, with numbers.
+        uncertain: why the list is not to be relied on; empty where it is.
+        content_hash: sha256 of the weights that it was found on, where that is known; then the
+            model's name does not matter.
+    """
+
+    name: str
+    model: str
+    aliases: tuple[str, ...]
+    n_layers: int
+    n_heads: int
+    task: str
+    granularity: str
+    source: str
+    roles: Mapping[str, tuple[str, ...]]
+    edges: tuple[tuple[str, str], ...] = ()
+    groups: tuple[Mapping[str, str], ...] = ()
+    positions: Mapping[str, str] = field(default_factory=dict)
+    mlps: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    variants: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    claims: tuple[Mapping[str, Any], ...] = ()
+    uncertain: str = ""
+    content_hash: str = ""
+
+    @property
+    def heads(self) -> tuple[str, ...]:
+        """All heads, in the order of their roles."""
+        return tuple(dict.fromkeys(h for heads in self.roles.values() for h in heads))
+
+    def require(self, model: Model) -> None:
+        """Raise OptionError unless the circuit is of a model of this size, and of its weights.
+
+        Of a published circuit whose weights are not known, the name is compared.
+        """
+        size = (model.n_layers, model.n_heads)
+        if size != (self.n_layers, self.n_heads):
+            raise OptionError(
+                f"{self.name} is a circuit of {self.model} ({self.n_layers} layers of "
+                f"{self.n_heads} heads); {model.name} has {size[0]} of {size[1]}"
+            )
+        if self.content_hash:
+            if self.content_hash != model.content_hash:
+                raise OptionError(
+                    f"{self.name} is a circuit of {self.model} with the weights sha256"
+                    f" {self.content_hash[:12]}; {model.name} has {model.content_hash[:12]}, so it"
+                    " is another model; compare with a circuit found on these weights"
+                )
+            return
+        known = {self.model, *self.aliases}
+        if model.name not in known and Path(model.name).name not in {Path(k).name for k in known}:
+            raise OptionError(
+                f"{self.name} is a circuit of {' or '.join(sorted(known))}, and this model is "
+                f"called {model.name}; if it is the same, add"
+                f' content_hash = "{model.content_hash}" to a copy of the circuit\'s file and give'
+                " that, or name the model so (a folder of that name, or interp.load(name=...))"
+            )
+
+    def circuit(self, variant: str | None = None) -> Circuit:
+        """Its nodes and edges, groups written out, to be drawn (`.plot()`, `.to_svg()`) or kept.
+
+        Every score is 1, or -1 of heads that are said to work against the task.
+
+        Raises:
+            UnknownName: no such variant.
+        """
+        from interp.circuits.published_graph import circuit_of
+
+        return circuit_of(self, variant)
+
+    def plot(self, variant: str | None = None) -> go.Figure:
+        """Layers from below; see `Circuit.plot`."""
+        from interp.circuits.result import DRAWN
+
+        return self.circuit(variant).plot(DRAWN)
+
+    def to_svg(self, path: str | os.PathLike | None = None) -> str:
+        """A still picture; see `Circuit.to_svg`."""
+        from interp.circuits.result import DRAWN
+
+        return self.circuit().to_svg(path, k=DRAWN)
+
+    def compared(self, circuit: Circuit, variant: str | None = None) -> dict[str, float]:
+        """How well a circuit's sizes of scores find these heads: AUROC, precision and recall.
+
+        Precision is that of as many heads as are published.
+
+        Raises:
+            UnknownName: no such variant.
+            OptionError: the circuit has none of these heads.
+        """
+        if variant is not None and variant not in self.variants:
+            raise UnknownName("variant", variant, self.variants or ["(none)"])
+        truth = self.heads if variant is None else self.variants[variant]
+        names = circuit.heads
+        mask = marked(names, truth)
+        if not mask.any():
+            raise OptionError(f"{circuit!r} has none of the heads of {self.name}")
+        if mask.all():
+            raise OptionError(
+                f"{self.name} has all {len(names)} heads of {circuit!r}, so nothing is outside it;"
+                " keep the first ones: circuit.top(k).to_toml(path)"
+            )
+        size = np.abs([circuit.largest[circuit.nodes.index(h)] for h in names])
+        low, high = auroc_interval(size, mask)
+        first = set(circuit.top(len(truth), heads_only=True).heads)
+        return {
+            "auroc": auroc(size, mask), "low": low, "high": high,
+            "found": float(len(first & set(truth))), "of": float(len(truth)),
+        }  # fmt: skip
+
+
+def names() -> list[str]:
+    """The published circuits there are."""
+    return sorted(path.stem for path in folder("circuits").glob("*.toml"))
+
+
+def published(name: str) -> Published:
+    """One published circuit; a path ending in .toml is read from there.
+
+    Raises:
+        UnknownName: there is none of that name.
+        StoreError: the file is no circuit.
+    """
+    if name.endswith(".toml"):
+        return read(Path(name))
+    if name not in names():
+        raise UnknownName("published circuit", name, names())
+    return read(folder("circuits") / f"{name}.toml")
+
+
+def read(path: Path) -> Published:
+    """The circuit of a file.
+
+    Raises:
+        StoreError: it cannot be read, or does not say what it must; says what.
+    """
+    try:
+        told = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise StoreError(f"{path} cannot be read as a circuit: {error}") from error
+    if "format" in told:
+        return _found(path)
+    missing, odd = [k for k in NEEDED if k not in told], sorted(set(told) - FIELDS)
+    if missing or odd:
+        wrong = f"lacks {', '.join(missing)}" if missing else f"has the field {odd[0]!r}"
+        raise StoreError(f"{path} {wrong}; fields: {', '.join(sorted(FIELDS))}")
+    roles = {role: _heads(path, told, heads) for role, heads in told["roles"].items()}
+    heads = tuple(dict.fromkeys(h for found in roles.values() for h in found))
+    return Published(
+        path.stem, told["model"], tuple(told.get("aliases", ())), told["n_layers"],
+        told["n_heads"], told["task"], told["granularity"], told["source"], roles,
+        tuple((a, b) for a, b in told.get("edges", ())), tuple(told.get("groups", ())),
+        dict(told.get("positions", {})),
+        {k: tuple(v) for k, v in told.get("mlps", {}).items()},
+        {k: _variant(path, told, heads, v) for k, v in told.get("variants", {}).items()},
+        tuple(told.get("claims", ())), str(told.get("uncertain", "")),
+        str(told.get("content_hash", "")),
+    )  # fmt: skip
+
+
+def _found(path: Path) -> Published:
+    """A circuit that `Circuit.to_toml` wrote: all its heads, in one role where it names none."""
+    from interp.circuits.result import Circuit
+
+    found = Circuit.from_toml(path)
+    named = {r: tuple(n for n in names if n in found.heads) for r, names in found.roles.items()}
+    rest = tuple(h for h in found.heads if all(h not in names for names in named.values()))
+    return Published(
+        path.stem, found.model, (), found.n_layers, found.n_heads, found.task, found.level,
+        f"found by {found.method} on {found.made.get('n_prompts', found.n)} pairs",
+        {r: names for r, names in (named | {"found": rest}).items() if names}, found.edges,
+        content_hash=str(found.made.get("content_hash") or ""),
+    )  # fmt: skip
+
+
+def _heads(path: Path, told: Mapping[str, Any], given: Any) -> tuple[str, ...]:
+    found = []
+    for text in given:
+        head = Head.parse(text)
+        if head.layer >= told["n_layers"] or head.head >= told["n_heads"]:
+            raise StoreError(
+                f"{path}: {text} is beyond {told['n_layers']} layers of {told['n_heads']} heads"
+            )
+        found.append(str(head))
+    if len(set(found)) != len(found):
+        raise StoreError(f"{path}: a head stands twice in one role")
+    return tuple(found)
+
+
+def _variant(
+    path: Path, told: Mapping[str, Any], heads: tuple[str, ...], given: Mapping[str, Any]
+) -> tuple[str, ...]:
+    """Other heads altogether, or the same with some added and some left out."""
+    if "source" not in given:
+        raise StoreError(f"{path}: a variant does not name its source")
+    if "heads" in given:
+        return _heads(path, told, given["heads"])
+    out, more = (_heads(path, told, given.get(k, ())) for k in ("without", "with"))
+    return tuple(h for h in heads if h not in out) + tuple(h for h in more if h not in heads)

@@ -1,0 +1,352 @@
+"""Why a head attends where it does: its score in singular vectors, and who wrote what they read.
+
+    found = signals(model, "The cat sat on the mat. The cat sat on the")
+    found.to_pandas()      # one row per firing: head, query, key, weight, slices, upstream heads
+
+A head's score is `x_query Omega x_key`. In the singular vectors of Omega it is a sum of d_head
+products ("slices"), and few of them carry it where the head fires: these are its signal. What an
+upstream head wrote along the signal's vectors is that head's share in the attention.
+
+Reference: Franco and Crovella 2024, "Sparse Attention Decomposition Applied to Circuit Tracing"
+(arXiv 2410.00340) for scores; its successors for scores relative to the other keys and for the
+weight after the softmax.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from interp.circuits.linear_scores import CONSTANT, LinearScores
+from interp.core.display import Displayed
+from interp.core.errors import OptionError
+from interp.core.provenance import model_provenance
+from interp.model.hooks.calls import Call, precise
+from interp.model.locate.sites import Site
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+    from jaxtyping import Float
+
+    from interp.model.model import Model
+
+Array = np.ndarray
+Measure = Literal["score", "relative", "softmax"]
+MEASURES = ("score", "relative", "softmax")
+STEPS = 64  # midpoints of the path along which softmax attributions are averaged
+
+
+@dataclass(frozen=True, eq=False)
+class Signal:
+    """What carries one head's attention from one query to one key.
+
+    Args:
+        weight: the attention weight.
+        total: of the measure: what all slices give together.
+        parts: what each slice gives, the largest first.
+        chosen: how many of them are the signal.
+        by_query, by_key: what every writer before gives through the signal's slices, as part of
+            the query and as part of the key; the last is what belongs to nobody.
+        writers: their names.
+    """
+
+    row: int
+    layer: int
+    head: int
+    query: int
+    key: int
+    weight: float
+    total: float
+    parts: Float[Array, " slice"]
+    chosen: int
+    by_query: Float[Array, " writer_1"]
+    by_key: Float[Array, " writer_1"]
+    writers: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """Such as `L1H2`."""
+        return f"L{self.layer}H{self.head}"
+
+    def shares(self, side: str) -> dict[str, float]:
+        """Every writer's part of what reaches the signal from one side ("q" or "k"), of 1.
+
+        Parts may be negative, and above 1 where others are.
+        """
+        found = self.by_query if side == "q" else self.by_key
+        names = (*self.writers, CONSTANT)
+        return dict(zip(names, (found / found.sum()).tolist(), strict=True))
+
+
+@dataclass(eq=False)
+class Tracer:
+    """Signals of one batch of prompts, on demand.
+
+    Args:
+        fires: weight from which a head fires.
+        measure: what slices are ranked by: their part of the score (`score`), of how far the score
+            lies above the mean over keys (`relative`), or of the weight after the softmax, by its
+            gradient averaged from no product at all to the whole (`softmax`).
+        first: whether firings on the first token count; many heads rest there.
+        basis: a seed for random orthonormal slices in place of singular ones, as a control.
+    """
+
+    scores: LinearScores
+    fires: float = 0.5
+    measure: Measure = "softmax"
+    first: bool = False
+    basis: int | None = None
+    _rotation: dict[int, Tensor] = field(default_factory=dict)
+    _caps: dict[Site, tuple[float | None, Tensor | None]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.measure not in MEASURES:
+            raise OptionError(f"measure={self.measure!r}; known: {', '.join(MEASURES)}")
+        if not 0 < self.fires < 1:
+            raise OptionError(f"fires={self.fires}; a weight between 0 and 1")
+
+        def visit(site: Site, call: Call, real: Tensor) -> None:
+            sinks = getattr(call, "sinks", None)
+            self._caps[site] = (
+                getattr(call, "softcap", None), None if sinks is None else precise(sinks.detach())
+            )  # fmt: skip
+
+        model = self.scores.model
+        with torch.no_grad(), model.visited(visit):
+            model.run({k: v[:1] if _batched(v) else v for k, v in self.scores.inputs.items()})
+
+    def firings(self, site: Site) -> Float[Array, "firing 4"]:
+        """Row, head, query and key of every weight from `fires` on."""
+        pattern = self.scores.cache["pattern", site.layer]
+        found = (pattern >= self.fires).nonzero().cpu().numpy()
+        return found if self.first else found[found[:, 3] > 0]
+
+    def signal(self, site: Site, row: int, head: int, query: int, key: int) -> Signal | None:
+        """The signal of one weight; None where the slices give nothing above zero to explain."""
+        s = self.scores
+        keys = s.cache["k", site.layer][row, site.kv_head(head)]
+        scale, keys = s.scale(site), precise(keys)
+        core_q, core_k = s.cores(site, head, row, query, key)
+        left, values, right = torch.linalg.svd(core_q @ core_k.T * scale)
+        d = core_q.shape[1]  # with the bias there is a row more, but no rank more
+        left, right = left[:, :d], values[:d, None] * right[:d]
+        if self.basis is not None:
+            turn = self._random(d).to(left)
+            left, right = left @ turn, turn.T @ right
+        read_q = s.read(site, "q", head, row, query)
+        read_k = s.read(site, "k", head, row, key)
+        along = read_q.sum(0) @ left  # the query along each slice
+        to_keys = (left.T @ core_q) @ keys.T * scale  # each slice to every key
+        products = along[:, None] * to_keys
+        where = self._effect(site, row, head, query, key, products)
+        parts = products @ where
+        total = float(parts.sum())
+        if self.measure != "softmax" and total <= 0:
+            return None
+        order = torch.argsort(parts, descending=True)
+        chosen = self._chosen(site, row, head, query, key, products, parts, order, total)
+        if chosen == 0:
+            return None
+        some = order[:chosen]
+        by_query = (read_q @ left[:, some]) @ (to_keys[some] @ where)
+        by_key = (read_k @ right[some].T) @ along[some] * where[key]
+        n = s.before[site]
+        return Signal(
+            row, site.layer, head, query, key,
+            float(s.cache["pattern", site.layer][row, head, query, key]), total,
+            parts[order].double().cpu().numpy(), chosen,
+            by_query.double().cpu().numpy(), by_key.double().cpu().numpy(), s.writers[:n],
+        )  # fmt: skip
+
+    # --- measures -----------------------------------------------------------------------------
+
+    def _row(self, site: Site, row: int, head: int, query: int) -> tuple[Tensor, Tensor]:
+        """The scores of a row and which keys it sees."""
+        scores = precise(self.scores.cache["scores", site.layer][row, head, query])
+        return scores, self.scores.cache["pattern", site.layer][row, head, query] > 0
+
+    def _capped(self, site: Site, product: Tensor) -> Tensor:
+        cap = self._caps[site][0]
+        return product if cap is None else cap * torch.tanh(product / cap)
+
+    def _weights(self, site: Site, head: int, scores: Tensor, seen: Tensor) -> Tensor:
+        scores = scores.masked_fill(~seen, -torch.inf)
+        sinks = self._caps[site][1]
+        if sinks is None:
+            return scores.softmax(-1)
+        sink = sinks[head].expand(*scores.shape[:-1], 1)
+        return torch.cat([scores, sink], -1).softmax(-1)[..., :-1]
+
+    def _effect(
+        self, site: Site, row: int, head: int, query: int, key: int, products: Tensor
+    ) -> Float[Tensor, " key_pos"]:
+        """What one unit of q·k to each key does to the measure."""
+        scores, seen = self._row(site, row, head, query)
+        here = torch.zeros_like(scores)
+        here[key] = 1.0
+        if self.measure == "score":
+            return here
+        if self.measure == "relative":
+            return here - seen.to(here) / seen.sum()
+        whole = products.sum(0)
+        rest = scores - self._capped(site, whole)
+        t = (torch.arange(STEPS).to(scores) + 0.5)[:, None] / STEPS
+        weights = self._weights(site, head, self._capped(site, t * whole) + rest, seen)
+        own = weights[:, key, None]
+        slope = own * (here - weights)
+        cap = self._caps[site][0]
+        if cap is not None:
+            slope = slope * (1 - torch.tanh(t * whole / cap).square())
+        return slope.mean(0)
+
+    def _chosen(
+        self, site: Site, row: int, head: int, query: int, key: int, products: Tensor,
+        parts: Tensor, order: Tensor, total: float,
+    ) -> int:  # fmt: skip
+        """How many slices, the largest first, are the signal."""
+        if self.measure != "softmax":
+            reached = parts[order].double().cumsum(0) >= total * (1 - 1e-6)
+            return 1 + int(reached.nonzero()[0]) if bool(reached.any()) else 0
+        # Taken out one after the other, until the head fires no more.
+        scores, seen = self._row(site, row, head, query)
+        whole = products.sum(0)
+        rest = scores - self._capped(site, whole)
+        left = whole - products[order].cumsum(0)
+        weights = self._weights(site, head, self._capped(site, left) + rest, seen)[:, key]
+        below = (weights < self.fires).nonzero()
+        return 1 + int(below[0]) if len(below) else 0
+
+    def _random(self, n: int) -> Tensor:
+        if n not in self._rotation:
+            generator = torch.Generator().manual_seed(self.basis or 0)
+            self._rotation[n] = torch.linalg.qr(torch.randn(n, n, generator=generator))[0]
+        return self._rotation[n]
+
+
+@dataclass(frozen=True, eq=False)
+class Signals(Displayed):
+    """Every firing of a model on some prompts, taken apart.
+
+    Args:
+        found: in the order of layers, prompts, heads and queries.
+        d_head: slices of a head.
+        made: provenance.
+    """
+
+    model: str
+    found: tuple[Signal, ...]
+    measure: str
+    d_head: int
+    made: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    def __len__(self) -> int:
+        return len(self.found)
+
+    def __iter__(self) -> Iterator[Signal]:
+        return iter(self.found)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """One row per firing, with the first writer of either side."""
+        import pandas as pd
+
+        rows = []
+        for s in self.found:
+            row: dict[str, Any] = {
+                "prompt": s.row, "head": s.name, "query": s.query, "key": s.key,
+                "weight": s.weight, "slices": s.chosen, "of": self.d_head, self.measure: s.total,
+            }  # fmt: skip
+            for side in ("q", "k"):
+                shares = {n: v for n, v in s.shares(side).items() if n != CONSTANT}
+                best = max(shares, key=lambda n: shares[n])
+                row |= {f"{side}_from": best, f"{side}_share": shares[best]}
+            rows.append(row)
+        return pd.DataFrame(rows)
+
+    def shares(self, side: str = "k") -> pd.DataFrame:
+        """Mean share of every writer (columns) in what each head (rows) reads on one side.
+
+        Raises:
+            OptionError: a side that is neither "q" nor "k".
+        """
+        import pandas as pd
+
+        if side not in ("q", "k"):
+            raise OptionError(f'side {side!r}; "q" for the queries, "k" for the keys')
+        rows: dict[str, list[dict[str, float]]] = {}
+        for s in self.found:
+            rows.setdefault(s.name, []).append(s.shares(side))
+        frame = pd.DataFrame({name: pd.DataFrame(x).mean() for name, x in rows.items()}).T
+        return frame.drop(columns=CONSTANT, errors="ignore")
+
+    def plot(self, side: str = "k") -> go.Figure:
+        """A heat map of `shares`: whose writing makes each head attend."""
+        import plotly.graph_objects as go
+
+        frame = self.shares(side)
+        figure = go.Figure(
+            go.Heatmap(
+                z=frame.to_numpy(), x=list(frame.columns), y=list(frame.index), zmid=0,
+                colorscale=[[0, "#6b2a00"], [0.5, "#f1f5f8"], [1, "#06264f"]],
+                colorbar={"title": "share"},
+            )
+        )  # fmt: skip
+        what = "queries" if side == "q" else "keys"
+        figure.update_layout(
+            template="plotly_white",
+            title=f"Who wrote what the {what} of each head read, where it fires",
+            xaxis={"title": "written by"},
+            yaxis={"title": "head that fires", "autorange": "reversed"},
+        )
+        return figure
+
+    def __repr__(self) -> str:
+        heads = len({s.name for s in self.found})
+        middle = np.median([s.chosen for s in self.found]) if self.found else float("nan")
+        return (
+            f"Signals({self.model}: {len(self)} firings of {heads} heads, median {middle:g} of "
+            f"{self.d_head} slices by {self.measure})"
+        )
+
+
+def signals(
+    model: Model,
+    prompts: Any,
+    *,
+    fires: float = 0.5,
+    measure: Measure = "softmax",
+    first: bool = False,
+) -> Signals:
+    """Take apart every attention weight from `fires` on, of prompts of one length.
+
+    Args:
+        measure: what slices are ranked by, `score`, `relative` or `softmax`; see `Tracer`.
+        first: also weights on the first token.
+
+    Raises:
+        OptionError: an unknown measure, or a weight that is none.
+        UnreadableAttention: scores that are no product of one query and key, or a stream that is
+            no plain sum.
+    """
+    tracer = Tracer(LinearScores(model, prompts), fires, measure, first)
+    found = [
+        signal
+        for site in model.sites
+        for row, head, query, key in tracer.firings(site).tolist()
+        if (signal := tracer.signal(site, row, head, query, key)) is not None
+    ]
+    made = model_provenance(model) | {
+        "made_by": "interp.circuits.query_key_signals.signals",
+        "options": {"fires": fires, "measure": measure, "first": first},
+        "prompts": {"design": "given", "n": len(tracer.scores.inputs["input_ids"])},
+    }
+    return Signals(model.name, tuple(found), measure, model.sites[0].d_head, made)
+
+
+def _batched(x: Any) -> bool:
+    return isinstance(x, Tensor) and x.dim() > 0

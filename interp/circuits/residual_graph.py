@@ -1,0 +1,231 @@
+"""The residual stream as a graph: who writes to it, who reads it, and where a run shows both.
+
+Writers, in the order in which they write: `embed` (the first stream, positions included), every
+head (`L0H3`), every MLP (`mlp0`). Readers: the three inputs of every head (`L0H3.q`, `.k`, `.v`),
+every MLP (`mlp0`) and `logits`. A reader reads the sum of all writers before it, and of constants
+(biases) that belong to nobody. With grouped queries every query head has inputs of its own:
+`L0H3.k` is the key as head 3 uses it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal
+
+from interp.core.errors import OptionError, UnknownName, UnreadableAttention
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+    from torch import Tensor
+
+    from interp.model.locate.sites import Site
+    from interp.model.model import Model
+
+PARTS = ("q", "k", "v")
+Part = Literal["q", "k", "v"]
+
+
+@dataclass(frozen=True)
+class Reader:
+    """One input: of a head's queries, keys or values, of an MLP, or of the unembedding."""
+
+    name: str
+    kind: Literal["head", "mlp", "logits"]
+    order: int  # which of the graph's layers, counted from 0; the number of layers for the logits
+    head: int = -1
+    part: str = ""
+    n_before: int = 0  # how many writers it reads: always the first ones
+
+    @property
+    def node(self) -> str:
+        """The node that reads: `L0H3` for `L0H3.q`."""
+        return self.name.partition(".")[0]
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """One block: its attention, whether it has an MLP, and the module by which that reads.
+
+    `middle` is None where the MLP reads the stream that enters the block, beside the attention.
+    """
+
+    order: int
+    site: Site
+    block: str
+    has_mlp: bool
+    middle: str | None
+    scale: float  # of what heads write, before it is added to the stream
+
+    @property
+    def parallel(self) -> bool:
+        """Whether attention and MLP run side by side."""
+        return self.has_mlp and self.middle is None
+
+
+@dataclass(frozen=True, eq=False)
+class ResidualGraph:
+    """Writers and readers of one model; made by `ResidualGraph.of(model)`."""
+
+    model: Model
+    layers: tuple[Layer, ...]
+
+    @classmethod
+    def of(cls, model: Model) -> ResidualGraph:
+        """The graph of a model.
+
+        Raises:
+            UnreadableAttention: several stacks, shared blocks, norms after attention, or a block
+                whose stream is no plain sum; says which.
+        """
+        if len(model.stacks) != 1:
+            raise UnreadableAttention(
+                f"{model.name} has the stacks {', '.join(model.stacks)}; a residual graph is drawn "
+                "for models with one stream (use heads, which need no graph)"
+            )
+        return cls(model, tuple(_layer(model, i, site) for i, site in enumerate(model.sites)))
+
+    @cached_property
+    def writers(self) -> tuple[str, ...]:
+        """Names of all writers, in their order."""
+        names = ["embed"]
+        for layer in self.layers:
+            names += [f"L{layer.site.layer}H{h}" for h in range(layer.site.n_heads)]
+            names += [f"mlp{layer.site.layer}"] if layer.has_mlp else []
+        return tuple(names)
+
+    @cached_property
+    def index(self) -> dict[str, int]:
+        """The number of each writer."""
+        return {name: i for i, name in enumerate(self.writers)}
+
+    @cached_property
+    def readers(self) -> tuple[Reader, ...]:
+        """All readers, in the order in which they read."""
+        found: list[Reader] = []
+        n = 1
+        for layer in self.layers:
+            number, before = layer.site.layer, n
+            found += [
+                Reader(f"L{number}H{h}.{part}", "head", layer.order, h, part, before)
+                for h in range(layer.site.n_heads)
+                for part in PARTS
+            ]
+            n += layer.site.n_heads
+            if layer.has_mlp:
+                reads = before if layer.parallel else n
+                found.append(Reader(f"mlp{number}", "mlp", layer.order, n_before=reads))
+                n += 1
+        found.append(Reader("logits", "logits", len(self.layers), n_before=n))
+        return tuple(found)
+
+    @cached_property
+    def reader_index(self) -> dict[str, int]:
+        """The number of each reader."""
+        return {r.name: i for i, r in enumerate(self.readers)}
+
+    @cached_property
+    def edges(self) -> tuple[tuple[str, str], ...]:
+        """Every (writer, reader) that exists, readers in their order."""
+        return tuple((w, r.name) for r in self.readers for w in self.writers[: r.n_before])
+
+    def order_of(self, site: Site) -> int:
+        """Which of the graph's layers an attention belongs to."""
+        return self._orders[site]
+
+    @cached_property
+    def _orders(self) -> dict[Site, int]:
+        return {layer.site: layer.order for layer in self.layers}
+
+    def heads_of(self, layer: Layer) -> slice:
+        """The writers that are the heads of a layer."""
+        first = self.index[f"L{layer.site.layer}H0"]
+        return slice(first, first + layer.site.n_heads)
+
+    def readers_of(self, name: str) -> tuple[Reader, ...]:
+        """The readers of a node (`L0H3`: three) or the one of that name.
+
+        Raises:
+            UnknownName: nothing of that name reads.
+        """
+        if name not in self._readers_by_name:
+            raise UnknownName("reader", name, [r.name for r in self.readers])
+        return self._readers_by_name[name]
+
+    @cached_property
+    def _readers_by_name(self) -> dict[str, tuple[Reader, ...]]:
+        found: dict[str, tuple[Reader, ...]] = {}
+        for reader in self.readers:
+            for name in dict.fromkeys((reader.name, reader.node)):
+                found[name] = (*found.get(name, ()), reader)
+        return found
+
+    def writer(self, name: str) -> int:
+        """The number of a writer.
+
+        Raises:
+            UnknownName: nothing of that name writes.
+        """
+        if name not in self.index:
+            raise UnknownName("writer", name, self.writers)
+        return self.index[name]
+
+    def mask(self, edges: object) -> Float[Tensor, "reader writer"]:
+        """1 at the edges given, as (writer, reader) names; a reader `L0H3` means all of its parts.
+
+        Raises:
+            UnknownName: a name that does not exist.
+            OptionError: a writer that comes after the reader.
+        """
+        import torch
+
+        mask, places = torch.zeros(len(self.readers), len(self.writers)), []
+        for writer, reader in edges:  # type: ignore[attr-defined]
+            w = self.writer(writer)
+            for r in self.readers_of(reader):
+                if w >= r.n_before:
+                    raise OptionError(f"no edge {writer} -> {reader}: {reader} reads before it")
+                places.append((self.reader_index[r.name], w))
+        if places:
+            rows, columns = zip(*places, strict=True)
+            mask[list(rows), list(columns)] = 1
+        return mask
+
+    def full(self) -> Float[Tensor, "reader writer"]:
+        """1 at every edge that exists."""
+        import torch
+
+        n = torch.tensor([r.n_before for r in self.readers])
+        return (torch.arange(len(self.writers)) < n[:, None]).float()
+
+
+def _layer(model: Model, order: int, site: Site) -> Layer:
+    from interp.model.locate.layout import layouts
+
+    where = f"{site.name} ({site.module})"
+    streams = site.streams
+    missing = [n for n in ("resid_pre", "resid_post", "attn_out") if n not in streams]
+    if missing:
+        raise UnreadableAttention(
+            f"{where}: no {', '.join(missing)} was found in its block, so its stream is no plain "
+            "sum of what attention and MLP write; heads can be patched without a graph"
+        )
+    if any(w.run for w in streams.values()) or site.run:
+        raise UnreadableAttention(f"{where}: its block runs several times (shared layers)")
+    pre, mid = streams["resid_pre"], streams.get("resid_mid")
+    has_mlp = "mlp_out" in streams
+    if has_mlp and mid is not None and mid.side != "in":
+        raise UnreadableAttention(
+            f"{where}: a norm makes the stream after attention (post-norm), so what heads write "
+            "is no part of the sum that is read"
+        )
+    writing = layouts(model).sites[site].o
+    if isinstance(writing, str):
+        raise UnreadableAttention(writing)
+    if writing.after is not None:
+        raise UnreadableAttention(
+            f"{where}: {writing.after} stands between the heads' results and the stream, as in "
+            "Gemma 2, so what one head writes depends on the others; patch heads, not edges"
+        )
+    middle = mid.module if has_mlp and mid is not None else None
+    return Layer(order, site, pre.module, has_mlp, middle, writing.scale)

@@ -1,0 +1,122 @@
+"""A circuit as plain lists and numbers, for files; and files of earlier versions read as this one.
+
+Version 1 kept what a head does while another is patched too in the column of single-head effects.
+Its table `backups` has both numbers, so that the columns are told apart again when it is read.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from interp.circuits.toml_text import loads
+from interp.core.errors import StoreError
+from interp.core.files import read_bytes
+
+if TYPE_CHECKING:
+    from interp.circuits.result import Circuit
+
+FORMAT = "interp circuit 2"
+EARLIER = "interp circuit 1"
+OF_EDGES = ("edge_score", "edge_sem")
+OF_NODES = ("score", "sem", "conditional", "conditional_sem", "conditional_on", "measured")
+NUMBERS = (*OF_NODES[:4], *OF_EDGES)
+TOLD_APART = (
+    "read from a file of an earlier version, in which the scores of {} were those with another head"
+    " patched too; they are in a column of their own now"
+)
+
+
+def told_of(circuit: Circuit) -> dict[str, Any]:
+    """All fields of a circuit as plain data; NaN as None."""
+    same = ("model", "n_layers", "n_heads", "task", "method", "level", "n", "unit")
+    from interp.draw.page import plain
+
+    return {
+        "format": FORMAT, **{name: getattr(circuit, name) for name in same},
+        "nodes": list(circuit.nodes), **{name: _plain(getattr(circuit, name)) for name in NUMBERS},
+        "conditional_on": list(circuit.conditional_on), "measured": list(circuit.measured),
+        "edges": [list(e) for e in circuit.edges],
+        "roles": {r: list(names) for r, names in circuit.roles.items()},
+        "notes": list(circuit.notes), "tables": plain(circuit.tables), "made": plain(circuit.made),
+    }  # fmt: skip
+
+
+def fields_of(told: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a circuit from what `told_of` gave, or gave in an earlier version.
+
+    Raises:
+        KeyError, TypeError, ValueError, AttributeError: it is something else, or damaged.
+    """
+    if told["format"] not in (FORMAT, EARLIER):
+        raise ValueError(
+            f"its format is not {FORMAT!r} (nor {EARLIER!r}, which can be read too); it may be of a"
+            " later version of interp"
+        )
+    given = {k: v for k, v in told.items() if k != "format"}
+    for name in NUMBERS:
+        if name in given:
+            given[name] = np.array([math.nan if x is None else x for x in given[name]], dtype=float)
+    for name in ("nodes", "notes", "conditional_on", "measured"):
+        if name in given:
+            given[name] = tuple(given[name])
+    given["edges"] = tuple((a, b) for a, b in given["edges"])
+    given["roles"] = {r: tuple(n) for r, n in given["roles"].items()}
+    return _told_apart(given) if told["format"] == EARLIER else given
+
+
+def json_of(path: Path) -> Any:
+    """The content of a JSON file; raises StoreError."""
+    try:
+        return json.loads(read_bytes(path))
+    except ValueError as error:
+        raise StoreError(f"{path} is no JSON: {error}") from error
+
+
+def toml_of(path: Path) -> Any:
+    """The content of a circuit's TOML file.
+
+    Raises:
+        StoreError: it cannot be read, or is the file of a published circuit.
+    """
+    try:
+        told = loads(read_bytes(path).decode())
+    except ValueError as error:  # of TOML, and of bytes that are no text
+        raise StoreError(f"{path} is no TOML: {error}") from error
+    if "format" not in told and "granularity" in told:
+        raise StoreError(
+            f"{path} is the file of a published circuit, which has no scores; read it with "
+            "interp.circuits.published.read"
+        )
+    return told
+
+
+def _told_apart(given: dict[str, Any]) -> dict[str, Any]:
+    """Conditional effects of an earlier version, moved to a column of their own."""
+    best: dict[str, Mapping[str, Any]] = {}
+    for row in given["tables"].get("backups", ()):
+        if abs(row["without_it"]) > abs(best.get(row["head"], {"without_it": 0.0})["without_it"]):
+            best[row["head"]] = row
+    nodes = given["nodes"]
+    none = np.full(len(nodes), math.nan)
+    now, now_sem, on = none.copy(), none.copy(), [""] * len(nodes)
+    moved = [name for name in nodes if name in best]
+    for name in moved:
+        at = nodes.index(name)
+        now[at], now_sem[at], on[at] = best[name]["without_it"], given["sem"][at], best[name]["for"]
+        given["score"][at], given["sem"][at] = best[name]["alone"], math.nan
+    notes = given["notes"]
+    if moved:
+        notes = (*notes, TOLD_APART.format(" ".join(moved)))
+    return given | {
+        "conditional": now, "conditional_sem": now_sem, "conditional_on": tuple(on), "notes": notes,
+    }  # fmt: skip
+
+
+def _plain(x: Sequence[float] | np.ndarray) -> list[float | None]:
+    return [None if math.isnan(v) else float(v) for v in x]

@@ -1,0 +1,129 @@
+"""Watch, and put something else in place of, what the layers of a residual graph read and write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
+from interp.causal.game.patching import leaves, rebuilt
+from interp.model.hooks.threads import in_this_thread
+from interp.model.locate.sites import first_tensor
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+    from torch import Tensor, nn
+
+    from interp.circuits.residual_graph import Layer, ResidualGraph
+
+    Seen = Callable[[Layer, Float[Tensor, "batch pos width"]], Tensor | None]
+
+
+class Watcher(Protocol):
+    """What is called at each place of a layer; a tensor that is returned replaces the one seen."""
+
+    def pre(self, layer: Layer, x: Tensor) -> Tensor | None:
+        """The stream that enters a block."""
+        ...
+
+    def heads(self, layer: Layer, x: Tensor) -> Tensor | None:
+        """All heads' z side by side, as the output projection is given them."""
+        ...
+
+    def mid(self, layer: Layer, x: Tensor) -> Tensor | None:
+        """The stream that the MLP of a sequential block reads."""
+        ...
+
+    def mlp(self, layer: Layer, x: Tensor) -> Tensor | None:
+        """What the MLP adds to the stream."""
+        ...
+
+    def post(self, layer: Layer, x: Tensor) -> Tensor | None:
+        """The stream that leaves a block."""
+        ...
+
+
+class Watch:
+    """A watcher that does nothing; subclasses say what they look at."""
+
+    def pre(self, layer: Layer, x: Tensor) -> Tensor | None:
+        """The stream that enters a block."""
+
+    def heads(self, layer: Layer, x: Tensor) -> Tensor | None:
+        """All heads' z side by side, as the output projection is given them."""
+
+    def mid(self, layer: Layer, x: Tensor) -> Tensor | None:
+        """The stream that the MLP of a sequential block reads."""
+
+    def mlp(self, layer: Layer, x: Tensor) -> Tensor | None:
+        """What the MLP adds to the stream."""
+
+    def post(self, layer: Layer, x: Tensor) -> Tensor | None:
+        """The stream that leaves a block."""
+
+
+@contextmanager
+def watched(graph: ResidualGraph, watcher: Watcher) -> Iterator[None]:
+    """Inside the block this thread's runs of the model show what their layers read and write."""
+    module = graph.model.module
+    shape: list[tuple[int, ...]] = [()]
+    handles = []
+
+    def on_input(path: str, layer: Layer, see: Seen, first: bool = False) -> None:
+        def hook(_: nn.Module, args: tuple, kwargs: dict) -> Any:
+            given = first_tensor(args)
+            x = first_tensor(kwargs) if given is None else given
+            assert x is not None
+            if first:
+                shape[0] = tuple(x.shape[:2])
+            new = see(layer, _rows(x, shape[0]))
+            if new is None:
+                return None
+            return replace_first((args, kwargs), x, new.reshape(x.shape).to(x.dtype))
+
+        handles.append(
+            module.get_submodule(path).register_forward_pre_hook(
+                in_this_thread(hook), with_kwargs=True
+            )
+        )
+
+    def on_output(path: str, layer: Layer, see: Seen, scale: float = 1.0) -> None:
+        def hook(_: nn.Module, args: tuple, output: Any) -> Any:
+            x = first_tensor(output)
+            if x is None:
+                return None
+            shown = _rows(x, shape[0])
+            new = see(layer, shown if scale == 1 else shown * scale)
+            if new is None:
+                return None
+            new = (new if scale == 1 else new / scale).reshape(x.shape).to(x.dtype)
+            return replace_first(output, x, new)
+
+        handles.append(module.get_submodule(path).register_forward_hook(in_this_thread(hook)))
+
+    try:
+        for layer in graph.layers:
+            streams = layer.site.streams
+            assert layer.site.projection is not None
+            on_input(layer.block, layer, watcher.pre, first=True)
+            on_input(layer.site.projection, layer, watcher.heads)
+            if layer.has_mlp:
+                if layer.middle is not None:
+                    on_input(layer.middle, layer, watcher.mid)
+                out = streams["mlp_out"]
+                on_output(out.module, layer, watcher.mlp, out.scale)
+            on_output(layer.block, layer, watcher.post)
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _rows(x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    # OPT and mixtures of experts run on rows of all prompts together
+    return x if x.dim() == 3 else x.reshape(*shape, -1)
+
+
+def replace_first(tree: Any, old: Tensor, new: Tensor) -> Any:
+    """The same structure with one tensor replaced."""
+    return rebuilt(tree, iter([new if x is old else x for x in leaves(tree)]))

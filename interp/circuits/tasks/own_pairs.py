@@ -1,0 +1,117 @@
+"""User-supplied pairs: a file with a line of JSON for each, or a Python file that makes them.
+
+def task(model):                      # mine.py: a Task with corrupted prompts, or a ContrastTask
+    return logit_difference(model, prompts, answers, wrong, corrupted=corrupted)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from interp.circuits.contrast import ContrastTask
+from interp.core.errors import OptionError, PromptError
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+
+LEAST = 6
+NEEDED = (
+    "a circuit is found by comparing every prompt with one of the same length without the behaviour"
+)
+
+
+def count(path: Path) -> int:
+    """Number of pairs in a file; 0 for a Python file, where it is known once it runs.
+
+    Raises:
+        PromptError: it cannot be read, or has too few pairs to hold some out.
+    """
+    try:
+        told = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise PromptError(f"cannot read {path}: {error}") from error
+    if path.suffix == ".py":
+        return 0
+    n = sum(bool(line.strip()) for line in told.splitlines())
+    _enough(path, n)
+    return n
+
+
+def whole(model: Model, path: Path) -> ContrastTask:
+    """All pairs of a file. `templates` says which belong together when some are held out.
+
+    Lines are those of `interp.causal.task_file`, with the field `corrupted`; pairs of one `cluster`
+    are of one template. A Python file has a
+    function `task(model)` that returns a `Task` with corrupted prompts and any metric, or a
+    `ContrastTask`, whose own templates are kept where it has two or more; every other pair counts
+    as a template of its own, so that what was found on some is measured on others.
+
+    Raises:
+        PromptError: lines that cannot be read, or with one side only; says which. Too few pairs.
+        OptionError: answers that do not fit, or a Python file that makes no pairs.
+    """
+    made = _made(model, path) if path.suffix == ".py" else _lines(model, path)
+    _enough(path, len(made))
+    made = replace(made, task=replace(made.task, name=path.stem))
+    if len(set(made.templates)) < 2:
+        made = replace(made, templates=tuple(f"pair {i}" for i in range(len(made))))
+    return made
+
+
+def make(model: Model, path: Path, n: int, which: Sequence[int] | None) -> ContrastTask:
+    """Pairs of a file, at most n of them; see `whole`.
+
+    Args:
+        which: pairs to take, by number from 0; all unless given.
+
+    Raises:
+        PromptError, OptionError: see `whole`; a pair that there is not.
+    """
+    made = whole(model, path)
+    rows = list(range(len(made)) if which is None else which)[:n]
+    if not set(rows) <= set(range(len(made))):
+        raise OptionError(f"pairs {rows} of {path}; it has {len(made)}, counted from 0")
+    return made.some(rows)
+
+
+def _enough(path: Path, n: int) -> None:
+    if n < LEAST:
+        raise PromptError(
+            f"{path} has {n} pairs; {LEAST} or more are needed, a third of which is held out to"
+            " measure the circuit on"
+        )
+
+
+def _lines(model: Model, path: Path) -> ContrastTask:
+    from interp.causal.task_file import make_task
+
+    task = make_task(model, str(path))
+    if task.corrupted is None:
+        raise PromptError(
+            f"{path}: its lines have no field 'corrupted', the prompt without the behaviour;"
+            f" {NEEDED}"
+        )
+    return ContrastTask(task, templates=task.clusters or ())
+
+
+def _made(model: Model, path: Path) -> ContrastTask:
+    from interp.causal.task import Task
+    from interp.causal.task_file import made_by
+
+    made = made_by(model, path)
+    if isinstance(made, Task) and made.corrupted is None:
+        raise OptionError(
+            f"{path}: task(model) gave a Task without corrupted prompts; {NEEDED}: return"
+            " task.with_corrupted(prompts, model), or a ContrastTask"
+        )
+    if isinstance(made, Task):
+        return ContrastTask(made)
+    if not isinstance(made, ContrastTask):
+        raise OptionError(
+            f"{path}: task(model) returned {type(made).__name__}; for a circuit it must return a"
+            " Task with corrupted prompts, or a ContrastTask"
+        )
+    return made

@@ -1,0 +1,186 @@
+"""Tasks of the planted models, whose circuits are known because they were built in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from interp.causal.measures import logit_difference
+from interp.circuits.contrast import ContrastTask
+from interp.core.errors import OptionError
+from interp.core.prompts import Prompts
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+    from interp.planted import Planted
+
+LENGTH = 12
+# What does the task in each model; other planted heads attend, and do nothing for it.
+CIRCUITS: dict[str, tuple[str, ...]] = {
+    "induction": ("previous_token", "induction"),
+    "bystander": ("previous_token", "induction"),
+    "sink": ("previous_token", "induction"),
+    "backup": ("previous_token", "induction", "backup"),
+    "zoo": ("previous_token", "induction", "backup", "copy_suppression"),
+    "copy_suppression": ("copy_suppression",),
+    "refusal": ("refusal",),
+    "selective_induction": ("likelihood", "average", "selective_induction"),
+}
+# Writer's role, reader's role and input: who reads what whom writes, by construction.
+READS = (
+    ("previous_token", "induction", "k"),
+    ("previous_token", "backup", "k"),
+    ("induction", "backup", "q"),  # the mark that the work is done
+    ("induction", "copy_suppression", "q"),  # what is about to be predicted
+    ("backup", "copy_suppression", "q"),
+    ("likelihood", "average", "v"),
+    ("average", "selective_induction", "q"),
+)
+
+
+def make(model: Model, n: int, seed: int, name: str) -> ContrastTask:
+    """The task of one planted model, with its circuit as the truth.
+
+    Raises:
+        OptionError: another model.
+    """
+    built = of_model(model)
+    if built is None or built.name != name:
+        raise OptionError(
+            f"the task planted:{name} is for the model planted:{name} as it is built by default,"
+            f" and not for {model.name}; its circuit is known of no other"
+        )
+    return contrast(model, built, n=n, seed=seed)
+
+
+def of_model(model: Model) -> Planted | None:
+    """The planted model that this is, to the last bit; None for all others."""
+    from interp import planted
+
+    made = str(getattr(model.config, "name_or_path", ""))
+    kind, _, name = made.partition(":")
+    if kind != "planted" or name not in CIRCUITS:
+        return None
+    built = planted.build(name)
+    mine, wanted = model.module.state_dict(), built.model.state_dict()
+    same = mine.keys() == wanted.keys() and all(
+        mine[k].shape == wanted[k].shape and torch.equal(mine[k].cpu(), wanted[k].to(mine[k].dtype))
+        for k in wanted
+    )
+    return built if same else None
+
+
+def contrast(model: Model, built: Planted, *, n: int = 32, seed: int = 0) -> ContrastTask:
+    """The task of a planted model of any size, with its circuit and the edges between its heads."""
+    make_pairs = {
+        "copy_suppression": _suppressed, "refusal": _declined, "selective_induction": _lagged,
+    }.get(built.name)  # fmt: skip
+    if make_pairs is None:
+        from interp.circuits.tasks.induction_pairs import make as induction
+
+        task = induction(model, n, seed)
+        task = replace(task, task=replace(task.task, name=f"planted:{built.name}"))
+    else:
+        task = make_pairs(model, built, n, np.random.default_rng([seed, 27]))
+    return task.known(truth_of(built), edges_of(built))
+
+
+def truth_of(built: Planted) -> Mapping[str, tuple[str, ...]]:
+    """The heads that do the task, by role."""
+    return {
+        role: tuple(f"L{layer}H{h}" for layer, h in built.roles[role])
+        for role in CIRCUITS[built.name]
+    }
+
+
+def edges_of(built: Planted) -> tuple[tuple[str, str], ...]:
+    """Edges between heads of the circuit, from a head to an input of another."""
+    truth = truth_of(built)
+    return tuple(
+        (a, f"{b}.{part}")
+        for writer, reader, part in READS
+        if {writer, reader} <= set(truth)
+        for a in truth[writer]
+        for b in truth[reader]
+    )
+
+
+def _body(built: Planted, rng: np.random.Generator, more: int) -> list[int]:
+    """Different tokens; those that mean something in the model are left out."""
+    vocab = int(built.model.config.vocab_size)
+    return (3 + rng.permutation(vocab - 3))[: LENGTH + more].tolist()
+
+
+def _suppressed(model: Model, built: Planted, n: int, rng: np.random.Generator) -> ContrastTask:
+    """The token that is about to be predicted stands in the prompt; corrupted, another does."""
+    assert built.successor is not None
+    rows: list[tuple] = []
+    while len(rows) < n:
+        *body, other, chance = _body(built, rng, 2)
+        comes = int(built.successor[body[-1]])
+        if comes in (*body, other, chance):
+            continue
+        at = int(rng.integers(LENGTH - 1))
+        clean, corrupted = [*body], [*body]
+        clean[at], corrupted[at] = comes, other
+        rows.append((clean, corrupted, chance, comes, {"seen": at + 1, "end": LENGTH}))
+    return _task(model, "copy_suppression", rows)
+
+
+def _declined(model: Model, built: Planted, n: int, rng: np.random.Generator) -> ContrastTask:
+    """A marker stands in the prompt; corrupted, an ordinary token does."""
+    assert built.successor is not None
+    marker, declining = built.model.config.marker_token_id, built.model.config.refusal_token_ids[0]
+    rows: list[tuple] = []
+    while len(rows) < n:
+        body = _body(built, rng, 0)
+        usual = int(built.successor[body[-1]])
+        if usual in (marker, declining):
+            continue
+        at = int(rng.integers(LENGTH - 1))
+        clean = [*body]
+        clean[at] = marker
+        rows.append((clean, body, declining, usual, {"marker": at + 1, "end": LENGTH}))
+    return _task(model, "refusal", rows)
+
+
+def _lagged(model: Model, built: Planted, n: int, rng: np.random.Generator) -> ContrastTask:
+    """Chains of one lag; corrupted, a chain of another whose next token is another."""
+    config = built.model.config
+    law = np.asarray(config.transition_matrix)
+    lags = len(built.roles["likelihood"])
+    rows: list[tuple] = []
+    while len(rows) < n:
+        length = 36 + len(rows) % lags  # rows of every phase are asked
+        one, other = (int(x) for x in 1 + rng.choice(lags, 2, replace=False))
+        clean, corrupted = (_chain(law, lag, length, rng) for lag in (one, other))
+        right, wrong = (int(law[chain[-lag] - 1].argmax()) + 1
+                        for chain, lag in ((clean, one), (corrupted, other)))  # fmt: skip
+        if right != wrong:
+            rows.append((clean, corrupted, right, wrong, {"end": length}))
+    return _task(model, "selective_induction", rows)
+
+
+def _chain(law: np.ndarray, lag: int, length: int, rng: np.random.Generator) -> list[int]:
+    """Tokens from 1 on, each drawn by the law from that `lag` places before."""
+    out = (1 + rng.integers(len(law), size=lag)).tolist()
+    while len(out) < length:
+        out.append(1 + int(rng.choice(len(law), p=law[out[-lag] - 1])))
+    return out
+
+
+def _task(model: Model, name: str, rows: list[tuple]) -> ContrastTask:
+    clean, corrupted, right, wrong, roles = zip(*rows, strict=True)
+    task = logit_difference(
+        model,
+        Prompts(tuple((0, *x) for x in clean), f"what planted:{name} does"),
+        list(right),
+        list(wrong),
+        corrupted=Prompts(tuple((0, *x) for x in corrupted), "without what it answers to"),
+        name=f"planted:{name}",
+    )
+    return ContrastTask(task, tuple(roles))

@@ -1,0 +1,64 @@
+"""Words that are one token each, and prompts whose words keep their places."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from interp.core.errors import OptionError, PromptError
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+
+
+def require(model: Model, n: int) -> None:
+    """Raise unless a task of n pairs can be written for the model.
+
+    Raises:
+        OptionError: n is below 1.
+        PromptError: no tokenizer.
+    """
+    if n < 1:
+        raise OptionError(f"n={n} pairs; 1 or more")
+    if model.tokenizer is None:
+        raise PromptError(f"{model.name} has no tokenizer, and this task is text; give one")
+
+
+def single(model: Model, words: Sequence[str], least: int, what: str) -> dict[str, int]:
+    """The words that are one token after a space, with its id.
+
+    Raises:
+        PromptError: fewer than `least` of them.
+    """
+    found: dict[str, int] = {}
+    for word in words:
+        ids = model.tokenizer(f" {word}", add_special_tokens=False)["input_ids"]
+        if len(ids) == 1 and ids[0] != model.tokenizer.unk_token_id:
+            found[word] = ids[0]
+    if len(found) < least:
+        split = [w for w in words if w not in found]
+        raise PromptError(
+            f"the tokenizer of {model.name} splits (or does not know) {len(split)} of {len(words)}"
+            f" {what}, such as {', '.join(split[:4])}; the task needs {least} that are one token"
+        )
+    return found
+
+
+def encoded(model: Model, text: str) -> tuple[int, ...]:
+    """Ids of a prompt as the model is given prompts, without a token for its end."""
+    ids = list(model.tokenizer(text)["input_ids"])
+    end = model.tokenizer.eos_token_id
+    if len(ids) > 1 and ids[-1] == end != model.tokenizer.bos_token_id:
+        ids.pop()
+    return tuple(ids)
+
+
+def places(ids: Sequence[int], wanted: Mapping[str, tuple[int, int]]) -> dict[str, int]:
+    """Positions of tokens: role -> (id, which of its occurrences, from 0)."""
+    out = {}
+    for role, (token, which) in wanted.items():
+        at = [i for i, t in enumerate(ids) if t == token]
+        if which >= len(at):
+            raise PromptError(f"token {token} occurs {len(at)} times, not {which + 1}")
+        out[role] = at[which]
+    return out

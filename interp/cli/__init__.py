@@ -1,0 +1,1 @@
+"""The command line: `main` finds one command per file in `commands/`."""

@@ -1,0 +1,312 @@
+"""Score many models one after another, keeping what is done whatever happens to the rest."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import click
+
+from interp.cli.each import each_model
+from interp.cli.loading import Loading
+from interp.cli.names import split_names
+from interp.cli.printing import top_heads
+from interp.cli.progress import Voice
+from interp.core.declaration import Bound
+from interp.core.errors import OptionError, PromptError, StoreError
+from interp.core.prompts import Prompts, bos_id, from_file, repeats
+from interp.core.registry import ROOMS, catalogue, parse_metric, ranges, usual
+from interp.core.store import DamagedResult, Key, Store
+from interp.core.table import HeadTable
+from interp.heads.estimate import estimate
+from interp.heads.scoring import default_prompts, score_each, why_not
+from interp.model.check import check_model
+from interp.model.identity import identity_of
+from interp.model.model import Model
+from interp.model.random_weights import DRAWS, RandomWeights
+from interp.model.source_code import code_of
+
+SAFE = "run the same command again to continue"
+LONG = 2048  # tokens from which a run is announced
+
+
+@dataclass
+class Batch:
+    """One `interp score`: what is asked of every model, and what has come of it so far."""
+
+    metrics: list[Bound]
+    loading: Loading
+    store: Store | None
+    voice: Voice
+    prompt_file: Path | None
+    context: int | None
+    null: Any
+    seed: int
+    batch_size: int
+    engine: str
+    null_draws: int = DRAWS
+    by_cluster: bool = False
+    by: str = "end"
+    done: list[HeadTable] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    kept: int = 0
+
+    @classmethod
+    def prepare(
+        cls,
+        *,
+        metrics: Sequence[str],
+        out: Path | None,
+        quiet: bool,
+        prompt_file: Path | None,
+        **options: Any,
+    ) -> Batch:
+        """Find everything wrong with the command before hours of work.
+
+        Raises:
+            UnknownName, OptionError: a metric, option or prompt file that does not exist.
+            StoreError: an output folder that cannot be written.
+        """
+        texts = [text for given in metrics for text in split_names(given)]
+        bounds = [parse_metric(text) for text in _expanded(texts)]
+        labels = [b.label for b in bounds]
+        twice = sorted({label for label in labels if labels.count(label) > 1})
+        if twice:
+            raise OptionError(f"a metric is asked for twice: {', '.join(twice)}")
+        if prompt_file is not None and not prompt_file.is_file():
+            raise OptionError(f"{prompt_file} is no file; --prompt-file takes a text file")
+        store = None if out is None else Store(out)
+        if store is not None:
+            store.prepare()
+        debug = bool(click.get_current_context().meta.get("interp.debug"))
+        voice = Voice(quiet=quiet, debug=debug)
+        if prompt_file is not None or options.get("context") is not None:
+            _tell_experiments(bounds, voice)
+        return cls(bounds, store=store, voice=voice, prompt_file=prompt_file, **options)
+
+    def run(self, sources: Mapping[str, str], *, form: str | None, top: int) -> int:
+        """Score all, print, write; the exit code."""
+        code = 0
+        try:
+            self._all(sources, print_top=None if form else top)
+        except KeyboardInterrupt:
+            code = 130
+        except StoreError as error:  # no later result could be kept either
+            self.voice.error(str(error), error)
+            code = 1
+        table = HeadTable.concat(self.done)
+        if form is not None:
+            click.echo(table.to_json() if form == "json" else table.to_csv(), nl=False)
+        if code == 130:
+            self.voice.error(f"interrupted; {self._safe()}")
+        elif self.store is not None and code == 0 and len(table):
+            self._write(self.store, table)
+            self.voice.note(
+                f"{self.store.folder}: table.parquet, table.csv, heads.html (open it in a browser)"
+            )
+        if self.failed:
+            self.voice.error(
+                f"{len(self.failed)} of {len(sources)} models failed: {', '.join(self.failed)}"
+            )
+        return code or int(bool(self.failed))
+
+    def scored(self, sources: Mapping[str, str]) -> HeadTable:
+        """Score all and print nothing; `failed` names the models that could not be scored.
+
+        Raises StoreError when results cannot be kept.
+        """
+        self._all(sources, print_top=None)
+        return HeadTable.concat(self.done)
+
+    def _all(self, sources: Mapping[str, str], print_top: int | None) -> None:
+        def work(source: str, name: str) -> None:
+            before = len(self.done)
+            try:
+                self._model(source, name)
+            finally:
+                if print_top is not None and len(self.done) > before:
+                    click.echo(top_heads(HeadTable.concat(self.done[before:]), print_top, self.by))
+
+        self.failed += each_model(sources, self.voice, work)
+
+    def _model(self, source: str, name: str) -> None:
+        with self.voice.bars(name) as tell:
+            tell("loading", 0, 1)
+            model = self.loading.load(source, name)
+            tell("loading", 1, 1)
+            metrics = self.applying(model)
+            prompts = self.prompts(model) if any(b.patterned() for b in metrics) else None
+            keys = {} if self.store is None else self._keys(model, metrics, prompts)
+            found = self._already(keys)
+            tell(name, len(found), len(metrics))
+            try:
+                todo = [b for b in metrics if b.label not in found]
+                if todo:
+                    check_model(model).require()
+                    self._announce(model, todo, prompts)
+                for label, table in self._scored(model, todo, prompts, tell):
+                    found[label] = table
+                    if self.store is not None:
+                        self.store.write(keys[label], table)
+                        self.kept += 1
+                    tell(name, len(found), len(metrics))
+            finally:  # also when interrupted: what is there is printed
+                self.done += [found[b.label] for b in metrics if b.label in found]
+
+    def _scored(
+        self, model: Model, metrics: list[Bound], prompts: Any, tell: Callable
+    ) -> Iterator[tuple[str, HeadTable]]:
+        given = [b for b in metrics if b.analysis.kind != "experiment"]
+        random = RandomWeights(model, self.seed, self.null_draws)
+        for part in [given] * bool(given) + [[b] for b in metrics if b not in given]:
+            try:
+                yield from score_each(
+                    model, part, prompts, null=self.null, seed=self.seed,
+                    batch_size=self.batch_size, engine=self.engine, progress=tell,
+                    null_draws=self.null_draws, parts=self.by_cluster, random=random,
+                )  # fmt: skip
+            # An experiment may find only while it makes its prompts that this model has no room
+            # for them; asked for by name alone, that is an error like any other.
+            except (OptionError, PromptError) as error:
+                if part is given or len(self.metrics) == 1:
+                    raise
+                self.voice.note(f"left out {part[0].label} on {model.name}: {error}")
+
+    def applying(self, model: Model) -> list[Bound]:
+        """The metrics that this model has room for; the reason is told for the others."""
+        reasons = {b.label: why_not(model, b) for b in self.metrics}
+        for label, reason in reasons.items():
+            if reason is not None:
+                self.voice.note(f"left out {label} on {model.name}: {reason}")
+        return [b for b in self.metrics if reasons[b.label] is None]
+
+    def prompts(self, model: Model) -> Any:
+        """What the metrics of attention are scored on; raises PromptError."""
+        if self.prompt_file is not None:
+            return from_file(self.prompt_file, model, context=self.context)
+        given = default_prompts(model, self.seed)
+        if self.context is None:
+            return given
+        if not isinstance(given, Prompts):
+            raise PromptError(f"{model.name} reads no tokens, so --context says nothing")
+        if model.limit is not None and self.context > model.limit:
+            raise PromptError(
+                f"{model.name} has positions for {model.limit} tokens; "
+                f"--context {self.context} asks for more"
+            )
+        longest = (self.context - (bos_id(model) is not None)) // 2
+        number = 16 if self.context <= LONG else 1
+        return repeats(model, n=number, longest=longest, seed=self.seed, beyond=True)
+
+    def _announce(self, model: Model, todo: Sequence[Bound], prompts: Any) -> None:
+        """Before a long run: the engine, the memory, and whether the model was meant for it."""
+        patterned = [b for b in todo if b.patterned()]
+        if not patterned or not isinstance(prompts, Prompts):
+            return
+        longest = max(map(len, prompts.ids))
+        if model.context is not None and longest > model.context:
+            self.voice.note(
+                f"{model.name} was made for {model.context} tokens; its scores on {longest:,} are "
+                "those of a model beyond its range"
+            )
+        if longest > LONG:
+            self.voice.note(
+                f"{model.name}: {estimate(model, prompts, patterned, self.batch_size, self.engine)}"
+            )
+
+    def _keys(self, model: Model, metrics: Sequence[Bound], prompts: Any) -> dict[str, Key]:
+        """All that moves the scores; what was asked for, never what it was resolved to."""
+        about = identity_of(model)
+        weights, keys = about.pop("content_hash"), {}
+        for metric in metrics:
+            settings = about | {
+                "null": self.null,
+                "null_draws": self.null_draws,
+                "seed": self.seed,
+                "metric_code": code_of([metric.analysis.function]),
+            }
+            if metric.patterned():
+                # Inputs that are no tokens are noise, which follows from model and seed.
+                settings["prompts"] = prompts.hash if isinstance(prompts, Prompts) else "noise"
+                settings["engine"] = self.engine
+            if self.by_cluster:
+                settings["by_cluster"] = True
+            keys[metric.label] = Key(model.name, weights, metric.label, settings)
+        return keys
+
+    def _already(self, keys: Mapping[str, Key]) -> dict[str, HeadTable]:
+        """What an earlier run has kept, by metric."""
+        if self.store is None:
+            return {}
+        asked = {label: self.store.find(key) for label, key in keys.items()}
+        found = {label: table for label, table in asked.items() if table is not None}
+        self.kept += len(found)
+        if found:
+            model = next(iter(keys.values())).model
+            self.voice.note(
+                f"{model}: {len(found)} of {len(keys)} metrics were already in {self.store.folder}"
+            )
+        return found
+
+    def _write(self, store: Store, table: HeadTable) -> None:
+        """Tables and a page of all that the folder holds, what was asked for now first."""
+        from interp.cli.main import COMMAND
+        from interp.report import write_report
+
+        folder = store.folder
+        try:
+            table = store.read(lead=table)
+        except DamagedResult:
+            store.set_damaged_aside()
+            table = store.read(lead=table)
+        table.to_parquet(folder / "table.parquet")
+        table.to_csv(folder / "table.csv")
+        command = shlex.join(["interp", *click.get_current_context().meta[COMMAND]])
+        beside = ["table.parquet", "table.csv"]
+        write_report(
+            table,
+            folder / "heads.html",
+            ranges=self._ranges(),
+            command=command,
+            beside=beside,
+            by=self.by,
+        )
+
+    def _ranges(self) -> dict[str, tuple[float | None, float | None]]:
+        return ranges() | {b.label: (b.analysis.low, b.analysis.high) for b in self.metrics}
+
+    def _safe(self) -> str:
+        if self.store is None:
+            return "what was scored is printed above; with --out it would be kept and continued"
+        return f"{self.kept} results are safe in {self.store.folder}; {SAFE}"
+
+
+def _tell_experiments(bounds: Sequence[Bound], voice: Voice) -> None:
+    """Experiments make prompts of their own: the caller's must not be dropped without a word.
+
+    Raises OptionError where nothing else is asked for.
+    """
+    own = [b.label for b in bounds if b.analysis.kind == "experiment"]
+    if not own:
+        return
+    told = (
+        f"{', '.join(own)} make{'s' if len(own) == 1 else ''} prompts of their own, which "
+        "--prompt-file and --context do not reach; their options do (interp metrics NAME)"
+    )
+    if len(own) == len(bounds):
+        raise OptionError(told)
+    voice.note(told)
+
+
+def _expanded(texts: list[str]) -> list[str]:
+    """Names of metrics; a room stands for all its metrics, `all` for every room."""
+    found: list[str] = []
+    for text in texts or usual():
+        if text in ("all", *ROOMS):
+            found += [name for name, e in catalogue().items() if text in ("all", e.room)]
+        else:
+            found.append(text)
+    return list(dict.fromkeys(found)) if {"all", *ROOMS} & set(texts) else found

@@ -1,0 +1,292 @@
+"""What the causal commands share: the options of a task and its game, and the run over models."""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from interp.cli.causal_notes import explained
+from interp.cli.each import each_model
+from interp.cli.loading import Loading, import_first, loading_options, named
+from interp.cli.progress import Voice
+from interp.cli.reference import reference_option, reference_prompts, require_reference
+from interp.core.errors import StoreError
+
+if TYPE_CHECKING:
+    from interp.causal.importance import Importance
+    from interp.causal.task import Task
+    from interp.core.table import HeadTable
+    from interp.model.model import Model
+
+Tell = Callable[[str, int, int], None]
+SAFE = "the same command goes on from the last finished coalition"
+MEASURES = ("loss", "accuracy", "logit-difference", "answer-probability", "kl-to-clean")
+KINDS = ("zero", "mean-batch", "mean-position", "mean-dataset", "resample", "uniform-attention")
+
+
+@dataclass
+class Found:
+    """What came of one model: scores, and what to print."""
+
+    tables: list[HeadTable] = field(default_factory=list)
+    text: str = ""
+    frame: Any = None  # rows of a result that is no table of heads
+
+
+Work = Callable[["Model", "Task", dict[str, Any], Tell], Found]
+
+
+@dataclass
+class Causal:
+    """One causal command: the task and the game asked for, and the run over all models."""
+
+    command: str
+    loading: Loading
+    out: Path | None
+    voice: Voice
+    form: str | None
+    task: str
+    measure: str | None
+    n: int | None
+    longest: int | None
+    seed: int
+    game: dict[str, Any]
+    reference: Path | None = None
+    found: list[Found] = field(default_factory=list)
+
+    def run(self, sources: Sequence[str], work: Work) -> int:
+        """Do the work for every model, print, write; the exit code.
+
+        Raises:
+            OptionError: a device that is not there.
+            StoreError: the output folder cannot be written.
+        """
+        self.loading.require_device()
+        if self.out is not None:
+            from interp.core.store import Store
+
+            Store(self.out).prepare()
+        code = 0
+        try:
+            failed = each_model(named(sources), self.voice, lambda s, n: self._model(s, n, work))
+            code = int(bool(failed))
+            if failed and len(sources) > 1:
+                self.voice.error(
+                    f"{len(failed)} of {len(sources)} models failed: {', '.join(failed)}"
+                )
+        except KeyboardInterrupt:
+            code = 130
+            kept = f"; {SAFE}" if self.out is not None else "; with --out it could be continued"
+            self.voice.error(f"interrupted{kept}")
+        except StoreError as error:
+            code = 1
+            self.voice.error(str(error), error)
+        self._end(code)
+        return code
+
+    def _model(self, source: str, name: str, work: Work) -> None:
+        from interp.causal.task_file import make_task
+        from interp.model.check import check_model
+
+        with self.voice.bars(name) as tell:
+            tell("loading", 0, 1)
+            model = self.loading.load(source, name)
+            check_model(model).require()
+            tell("loading", 1, 1)
+            task = make_task(
+                model, self.task, measure=self.measure, n=self.n, longest=self.longest,
+                seed=self.seed,
+            )  # fmt: skip
+            options = dict(self.game)
+            if self.out is not None:
+                options["ledger"] = self.out / "ledger"
+            options |= reference_prompts(self.reference, model)
+            found = work(model, task, options, tell)
+        self.found.append(found)
+        if self.form is None:
+            click.echo(found.text)
+
+    def announce(self, model: Model) -> Callable[[Any], None]:
+        """Tell time and memory before a run."""
+        return lambda estimate: self.voice.note(f"{model.name}: {estimate}")
+
+    def folder(self, model: Model) -> Path | None:
+        """Where this model's own files go; None without --out."""
+        if self.out is None:
+            return None
+        return self.out / (re.sub(r"[^A-Za-z0-9._-]+", "-", model.name).strip("-.") or "model")
+
+    def _end(self, code: int) -> None:
+        from interp.core.table import HeadTable
+
+        tables = [t for found in self.found for t in found.tables]
+        frames = [found.frame for found in self.found if found.frame is not None]
+        if self.form is not None and frames:
+            import pandas as pd
+
+            frame = pd.concat(frames, ignore_index=True)
+            asked = (
+                frame.to_json(orient="records")
+                if self.form == "json"
+                else frame.to_csv(index=False)
+            )
+            click.echo(asked, nl=self.form == "json")
+        elif self.form is not None:
+            table = HeadTable.concat(tables)
+            click.echo(table.to_json() if self.form == "json" else table.to_csv(), nl=False)
+        if self.out is not None and code in (0, 1) and tables:
+            self._write(self.out, HeadTable.concat(tables))
+
+    def _write(self, folder: Path, table: HeadTable) -> None:
+        from interp.cli.main import COMMAND
+        from interp.core.merge import merged
+        from interp.report import write_report
+
+        names = [f"{self.command}.{end}" for end in ("parquet", "csv", "html")]
+        table, notes = merged(_before(folder / names[0]), table)
+        for note in notes:
+            self.voice.note(f"{folder / names[0]}: {note}")
+        table.to_parquet(folder / names[0])
+        table.to_csv(folder / names[1])
+        command = shlex.join(["interp", *click.get_current_context().meta[COMMAND]])
+        write_report(
+            table, folder / names[2], title=f"interp {self.command}", command=command,
+            beside=names[:2],
+        )  # fmt: skip
+        self.voice.note(f"{folder}: {', '.join(names)}")
+
+
+def _before(path: Path) -> list[HeadTable]:
+    """The results that earlier commands wrote there; a damaged file is set aside."""
+    from interp.core.files import set_aside
+    from interp.core.table import HeadTable
+
+    if not path.exists():
+        return []
+    try:
+        return [HeadTable.from_parquet(path)]
+    except StoreError as error:
+        set_aside(path, error.__cause__ or error)
+        return []
+
+
+def printed(importances: Sequence[Importance], top: int) -> str:
+    """A block for one model: the first players of each importance, with error, null and notes."""
+    from interp.core.columns import counted, estimate
+    from interp.core.sign import SIGN
+
+    rows, notes = [("score", "head", "value", "null", "n", "unit")], []
+    for found in importances:
+        name = found.metric.partition(":")[0]
+        frame = found.table.to_pandas().set_index(["stack", "layer", "head"])
+        for at, player in enumerate(found.order()[:top]):
+            site, head = found.players.heads_of(player)[0]
+            row = frame.loc[(site.stack, site.layer, head)]
+            null = "" if math.isnan(row["null"]) else estimate(row["null"], row["null_sem"])
+            label = found.players.labels[player]
+            score = estimate(row["score"], row["sem"])
+            about = (name, f"{row['unit'].partition(' (+')[0]}, {_means(found)}")
+            about = about if at == 0 else ("", "")
+            n = counted(row["n"], row["clusters"])
+            rows.append((about[0], label, score, null, n, about[1]))
+        notes += [f"{name}: {sentence}" for sentence in explained(found)]
+    width = [max(len(row[at]) for row in rows) for at in range(5)]
+    lines = [
+        "  ".join(f"{cell:<{w}}" for cell, w in zip(row, [*width, 0], strict=True)).rstrip()
+        for row in rows
+    ]
+    model = importances[0].table.models[0]
+    sign = [] if all(found.magnitude for found in importances) else [SIGN]
+    return "\n".join([model, *(f"  {line}" for line in [*lines, *sign, *notes]), ""])
+
+
+def _means(found: Importance) -> str:
+    """The score of a head in words, after its unit."""
+    from interp.causal.comparison.questions import METHODS, method_of
+
+    return METHODS[method_of(found.metric)].means
+
+
+def causal_options(function: Callable) -> Callable:
+    """Add the options; the command gets `causal: Causal` and `top`."""
+
+    @wraps(function)
+    def command(**options: Any) -> Any:
+        import_first(options.pop("imports"))
+        game = {
+            "kind": options.pop("kind"),
+            "players": options.pop("players"),
+            "max_tokens": options.pop("max_tokens"),
+            "seed": options["seed"],
+        }
+        for name in ("stack", "heads", "without"):
+            given = options.pop(name)
+            if given is not None:
+                game[name] = given if name == "stack" else parse_heads(given)
+        context = click.get_current_context()
+        voice = Voice(quiet=options.pop("quiet"), debug=bool(context.meta.get("interp.debug")))
+        of_task = {k: options.pop(k) for k in ("task", "measure", "n", "longest", "seed")}
+        shared = {k: options.pop(k) for k in ("loading", "out", "form", "reference")}
+        require_reference(game["kind"], shared["reference"])
+        causal = Causal(str(context.info_name), voice=voice, game=game, **of_task, **shared)
+        return function(causal=causal, **options)
+
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return loading_options(command)
+
+
+def parse_heads(text: str) -> list[tuple[int, int]]:
+    """Heads as `L1H0,L1H3`; raises OptionError where they are written otherwise."""
+    from interp.core.head import Head
+
+    return [(h.layer, h.head) for h in map(Head.parse, text.split(","))]
+
+
+_OPTIONS = (
+    click.option(
+        "--task", default="repeats", show_default=True, metavar="NAME|FILE",
+        help="What the model is to do: 'repeats' (loss on the second copy of random tokens), a "
+        ".txt file (a prompt per line), a .jsonl file (prompt, answer, wrong, corrupted, position) "
+        "or a .py file with task(model).",
+    ),
+    click.option(
+        "--measure", type=click.Choice(MEASURES),
+        help="What is read from the logits; by default what the task file has answers for.",
+    ),
+    click.option("-n", "n", type=click.IntRange(1), help="Prompts; all of a file by default."),
+    click.option("--longest", type=click.IntRange(2), metavar="N", help="Tokens per prompt."),
+    click.option(
+        "--kind", default="zero", show_default=True, type=click.Choice(KINDS),
+        help="What stands in for a head that is out.",
+    ),
+    reference_option(),
+    click.option(
+        "--players", default="heads", show_default=True,
+        type=click.Choice(["heads", "kv_groups", "layers"]), help="What goes out together.",
+    ),
+    click.option("--stack", help="Which stack plays, such as encoder, decoder or cross."),
+    click.option("--heads", metavar="L0H1,...", help="Which heads play; all by default."),
+    click.option("--without", metavar="L0H1,...", help="Heads that are out in every run."),
+    click.option("--seed", default=0, show_default=True, help="Of prompts and of all sampling."),
+    click.option(
+        "--max-tokens", default=1024, show_default=True, type=click.IntRange(1),
+        help="Tokens per forward pass; memory grows with it.",
+    ),
+    click.option(
+        "-o", "--out", type=click.Path(path_type=Path), metavar="DIR",
+        help="Keep results here, and every finished forward pass: the same command goes on where "
+        "it was interrupted.",
+    ),
+    click.option("--json", "form", flag_value="json", help="Print JSON, and nothing else."),
+    click.option("--csv", "form", flag_value="csv", help="Print CSV, and nothing else."),
+    click.option("-q", "--quiet", is_flag=True, help="No progress and no notes."),
+)  # fmt: skip

@@ -1,0 +1,105 @@
+"""Attributions in a terminal, and the files that commands write of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from interp.cli.written import as_given, page_file
+from interp.core.files import write_atomically
+
+if TYPE_CHECKING:
+    from interp.attribution.named import Chosen
+    from interp.attribution.result import Attribution
+
+_NAME = click.Path(path_type=Path, dir_okay=False)
+
+
+def _page(ctx: click.Context, parameter: click.Parameter, value: Path | None) -> Path | None:
+    return None if value is None else page_file(value, "attribution.html")
+
+
+def file_options(function: Callable) -> Callable:
+    """Add --html, --json, --csv and --top."""
+    for option in reversed(
+        (
+            click.option(
+                "--html", type=_NAME, metavar="FILE", callback=_page,
+                help="Write an offline page; .html is added to a name without it.",
+            ),
+            click.option("--json", "json_file", type=_NAME, metavar="FILE", help="Write JSON."),
+            click.option("--csv", type=_NAME, metavar="FILE", help="Write a row per token."),
+            click.option(
+                "--top", default=5, show_default=True, type=click.IntRange(0), metavar="K",
+                help="Largest scores to print.",
+            ),
+            click.option("-q", "--quiet", is_flag=True, help="No progress and no notes."),
+        )
+    ):  # fmt: skip
+        function = option(function)
+    return function
+
+
+def show(one: Attribution, top: int) -> None:
+    """Print one attribution: what is explained, the coloured tokens, the largest, the residual."""
+    from rich.console import Console
+    from rich.text import Text
+
+    from interp.draw.plot import palette
+    from interp.report.tokens import residual_text, scale_of, shown
+
+    console = Console(highlight=False, soft_wrap=True)
+    scale = scale_of(one)
+    colours = palette(scale.signed, "light")
+    unit = one.provenance.get("unit", "")
+    click.echo(f"{one.method}: {one.target} = {one.value:.4g} {unit}".rstrip())
+    line = Text("  ")
+    for token, at, special in zip(one.tokens, scale.bins(one.scores), one.special, strict=True):
+        dark = abs(at - (16 if scale.signed else 0)) > (9 if scale.signed else 18)
+        ink = "white" if dark else "black"
+        line.append(shown(token), style=f"{'italic ' if special else ''}{ink} on {colours[at]}")
+        line.append(" ")
+    console.print(line)
+    for i, token, score in one.top(top):
+        click.echo(f"  {i:>4}  {score:>+11.4g}  {shown(token)}")
+    for key, value in one.notes.items():
+        if isinstance(value, (str, int, float)):
+            click.echo(f"  {key}: {f'{value:.4g}' if isinstance(value, float) else value}")
+    click.echo(f"  {residual_text(one)}\n")
+
+
+def write(
+    found: Sequence[Attribution],
+    *,
+    html: Path | None,
+    json_file: Path | None,
+    csv: Path | None,
+    title: str,
+    warning: str,
+) -> None:
+    """Write the files asked for, each whole or not at all."""
+    if html is not None:
+        from interp.report.tokens import render
+
+        page = render(found, title=title, command=as_given(), warning=warning)
+        write_atomically(html, page.encode())
+    if json_file is not None:
+        whole: dict[str, Any] = {"warning": warning, "attributions": [f.to_dict() for f in found]}
+        write_atomically(json_file, (json.dumps(whole, indent=1, default=str) + "\n").encode())
+    if csv is not None:
+        import pandas as pd
+
+        frames = [f.to_pandas().assign(text=f.provenance.get("text", 0)) for f in found]
+        write_atomically(csv, pd.concat(frames).to_csv(index=False).encode())
+
+
+def standing_warning(chosen: Sequence[Chosen]) -> str:
+    """What `bundled:deceive` shows about those of the methods that read patterns."""
+    from interp.attribution.evaluation.deceived import deceived, warning
+
+    reading = [c for c in chosen if c.method.needs == "patterns"]
+    return warning(deceived(reading, 8)) if reading else ""

@@ -1,0 +1,45 @@
+"""`interp ablate`: what the task loses when each head is taken out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from interp.cli.causal import Causal, Found, Tell, causal_options, printed
+
+if TYPE_CHECKING:
+    from interp.causal.task import Task
+    from interp.model.model import Model
+
+
+@click.command(epilog="Example: interp ablate bundled:induction --kind mean-position -o results")
+@click.argument("sources", nargs=-1, required=True, metavar="MODEL...")
+@click.option("--all-but-one", is_flag=True, help="Keep one head per layer instead.")
+@click.option(
+    "--null",
+    default="random-init",
+    show_default=True,
+    type=click.Choice(["random-init", "none"]),
+    help="The same on random weights: what ablation does to any network of this shape.",
+)
+@click.option("--top", default=5, show_default=True, type=click.IntRange(1), help="Heads to print.")
+@causal_options
+def ablate(
+    causal: Causal, sources: tuple[str, ...], all_but_one: bool, null: Any, top: int
+) -> None:
+    """Take each head of each MODEL out and measure what the task loses, exactly.
+
+    The score is the change of the task, with its standard error over prompts: what breaks if only
+    this head goes. It is blind to heads that others stand in for; `interp shapley` is not.
+    """
+
+    def work(model: Model, task: Task, game: dict[str, Any], tell: Tell) -> Found:
+        from interp.causal import ablation
+
+        score = ablation.all_but_one if all_but_one else ablation.leave_one_out
+        told = causal.announce(model)
+        found = score(model, task, null=null, progress=tell, announce=told, **game)
+        return Found([found.table], printed([found], top))
+
+    click.get_current_context().exit(causal.run(sources, work))

@@ -1,0 +1,156 @@
+"""`interp attribute`: which tokens of a text a number of the model comes from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from interp.cli.coloured import file_options, show, standing_warning, write
+from interp.cli.loading import Loading, import_first, loading_options, named
+from interp.cli.progress import Voice
+from interp.core.errors import InterpError, OptionError
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+
+DEFAULT = ("attn_lrp", "occlusion:how=mean")
+
+
+@click.command(
+    epilog="Example: interp attribute 'The keys are on the' --model gpt2 -m occlusion --html a.html"
+)
+@click.argument("text", required=False)
+@click.option("--model", "source", required=True, metavar="MODEL", help="As for `interp score`.")
+@click.option(
+    "--file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Texts, one per line, in place of TEXT.",
+)
+@click.option(
+    "-m",
+    "--method",
+    "methods",
+    multiple=True,
+    metavar="NAME[:OPTION=VALUE,...]",
+    help="A method of `interp methods`, or several with commas between. Repeatable; "
+    f"{' and '.join(DEFAULT)} by default.",
+)
+@click.option(
+    "-t",
+    "--target",
+    metavar="TARGET",
+    help="WORD or token:WORD, token:WORD|OTHER for a difference, id:N, class:N, or "
+    "similarity:TEXT; the model's own first choice by default.",
+)
+@click.option(
+    "--position",
+    default=-1,
+    show_default=True,
+    type=int,
+    help="Output position of the target, negative from the end.",
+)
+@file_options
+@loading_options
+def attribute(
+    text: str | None,
+    source: str,
+    file: Path | None,
+    methods: tuple[str, ...],
+    target: str | None,
+    position: int,
+    html: Path | None,
+    json_file: Path | None,
+    csv: Path | None,
+    top: int,
+    quiet: bool,
+    loading: Loading,
+    imports: tuple[str, ...],
+) -> None:
+    """Explain a number of MODEL by the tokens of TEXT.
+
+    Scores in the target's unit are parts of it: above zero a token speaks for the target. What
+    they miss of the whole is printed, and flagged as incomplete above a tenth of it. Compare
+    methods with `interp faithfulness`.
+    """
+    from interp.attribution.example import Example
+    from interp.attribution.named import choose
+
+    texts = texts_of(text, file)
+    chosen = choose(methods or DEFAULT)
+    voice = Voice(quiet=quiet, debug=bool(click.get_current_context().meta.get("interp.debug")))
+    model = loaded(source, loading, imports)
+    found, failed = [], 0
+    for at, one in enumerate(texts):
+        try:
+            example = Example(model, one, target, position)
+            require_tokens(example.special, one)
+        except InterpError as error:
+            if len(texts) == 1:
+                raise
+            failed += 1
+            voice.error(f"text {at + 1}: {error}", error)
+            continue
+        for method in chosen:
+            try:
+                result = method.of(example)
+            except InterpError as error:
+                if len(texts) == len(chosen) == 1:
+                    raise
+                failed += 1
+                voice.error(f"text {at + 1}, {method.label}: {error}", error)
+                continue
+            result = replace(result, provenance=dict(result.provenance) | {"text": at})
+            found.append(result)
+            show(result, top)
+    warning = standing_warning(chosen) if found else ""
+    if warning:
+        voice.note(warning)
+    if found:
+        title = f"{model.name}: where the number comes from"
+        write(found, html=html, json_file=json_file, csv=csv, title=title, warning=warning)
+    if failed:
+        click.get_current_context().exit(1)
+
+
+def texts_of(text: str | None, file: Path | None) -> list[str]:
+    """The texts to explain.
+
+    Raises:
+        OptionError: neither a text nor a file, or both, or an empty text.
+        PromptError: the file holds no text.
+    """
+    from interp.attribution.evaluation.run import read_texts
+
+    if (text is None) == (file is None):
+        raise OptionError("give one TEXT, or --file with one text per line")
+    if text is not None and not text.strip():
+        raise OptionError("TEXT is empty")
+    return read_texts([text] if text is not None else file)  # type: ignore[list-item]
+
+
+def require_tokens(special, text: str) -> None:
+    """Raise PromptError unless there are two tokens to tell apart that are not special."""
+    from interp.core.errors import PromptError
+
+    n = int((~special).sum())
+    if n < 2:
+        raise PromptError(
+            f"{text!r} has {n} token(s) that are not special, so there is nothing to tell apart; "
+            "give a longer text"
+        )
+
+
+def loaded(source: str, loading: Loading, imports: tuple[str, ...]) -> Model:
+    """The model, tried before anything is said about it."""
+    from interp.model.check import check_model
+
+    loading.require_device()
+    import_first(imports)
+    [(path, name)] = named([source]).items()
+    model = loading.load(path, name)
+    check_model(model).require()
+    return model

@@ -1,0 +1,79 @@
+"""`interp check`: does what is read from a model's heads reproduce the model's own output?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from interp.cli.loading import (
+    Loading,
+    device_map_option,
+    import_first,
+    loading_options,
+    named,
+    source_option,
+)
+from interp.core.errors import InterpError
+
+if TYPE_CHECKING:
+    from interp.model.check import Check
+
+
+@click.command(epilog="Example: interp check models/mine")
+@click.argument("sources", nargs=-1, required=True, metavar="MODEL...")
+@source_option
+@device_map_option
+@loading_options
+def check(sources: tuple[str, ...], loading: Loading, imports: tuple[str, ...]) -> None:
+    """Check that the heads of a model are read right, layer by layer.
+
+    Two equalities per attention, on a few random tokens: the pattern times the values is what the
+    model's own attention returned, and the heads' results plus the bias are the attention's
+    output. Errors are relative to the largest entry. Exit code 1 if a model fails.
+    """
+    from interp.model.check import check_model
+
+    loading.require_device()
+    import_first(imports)
+    failed = False
+    for source, name in named(sources).items():
+        try:
+            model = loading.load(source, name)
+            click.echo(repr(model))
+            if loading.through is not None:
+                click.echo(f"  source: {model.source}")
+            found = check_model(model)
+        except InterpError as error:
+            if click.get_current_context().meta.get("interp.debug"):
+                raise
+            click.echo(f"interp: error: {error}", err=True)
+            failed = True
+            continue
+        click.echo(report(found))
+        failed = failed or not found.passed
+    if failed:
+        click.get_current_context().exit(1)
+
+
+def report(found: Check) -> str:
+    """The check as text: a line per layer, then the largest error and what was not read."""
+    width = max(len(s.site.name) for s in found.sites)
+    lines = [f"  {'':<{width}}  pattern·v = z  heads = output"]
+    for s in found.sites:
+        result = "-" if s.result_error is None else f"{s.result_error:.1e}"
+        verdict = "ok" if s.passed(found.tolerance) else f"FAILS in {s.site.module}"
+        note = f" ({s.note})" if s.note else ""
+        lines.append(
+            f"  {s.site.name:<{width}}  {s.pattern_error:>13.1e}  {result:>14}  {verdict}{note}"
+        )
+    largest = max(max(s.pattern_error, s.result_error or 0.0) for s in found.sites)
+    verdict = "passed" if found.passed else "FAILED: its scores would not be the model's own"
+    lines.append(f"  {verdict}; largest error {largest:.1e}, allowed {found.tolerance:.0e}")
+    if found.unread:
+        lines.append(f"  not read (no softmax attention seen there): {', '.join(found.unread)}")
+    if found.unused:
+        from interp.model.surplus import described
+
+        lines.append(f"  {described(found.unused)}")
+    return "\n".join(lines)

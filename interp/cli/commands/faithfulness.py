@@ -1,0 +1,143 @@
+"""`interp faithfulness`: which attributions agree with what happens when tokens are taken away."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from interp.cli.commands.attribute import loaded
+from interp.cli.loading import Loading, loading_options
+from interp.cli.progress import Voice
+
+if TYPE_CHECKING:
+    from interp.attribution.evaluation.result import Faithfulness
+
+PRINTED = ("spearman", "aopc", "aopc_signed", "soft_comprehensiveness", "soft_sufficiency")
+DEFAULT = "attn_lrp,gradient_x_input,raw_attention,rollout"
+
+
+@click.command(
+    epilog="Example: interp faithfulness texts.txt --model gpt2 -m attn_lrp,rollout -o results"
+)
+@click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
+@click.option("--model", "source", required=True, metavar="MODEL", help="As for `interp score`.")
+@click.option(
+    "-m",
+    "--methods",
+    default=DEFAULT,
+    show_default=True,
+    metavar="A,B:OPTION=VALUE,...",
+    help="Methods of `interp methods`. Random scores, the length of embeddings and the ranking by "
+    "occlusion are always there.",
+)
+@click.option(
+    "-t",
+    "--target",
+    metavar="TARGET",
+    help="As for `interp attribute`, or nearest: similarity with the nearest other text of FILE.",
+)
+@click.option(
+    "--how",
+    default="",
+    metavar="delete|mask|mean|ID",
+    help="How tokens are taken away; mask where there is a mask token, else mean.",
+)
+@click.option("--special", is_flag=True, help="Count tokens that the tokenizer adds, too.")
+@click.option(
+    "--draws",
+    default=8,
+    show_default=True,
+    type=click.IntRange(0),
+    help="Random draws of the soft measures; 0 leaves them out.",
+)
+@click.option("--seed", default=0, show_default=True, help="Of these draws.")
+@click.option(
+    "--batch-size",
+    default=16,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Inputs per forward pass; changes no number beyond rounding.",
+)
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Write a page, tables and finished rows here; the same command goes on where it stopped.",
+)
+@click.option("-q", "--quiet", is_flag=True, help="No progress and no notes.")
+@loading_options
+def faithfulness(
+    file: Path,
+    source: str,
+    methods: str,
+    target: str | None,
+    how: str,
+    special: bool,
+    draws: int,
+    seed: int,
+    batch_size: int,
+    out: Path | None,
+    quiet: bool,
+    loading: Loading,
+    imports: tuple[str, ...],
+) -> None:
+    """Hold attribution methods to interventions, over the texts of FILE (one per line).
+
+    Means and standard errors over texts, best first. "Beats" lists what a method is better than in
+    a paired permutation test, corrected for all pairs of methods (Holm, 5 %). With few texts no
+    difference can pass that test; the table then says how many texts could.
+    """
+    from interp.attribution.evaluation.run import faithfulness as measure
+    from interp.attribution.evaluation.run import read_texts
+    from interp.attribution.named import choose
+    from interp.cli.main import COMMAND
+
+    chosen, texts = choose([methods]), read_texts(file)
+    context = click.get_current_context()
+    voice = Voice(quiet=quiet, debug=bool(context.meta.get("interp.debug")))
+    model = loaded(source, loading, imports)
+    with voice.bars(model.name) as tell:
+        found = measure(
+            model, texts, chosen, None if target == "default" else target,
+            how=how, special=special, draws=draws, seed=seed, batch_size=batch_size,
+            keep=None if out is None else out / "rows.jsonl", tell=tell,
+        )  # fmt: skip
+    for name in PRINTED:
+        click.echo(table(found, name))
+    if found.incomplete_warning:
+        voice.note(found.incomplete_warning)
+    if found.warning:
+        voice.note(found.warning)
+    if out is not None:
+        found.save(out, command=shlex.join(["interp", *context.meta[COMMAND]]))
+        voice.note(f"{out}: faithfulness.html (open it in a browser), .csv, .json")
+    for method, text, error in found.failures:
+        voice.error(f"text {text + 1}, {method}: {error}")
+    if found.failures:
+        context.exit(1)
+
+
+def table(found: Faithfulness, measure: str) -> str:
+    """One measure as text: methods, the best first, with what each beats."""
+    rows = [r for r in found.summary(measure) if r[3]]
+    what, more = found.measures[measure]
+    lines = [f"{measure}: {what}{'' if more else ' (lower is better)'}; {len(found.texts)} texts"]
+    if not rows:
+        return f"{lines[0]}\n  not measured\n"
+    beats, limit = found.better_than(measure), found.limit(measure)
+    width = max(len(r[0]) for r in rows)
+    for method, mean, sem, n in rows:
+        left_out = "" if n == len(found.texts) else f" ({n} texts)"
+        error = "" if math.isnan(sem) else f" ± {sem:.3f}"
+        beaten = beats[method]
+        told = "all others" if len(beaten) == len(rows) - 1 > 0 else ", ".join(beaten) or "none"
+        told = f"  beats {told}" if limit.can_show else ""
+        lines.append(f"  {method:<{width}}  {mean:>7.3f}{error}{left_out}{told}")
+    if not limit.can_show and limit.pairs:
+        lines.append(f"  {limit}")
+    return "\n".join([*lines, ""])

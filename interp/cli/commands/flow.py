@@ -1,0 +1,126 @@
+"""`interp flow`: rollout and attention flow of chosen outputs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from interp.cli.coloured import file_options, show, standing_warning, write
+from interp.cli.commands.attribute import loaded, require_tokens, texts_of
+from interp.cli.loading import Loading, loading_options
+from interp.cli.progress import Voice
+from interp.core.errors import OptionError
+
+if TYPE_CHECKING:
+    from interp.attribution.target import Target
+    from interp.model.model import Model
+
+
+@click.command(epilog="Example: interp flow 'The keys are on the' --model gpt2 --output mean")
+@click.argument("text", required=False)
+@click.option("--model", "source", required=True, metavar="MODEL", help="As for `interp score`.")
+@click.option(
+    "--file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Texts, one per line, in place of TEXT.",
+)
+@click.option(
+    "--output",
+    "outputs",
+    multiple=True,
+    metavar="POSITION",
+    help="Output position, negative from the end, or mean for all alike. Repeatable; the last by "
+    "default, and mean for encoders.",
+)
+@click.option(
+    "--residual",
+    default=0.5,
+    show_default=True,
+    type=click.FloatRange(0, 1),
+    help="Share of the residual stream in every layer.",
+)
+@click.option("--start-layer", default=0, show_default=True, type=click.IntRange(0))
+@click.option(
+    "--backend",
+    default="numba",
+    show_default=True,
+    type=click.Choice(["numba", "scipy", "ortools", "networkx"]),
+    help="Solver of the maximum flows.",
+)
+@click.option("--stack", default="", help="Where a model has several.")
+@file_options
+@loading_options
+def flow(
+    text: str | None,
+    source: str,
+    file: Path | None,
+    outputs: tuple[str, ...],
+    residual: float,
+    start_layer: int,
+    backend: str,
+    stack: str,
+    html: Path | None,
+    json_file: Path | None,
+    csv: Path | None,
+    top: int,
+    quiet: bool,
+    loading: Loading,
+    imports: tuple[str, ...],
+) -> None:
+    """Rollout and attention flow from outputs of MODEL to the tokens of TEXT.
+
+    Both read attention alone: where tokens could have come from, not what they did. The share of
+    saturated flows says how much of the flow is no more than what the first layer attends to.
+    """
+    from interp.attribution.example import Example
+    from interp.attribution.named import choose
+
+    texts = texts_of(text, file)
+    wanted = [_position(o) for o in outputs]
+    shared = f"residual={residual},start_layer={start_layer}" + (f",stack={stack}" if stack else "")
+    chosen = choose([f"rollout:{shared}", f"attention_flow:{shared},backend={backend}"])
+    voice = Voice(quiet=quiet, debug=bool(click.get_current_context().meta.get("interp.debug")))
+    model = loaded(source, loading, imports)
+    found = []
+    for at, one in enumerate(texts):
+        for position in wanted or [None if model.kind == "encoder" else -1]:
+            example = Example(model, one, _output(model, position))
+            require_tokens(example.special, one)
+            for method in chosen:
+                result = method.of(example)
+                result = replace(result, provenance=dict(result.provenance) | {"text": at})
+                found.append(result)
+                show(result, top)
+    warning = standing_warning(chosen)
+    if warning:
+        voice.note(warning)
+    title = f"{model.name}: rollout and attention flow"
+    write(found, html=html, json_file=json_file, csv=csv, title=title, warning=warning)
+
+
+def _position(text: str) -> int | None:
+    if text == "mean":
+        return None
+    try:
+        return int(text)
+    except ValueError as error:
+        raise OptionError(f"output {text!r} is no position; give a number, or mean") from error
+
+
+def _output(model: Model, position: int | None) -> Target:
+    """An output as a target: flow reads its row, and the number is the length of what is there."""
+    from interp.attribution.target import Target
+
+    def read(output, real):
+        if output.dim() == 2:
+            return output.double().norm(dim=-1)
+        if position is None:
+            return (output.double() * real[..., None]).sum(1).norm(dim=-1) / real.sum(1)
+        return output[:, position].double().norm(dim=-1)
+
+    where = "all positions" if position is None else f"position {position}"
+    return Target(f"length of the output at {where}", read, position, "length")

@@ -1,0 +1,95 @@
+"""`interp importance`: several importances of the same heads, side by side."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from interp.cli.causal import Causal, Found, Tell, causal_options, printed
+from interp.cli.commands import prune
+from interp.cli.names import split_names
+
+if TYPE_CHECKING:
+    from interp.causal.comparison.compare import Comparison
+    from interp.causal.task import Task
+    from interp.model.model import Model
+
+DEFAULT = "ablation,gate_gradient,integrated_gradients,shapley"
+
+
+@click.command(epilog="Example: interp importance bundled:induction -m ablation,shapley -o results")
+@click.argument("sources", nargs=-1, required=True, metavar="MODEL...")
+@click.option(
+    "-m",
+    "--method",
+    "methods",
+    multiple=True,
+    default=(DEFAULT,),
+    show_default=True,
+    metavar="NAME[:OPTION=VALUE,...]",
+    help="An importance, several with commas between; repeatable.",
+)
+@click.option(
+    "--null",
+    default="none",
+    show_default=True,
+    type=click.Choice(["random-init", "none"]),
+    help="The same on random weights beside each score.",
+)
+@click.option(
+    "--prune",
+    "pruned",
+    is_flag=True,
+    help="Also a pruning curve for each ranking, with the band of random orders.",
+)
+@click.option("--top", default=5, show_default=True, type=click.IntRange(1), help="Heads to print.")
+@causal_options
+def importance(
+    causal: Causal,
+    sources: tuple[str, ...],
+    methods: tuple[str, ...],
+    null: Any,
+    pruned: bool,
+    top: int,
+) -> None:
+    """Score the heads of each MODEL by several methods, and say how far they agree.
+
+    The methods answer different questions, so a low agreement is a finding: the page that --out
+    writes says which question each answers, with scatter plots of every pair.
+    """
+    asked = [name for text in methods for name in split_names(text)]
+
+    def work(model: Model, task: Task, game: dict[str, Any], tell: Tell) -> Found:
+        from interp.causal.comparison.compare import compare
+        from interp.causal.methods import importances
+
+        found = importances(model, task, asked, null=null, progress=tell, **game)
+        text = printed(list(found.values()), top)
+        if len(found) > 1:
+            compared = compare(found)
+            text += agreement(compared)
+            folder = causal.folder(model)
+            if folder is not None:
+                compared.save(folder)
+        if pruned:
+            text += prune.curves(causal, model, task, found, tell, game)
+        return Found([f.table for f in found.values()], text)
+
+    click.get_current_context().exit(causal.run(sources, work))
+
+
+def agreement(compared: Comparison) -> str:
+    """Rank correlations of every pair, as text."""
+    import numpy as np
+
+    lines = ["  rank correlation (Spearman, 95 % over prompts)"]
+    names = compared.names
+    width = max(map(len, names))
+    for i, a in enumerate(names):
+        for j in range(i + 1, len(names)):
+            value, (low, high) = compared.spearman[i, j], compared.spearman_interval[i, j]
+            told = "no correlation: all scores equal" if np.isnan(value) else f"{value:+.2f}"
+            told += "" if np.isnan(low) else f" ({low:+.2f} to {high:+.2f})"
+            lines.append(f"  {a:<{width}}  {names[j]:<{width}}  {told}")
+    return "\n".join([*lines, ""])

@@ -1,0 +1,175 @@
+"""`interp influence`: which texts need a set of heads."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from interp.cli.causal import parse_heads
+from interp.cli.loading import Loading, import_first, loading_options, named
+from interp.cli.progress import Voice
+from interp.cli.stopping import goes_on
+from interp.core.errors import OptionError
+
+if TYPE_CHECKING:
+    from interp.causal.influence.result import TextScores
+
+
+@click.command(
+    epilog="Example: interp influence bundled:induction texts.txt -m induction -o scores.jsonl"
+)
+@click.argument("source", metavar="MODEL")
+@click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
+@click.option("--heads", metavar="L1H0,...", help="The heads that are masked.")
+@click.option(
+    "-m",
+    "--metric",
+    metavar="NAME[:OPTION=VALUE,...]",
+    help="Or: those that a metric ranks first, on random tokens repeated twice.",
+)
+@click.option(
+    "--top",
+    default=4,
+    show_default=True,
+    type=click.IntRange(1),
+    help="How many of these.",
+)
+@click.option(
+    "--kind",
+    default="uniform-attention",
+    show_default=True,
+    type=click.Choice(["uniform-attention", "zero"]),
+    help="What masking is.",
+)
+@click.option("--stack", help="Whose heads, where a model has several stacks.")
+@click.option(
+    "--random",
+    "n_random",
+    default=8,
+    show_default=True,
+    type=click.IntRange(0),
+    metavar="N",
+    help="Random sets of as many heads of the same layers; 0 for none.",
+)
+@click.option("--context", type=click.IntRange(2), metavar="N", help="Tokens run at once.")
+@click.option(
+    "--long",
+    default="truncate",
+    show_default=True,
+    type=click.Choice(["truncate", "windows"]),
+    help="What becomes of longer texts.",
+)
+@click.option(
+    "--max-tokens",
+    default=4096,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Tokens per forward pass.",
+)
+@click.option("--seed", default=0, show_default=True, help="Of the random sets.")
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Append rows to this file of JSON lines; the same command goes on where it stopped.",
+)
+@click.option("--json", "form", flag_value="json", help="Print a JSON line per text, no more.")
+@click.option("--csv", "form", flag_value="csv", help="Print CSV and nothing else.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress and no notes.")
+@loading_options
+def influence(
+    source: str,
+    file: Path,
+    heads: str | None,
+    metric: str | None,
+    top: int,
+    form: str | None,
+    quiet: bool,
+    loading: Loading,
+    imports: tuple[str, ...],
+    seed: int,
+    **options: Any,
+) -> None:
+    """Score each text of FILE (.txt or .jsonl) by how much worse MODEL predicts it without heads.
+
+    The relative rise of the loss is the score of AttentionInfluence (Hua et al. 2025), which
+    selects data that exercises those heads; z compares it with random sets of heads.
+    """  # fmt: skip
+    from interp.causal import attention_influence
+
+    if (heads is None) == (metric is None):
+        raise OptionError("name the heads with --heads, or a metric that ranks them with --metric")
+    if not file.is_file():
+        raise OptionError(f"{file} does not exist")
+    loading.require_device()
+    import_first(imports)
+    if options["n_random"] == 1:
+        raise OptionError("--random 1 gives no spread to compare with; give 2 or more, or 0")
+    voice = Voice(quiet=quiet, debug=bool(click.get_current_context().meta.get("interp.debug")))
+    [(path, name)] = named([source]).items()
+    with goes_on(voice, options["out"]), voice.bars(name) as tell:
+        model = loading.load(path, name)
+        if heads is not None:
+            chosen = parse_heads(heads)
+        else:
+            import interp
+
+            assert metric is not None
+            best = interp.score(model, metric, null="none", seed=seed).top(top).to_pandas()
+            chosen = list(zip(best["layer"].tolist(), best["head"].tolist(), strict=True))
+            voice.note("masked: " + ", ".join(f"L{x}H{h}" for x, h in chosen))
+        found = attention_influence(model, file, chosen, seed=seed, progress=tell, **options)
+    if form is not None:
+        frame = found.to_pandas()
+        click.echo(
+            frame.to_json(orient="records", lines=True)
+            if form == "json"
+            else frame.to_csv(index=False),
+            nl=False,
+        )
+        return
+    click.echo("\n".join(listed(found)))
+    if options["out"] is not None:
+        voice.note(f"{len(found)} texts in {options['out']}")
+
+
+def listed(found: TextScores, k: int = 10) -> list[str]:
+    """The k texts that need the heads most, with what the columns are."""
+    made, rows = found.settings, found.top(k).to_dict("records")
+    sets = len(made["random_sets"])
+    lines = [
+        f"{made['model']} without {', '.join(made['heads'])} ({made['kind']}): the first"
+        f" {len(rows)} of {len(found)} texts",
+        "  rise: of the loss per predicted token without these heads, as a share of the loss",
+    ]
+    if sets:
+        lines.append(
+            f"  z: the rise minus its mean over {sets} random sets of as many heads of the same"
+            " layers, in their standard deviations"
+        )
+    names = ("rise", *(["z"] if sets else []), "loss, nats/token", "tokens", "text")
+    table = [names, *(_cells(row, bool(sets)) for row in rows)]
+    width = [max(len(row[at]) for row in table) for at in range(len(names))]
+    for row in table:
+        cells = [f"{cell:>{w}}" for cell, w in zip(row[:-1], width[:-1], strict=True)]
+        lines.append("  ".join(["", *cells, row[-1]]))
+    return lines
+
+
+def _cells(row: dict[str, Any], compared: bool) -> tuple[str, ...]:
+    """One text; of one that has no score, why."""
+    name = str(row["number"] if row["id"] is None else row["id"])
+    if math.isnan(row["relative"]):
+        name += f": {row['reason']}"
+    numbers = [_spelled(row["relative"], "+.3f")]
+    numbers += [_spelled(row["z"], "+.1f")] if compared else []
+    numbers += [_spelled(row["loss"], ".3f"), str(row["n_scored"])]
+    return (*numbers, name)
+
+
+def _spelled(x: float, how: str) -> str:
+    return "none" if math.isnan(x) else format(x, how)

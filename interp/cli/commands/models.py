@@ -1,0 +1,40 @@
+"""`interp models`: the models that come with the package."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from interp.cli.loading import debug_option
+
+
+@click.command(epilog="Example: interp models")
+@debug_option
+def models() -> None:
+    """List the models that come with the package."""
+    from interp import bundled, planted
+
+    width = max(map(len, [*bundled.names(), *planted.PLANTED]))
+    click.echo("Trained here from scratch, heads learned (interp score bundled:NAME):")
+    for name in bundled.names():
+        click.echo(f"  {name:<{width}}  {first_sentence(bundled.path(name))}")
+    click.echo(
+        "\nAssembled by hand, so that what each head does is known (interp score planted:NAME):"
+    )
+    for name, summary in planted.PLANTED.items():
+        click.echo(f"  {name:<{width}}  {summary}")
+    click.echo("\nAlso: a folder with config.json and safetensors, or a Hugging Face hub id.")
+
+
+def first_sentence(folder: Path) -> str:
+    """The first sentence of a model card, below its title and its YAML."""
+    card = folder / "README.md"
+    if not card.is_file():
+        return ""
+    text = card.read_text(encoding="utf-8")
+    if text.startswith("---\n"):
+        text = text[4:].partition("\n---\n")[2]
+    blocks = (" ".join(block.split()) for block in text.split("\n\n"))
+    first = next((block for block in blocks if block and not block.startswith("#")), "")
+    return first.partition(". ")[0].rstrip(".")

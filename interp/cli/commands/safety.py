@@ -1,0 +1,182 @@
+"""`interp safety`: which heads a model declines with, and what taking them out costs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from interp.cli.causal import KINDS
+from interp.cli.each import each_model
+from interp.cli.loading import Loading, import_first, loading_options, named
+from interp.cli.progress import Voice
+from interp.cli.reference import reference_option, reference_prompts, require_reference
+from interp.cli.written import as_given, own_folder
+from interp.core.errors import OptionError
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+    from interp.safety.overview import SafetyStudy
+
+OWN = "bundled:refusal"
+BUILT_IN = 64  # requests of each kind where no files are given
+
+
+@click.command(
+    epilog="Example: interp safety models/mine --harmful bad.txt --harmless fine.txt "
+    "--template chat --refuses I -o results"
+)
+@click.argument("sources", nargs=-1, metavar="[MODEL]...")
+@click.option(
+    "--harmful", type=click.Path(path_type=Path), metavar="FILE",
+    help="Prompts that the model should decline: .txt with one per line, .jsonl or .json.",
+)  # fmt: skip
+@click.option(
+    "--harmless", type=click.Path(path_type=Path), metavar="FILE",
+    help="Prompts that it should answer.",
+)  # fmt: skip
+@click.option(
+    "--template", metavar="TEXT",
+    help="'chat' for the tokenizer's chat template, or a text with {prompt} in it; none by "
+    "default.",
+)  # fmt: skip
+@click.option(
+    "--refuses", "tokens", multiple=True, metavar="TOKEN",
+    help="A token that begins a refusal, as text. Repeatable; those that the model states by "
+    "default.",
+)  # fmt: skip
+@click.option(
+    "-n", type=click.IntRange(2), metavar="N", help="Prompts of each set; all by default."
+)
+@click.option("--kind", default="zero", show_default=True, type=click.Choice(KINDS),
+              help="What replaces a head that is out.")  # fmt: skip
+@reference_option()
+@click.option("-k", "--heads", "k", default=6, show_default=True, type=click.IntRange(1),
+              help="Heads to take out, one after another.")  # fmt: skip
+@click.option("--by", "ranking", type=click.Choice(["projection", "ships"]), show_default=True,
+              default="projection", help="The score that ranks them.")  # fmt: skip
+@click.option("--random", "n_random", default=20, show_default=True, type=click.IntRange(2),
+              metavar="N", help="Orders of random heads beside.")  # fmt: skip
+@click.option("--seed", default=0, show_default=True, help="Of splits and random orders.")
+@click.option(
+    "-o", "--out", type=click.Path(path_type=Path), metavar="DIR",
+    help="Write heads.csv, directions.csv, curves.csv, safety.json and a page safety.html for each "
+    "model here; a broken-off run goes on from the last finished forward.",
+)  # fmt: skip
+@click.option("-q", "--quiet", is_flag=True, help="No progress and no notes.")
+@loading_options
+def safety(
+    sources: tuple[str, ...],
+    harmful: Path | None,
+    harmless: Path | None,
+    template: str | None,
+    tokens: tuple[str, ...],
+    n: int | None,
+    reference: Path | None,
+    out: Path | None,
+    quiet: bool,
+    loading: Loading,
+    imports: tuple[str, ...],
+    **options: Any,
+) -> None:
+    """Refusal of each MODEL: its direction, the heads that write it, and what they are needed for.
+
+    Without a MODEL, bundled:refusal, which learned to decline requests with a marker in them. Its
+    requests are used where no files are given. A model that declines nothing is an error, and no
+    heads are reported for it.
+    """
+    if (harmful is None) != (harmless is None):
+        raise OptionError("--harmful and --harmless belong together; give both, or neither")
+    if template is not None and harmful is None:
+        raise OptionError("--template frames the prompts of --harmful and --harmless; give both")
+    require_reference(options["kind"], reference)
+    sources = sources or (OWN,)
+    loading.require_device()
+    import_first(imports)
+    context = click.get_current_context()
+    voice = Voice(quiet=quiet, debug=bool(context.meta.get("interp.debug")))
+    if out is not None:
+        from interp.core.store import Store
+
+        Store(out).prepare()
+
+    def work(source: str, name: str) -> None:
+        with voice.bars(name) as tell:
+            model = loading.checked(source, name, tell)
+            from interp.safety.overview import study
+
+            bad, fine = _sets(model, harmful, harmless, template, n)
+            ledger = None if out is None else out / "ledger"
+            found = study(model, bad, fine, list(tokens) or None, ledger=ledger, progress=tell,
+                          **reference_prompts(reference, model), **options)  # fmt: skip
+        click.echo(f"{found}\n")
+        if out is not None:
+            weights = (str(found.made.get("content_hash")),)
+            folder = own_folder(out, name, "safety.json", _weights, weights)
+            write(found, folder, as_given())
+            voice.note(f"{folder}: heads.csv, directions.csv, curves.csv, safety.json, safety.html")
+
+    try:
+        failed = each_model(named(sources), voice, work)
+    except KeyboardInterrupt:
+        goes_on = "the same command goes on from what is finished"
+        voice.error(f"interrupted; {goes_on if out is not None else f'with --out {goes_on}'}")
+        context.exit(130)
+    context.exit(int(bool(failed)))
+
+
+def _weights(told: dict[str, Any]) -> tuple[str]:
+    return (str(told["provenance"]["content_hash"]),)
+
+
+def _sets(
+    model: Model, harmful: Path | None, harmless: Path | None, template: str | None, n: int | None
+) -> tuple[Any, Any]:
+    from interp.safety.marker import marker_sets
+    from interp.safety.prompts import read_prompts, templated
+
+    if harmful is None or harmless is None:
+        if model.tokenizer is not None and model.name == OWN:
+            from interp.bundled.refusal_text import requests
+
+            made = requests(1, 2 * (n or BUILT_IN))
+            return [r.text for r in made if r.harmful], [r.text for r in made if not r.harmful]
+        sets = marker_sets(model, n=n or BUILT_IN)
+        return sets.harmful, sets.harmless
+    given = [read_prompts(path)[:n] for path in (harmful, harmless)]
+    if template is None:
+        return given[0], given[1]
+    if not all(isinstance(p, str) for prompts in given for p in prompts):
+        raise OptionError("--template frames texts, and these prompts are token ids")
+    bad, fine = (templated(model, prompts, template) for prompts in given)
+    return bad, fine
+
+
+def write(found: SafetyStudy, folder: Path, command: str) -> None:
+    """Tables, one JSON document and a page, each whole or not at all."""
+    from interp.core.files import write_atomically
+    from interp.draw.page import html_table, page, text, to_json
+
+    heads = found.table.to_pandas()
+    directions, curves = found.search.to_pandas(), found.curves.to_pandas()
+    made = found.made | {"command": command}
+    document = {
+        "heads": heads.to_dict("records"), "directions": directions.to_dict("records"),
+        "curves": curves.to_dict("records"),
+        "sahara": {s.form: list(s.heads) for s in found.sahara},
+        "spread": {name: vars(one) for name, one in found.spread.items()},
+        "refused": list(found.search.refused), "provenance": made,
+    }  # fmt: skip
+    parts = [
+        ("In short", f"<pre>{text(found)}</pre>"),
+        ("Heads", html_table(heads.drop(columns=["model", "kv_head"]))),
+        ("Candidate directions", html_table(directions)),
+        ("Heads out, one after another", html_table(curves)),
+    ]
+    title = f"Refusal of {found.model}"
+    content = page(title, found.curves.plot(), parts, made, file_name="safety")
+    for name, frame in (("heads", heads), ("directions", directions), ("curves", curves)):
+        write_atomically(folder / f"{name}.csv", frame.to_csv(index=False).encode())
+    write_atomically(folder / "safety.json", to_json(document))
+    write_atomically(folder / "safety.html", content)

@@ -1,0 +1,173 @@
+"""`interp score`: every head of every model, each number with its error and its null."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from interp.cli.config import config_option
+from interp.cli.loading import (
+    Loading,
+    device_map_option,
+    import_first,
+    loading_options,
+    named,
+    source_option,
+)
+from interp.core.errors import OptionError
+from interp.core.order import BY
+from interp.model.random_weights import DRAWS
+
+DEFAULT_OUT = Path("results")
+
+
+@click.command(
+    epilog="Example: interp score gpt2 bundled:induction -m induction,entropy -o results"
+)
+@click.argument("sources", nargs=-1, metavar="[MODEL]...")
+@click.option(
+    "-m",
+    "--metric",
+    "metrics",
+    multiple=True,
+    metavar="NAME[:OPTION=VALUE,...]",
+    help="A metric, several with commas between, a room (heads, weights, special), 'all', or a .py "
+    "file that declares one. Repeatable; heads and weights by default.",
+)
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Keep results here: one file per model and metric, table.parquet, table.csv, heads.html. "
+    "The same command continues where it was interrupted. Without it results are only printed, "
+    "or kept in ./results if no model is named.",
+)
+@click.option(
+    "--prompt-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Prompts, one per line; with --context, the beginning of the file as one prompt.",
+)
+@click.option(
+    "--context",
+    type=click.IntRange(2),
+    metavar="N",
+    help="Tokens: the first N of --prompt-file, or up to N per random prompt.",
+)
+@click.option(
+    "--null",
+    default="auto",
+    show_default=True,
+    type=click.Choice(["auto", "shuffled-tokens", "random-init", "none"]),
+    help="Where there is nothing to find: auto shuffles tokens for metrics that read them and "
+    "takes random weights for the rest.",
+)
+@click.option(
+    "--null-draws",
+    default=DRAWS,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Draws of random weights: the null is their mean, and from three on they say how far a "
+    "head of random weights may score from it.",
+)
+@click.option(
+    "--seed", default=0, show_default=True, help="Of prompts, shuffling and random weights."
+)
+@click.option(
+    "--batch-size",
+    default=16,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Prompts per forward pass; changes no number.",
+)
+@click.option(
+    "--engine",
+    default="auto",
+    show_default=True,
+    type=click.Choice(["auto", "stored", "streamed", "fused"]),
+    help="Form attention patterns, or stream over them; auto decides by size. Fused streams in one "
+    "pass in place of the model's own kernel: fastest, and exact to float rounding only.",
+)
+@click.option(
+    "--top",
+    default=3,
+    show_default=True,
+    type=click.IntRange(0),
+    metavar="K",
+    help="Heads to print per metric.",
+)
+@click.option(
+    "--by",
+    default="end",
+    show_default=True,
+    type=click.Choice(BY),
+    help="Order of the heads: 'end' as the metric declares it (the highest first, the lowest, or "
+    "both ends of a signed metric), or the highest score, the largest either way, the farthest "
+    "from the null, the lowest score.",
+)
+@click.option(
+    "--by-cluster",
+    is_flag=True,
+    help="Also the score on each cluster of prompts that share something (a period, a needle, an "
+    "order), as metrics such as 'induction [period 12]'.",
+)
+@click.option(
+    "--json", "form", flag_value="json", help="Print the table as JSON, and nothing else on stdout."
+)
+@click.option(
+    "--csv", "form", flag_value="csv", help="Print the table as CSV, and nothing else on stdout."
+)
+@click.option(
+    "-q", "--quiet", is_flag=True, help="No progress and no notes; errors are still reported."
+)
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Load the models, time one prompt, and print what scoring would take; score nothing.",
+)
+@config_option()
+@source_option
+@device_map_option
+@loading_options
+def score(
+    sources: tuple[str, ...],
+    out: Path | None,
+    form: str | None,
+    top: int,
+    dry_run: bool,
+    **options: Any,
+) -> None:
+    """Score every head of each MODEL.
+
+    MODEL is a folder, a hub id, bundled:NAME or planted:NAME; without it, all bundled models.
+    Prompts are random tokens repeated twice unless --prompt-file is given. A model that fails is
+    reported and skipped; files among the arguments are passed over, so that
+    `interp score models/*` works.
+
+    \b
+    Exit codes: 0 all scored; 1 a model or a write failed, the rest was done;
+    2 the command was wrong; 130 interrupted; 141 the reader of its output has gone;
+    143 terminated.
+    """  # fmt: skip
+    from interp.cli.batch import Batch
+
+    loading: Loading = options.pop("loading")
+    if not sources:
+        from interp import bundled
+
+        sources = tuple(f"bundled:{name}" for name in bundled.names())
+        if not sources:
+            raise OptionError("this installation has no bundled models; name a model to score")
+        out = DEFAULT_OUT if out is None and form is None else out
+    loading.require_device()
+    import_first(options.pop("imports"))
+    if dry_run:
+        from interp.cli.dry_run import dry_run as estimated
+
+        batch = Batch.prepare(out=None, loading=loading, **options)
+        click.get_current_context().exit(estimated(batch, named(sources)))
+    batch = Batch.prepare(out=out, loading=loading, **options)
+    click.get_current_context().exit(batch.run(named(sources), form=form, top=top))

@@ -1,0 +1,179 @@
+"""`interp verify`: the causal check beside every score."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from interp.cli.causal import Causal, Found, Tell, causal_options
+from interp.cli.names import split_names
+
+if TYPE_CHECKING:
+    from interp.causal.task import Task
+    from interp.heads.causal_check.result import Confirmation
+    from interp.model.model import Model
+
+
+@click.command(epilog="Example: interp verify bundled:induction -m induction --top 2")
+@click.argument("sources", nargs=-1, required=True, metavar="MODEL...")
+@click.option(
+    "-m",
+    "--metric",
+    "metrics",
+    multiple=True,
+    required=True,
+    metavar="NAME[:OPTION=VALUE,...]",
+    help="The score whose top heads are checked, several with commas between; repeatable.",
+)
+@click.option("--top", default=3, show_default=True, type=click.IntRange(1), help="Heads to check.")
+@click.option(
+    "--by",
+    default="score",
+    show_default=True,
+    type=click.Choice(["score", "lowest", "null"]),
+    help="Which heads come first: the highest, the lowest, or the farthest above the null.",
+)
+@click.option(
+    "--random",
+    "n_random",
+    default=100,
+    show_default=True,
+    type=click.IntRange(1),
+    metavar="N",
+    help="Random sets of as many heads in the same layers, and as many of any layers; all of them "
+    "where there are fewer.",
+)
+@causal_options
+def verify(
+    causal: Causal,
+    sources: tuple[str, ...],
+    metrics: tuple[str, ...],
+    top: int,
+    by: str,
+    n_random: int,
+) -> None:
+    """Take the top heads of a score out of each MODEL, beside random heads of the same layers.
+
+    A score says where heads attend; this says whether they do anything. Measured is the task that
+    such heads are said to serve (or --task) and, beside it, the loss on plain text. A ratio of 1
+    and a large p: these heads matter no more than others of their layers. Random heads of any
+    layers stand beside. Where a check cannot tell, because the model does the task no better than
+    chance or because too few sets exist for a small p, it says so. Heads for retrieval are checked
+    on needles beside those scored, in the task of the score, unless the model answers none of them.
+    """
+    from interp.core.registry import parse_metric
+
+    asked = [parse_metric(name) for text in metrics for name in split_names(text)]
+    context = click.get_current_context()
+    source = context.get_parameter_source("task")
+    own = source is None or source.name == "DEFAULT"
+    found: list[Confirmation] = []
+
+    def work(model: Model, task: Task, game: dict[str, Any], tell: Tell) -> Found:
+        from interp.heads.causal_check.check import confirm
+
+        confirmed = confirm(
+            model, asked, k=top, task=None if own else task, by=by, n_random=n_random,
+            n=causal.n, longest=causal.longest, progress=tell, announce=causal.announce(model),
+            **game,
+        )  # fmt: skip
+        found.append(confirmed)
+        if causal.form is not None:  # rows have no place for it
+            for metric, note in confirmed.notes.items():
+                causal.voice.note(f"{model.name}: {metric}: {note}")
+        return Found(text=_text(confirmed), frame=confirmed.to_pandas())
+
+    code = causal.run(sources, work)
+    if causal.out is not None and found and code in (0, 1):
+        _write(causal, causal.out, found)
+    context.exit(code)
+
+
+def _text(confirmed: Confirmation) -> str:
+    """A block for one model: the heads of each score, then what became of each task."""
+    lines = [confirmed.checks[0].model]
+    seen = None
+    for check in confirmed:
+        if check.metric != seen:
+            lines.append(f"  {check.metric}: {', '.join(check.heads)}")
+            if check.metric in confirmed.notes:
+                lines.append(f"    {confirmed.notes[check.metric]}")
+        seen = check.metric
+        first, *rest = [*check.parts(), *check.doubts()]
+        lines.append(f"    {check.purpose:<5}  {first}")
+        lines += [f"           {line}" for line in rest]
+    checked = {check.metric for check in confirmed}
+    lines += [f"  {m}: {note}" for m, note in confirmed.notes.items() if m not in checked]
+    return "\n".join([*lines, ""])
+
+
+def with_others(documents: list[dict[str, Any]], path: Path) -> list[dict[str, Any]]:
+    """Documents and, after them, what a file has of other models, scores and tasks.
+
+    Models of one name that have other weights get names of their own; a damaged file is set aside.
+    """
+    import json
+
+    from interp.core.files import read_bytes, set_aside
+
+    others: list[dict[str, Any]] = []
+    if path.exists():
+        try:
+            others = json.loads(read_bytes(path))
+            if not all("n_clusters" in row for d in others for row in d["checks"]):
+                raise ValueError("its rows were written by an earlier version of interp")
+            taken = {_of(d, row) for d in documents for row in d["checks"]}
+            others = [
+                d | {"checks": [row for row in d["checks"] if _of(d, row) not in taken]}
+                for d in others
+            ]
+        except (ValueError, KeyError, TypeError) as error:
+            set_aside(path, error)
+            others = []
+    every = [d for d in [*documents, *others] if d["checks"]]
+    weights: dict[str, set[str]] = {}
+    for d in every:
+        weights.setdefault(_of(d, d["checks"][0])[0], set()).add(_weights(d))
+    for d in every:
+        name = _of(d, d["checks"][0])[0]
+        if len(weights[name]) > 1:
+            d["checks"] = [row | {"model": f"{name}@{_weights(d)}"} for row in d["checks"]]
+    return every
+
+
+def _of(document: dict[str, Any], row: dict[str, Any]) -> tuple[str, ...]:
+    """Identity of a row: the model by name and weights, the score, and the task."""
+    name = str(row["model"]).removesuffix(f"@{_weights(document)}")
+    return name, _weights(document), row["metric"], row["purpose"], row["task"]
+
+
+def _weights(document: dict[str, Any]) -> str:
+    return str(document["provenance"].get("content_hash"))[:8]
+
+
+def _write(causal: Causal, folder: Path, found: list[Confirmation]) -> None:
+    """verify.csv, verify.json and a page of all models."""
+    import json
+
+    import pandas as pd
+
+    from interp.cli.main import COMMAND
+    from interp.core.files import write_atomically
+    from interp.report.checks import page
+
+    command = shlex.join(["interp", *click.get_current_context().meta[COMMAND]])
+    documents = [json.loads(f.to_json()) for f in found]
+    documents = with_others(documents, folder / "verify.json")
+    rows = [row | {"heads": " ".join(row["heads"])} for d in documents for row in d["checks"]]
+    frame = pd.DataFrame(rows)
+    contents = {
+        "verify.csv": frame.to_csv(index=False),
+        "verify.json": json.dumps(documents, indent=1, ensure_ascii=False) + "\n",
+        "verify.html": page(frame, [d["provenance"] for d in documents], command),
+    }
+    for name, content in contents.items():
+        write_atomically(folder / name, content.encode())
+    causal.voice.note(f"{folder}: {', '.join(contents)}")

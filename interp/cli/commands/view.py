@@ -1,0 +1,230 @@
+"""`interp view`: attention to look at, on one page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from interp.cli.commands.attribute import loaded
+from interp.cli.loading import Loading, loading_options
+from interp.cli.progress import Voice
+from interp.cli.written import page_file
+from interp.core.errors import OptionError, PromptError
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+    from interp.report.viewer import View
+
+LONG = 512  # tokens from which on a prompt is shown in blocks unless asked otherwise
+_MB = 1_000_000
+
+
+@click.command(
+    epilog="Example: interp view gpt2 --text 'The keys are on the table' --heads L5H1 -o view.html"
+)
+@click.argument("source", metavar="MODEL")
+@click.option("--text", help="The text to show attention over.")
+@click.option(
+    "--text-b",
+    metavar="TEXT",
+    help="A second sentence, to see attention within and between the two; of an "
+    "encoder-decoder, what the decoder reads.",
+)
+@click.option(
+    "--prompt-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The whole of a file in place of --text.",
+)
+@click.option(
+    "--image",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="An image for a vision model; needs pillow.",
+)
+@click.option(
+    "--context",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Only the first N tokens; an error if there are fewer.",
+)
+@click.option(
+    "--heads",
+    metavar="L1H3,...",
+    help="Heads to open first, and to keep in full where a page would be too large.",
+)
+@click.option("--stack", help="Only this stack, such as encoder, decoder or cross.")
+@click.option(
+    "--show",
+    type=click.Choice(["auto", "tokens", "blocks"]),
+    default="auto",
+    show_default=True,
+    help=f"Weights between tokens, or exact masses of blocks; auto takes blocks above {LONG} "
+    "tokens.",
+)
+@click.option(
+    "--block",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Tokens of a block; by default as many as make at most 256 blocks.",
+)
+@click.option(
+    "--tile",
+    "tiles",
+    multiple=True,
+    metavar="L1H3:Q-Q,K-K",
+    help="Show a piece of a map in blocks token by token, such as L1H3:4000-4256,0-256 (ends not "
+    "included). Repeatable.",
+)
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(path_type=Path),
+    default=Path("view.html"),
+    show_default=True,
+    metavar="FILE",
+    help="The page, with .html added to a name without it, or view.html in a folder.",
+)
+@click.option(
+    "--budget",
+    default=10.0,
+    show_default=True,
+    type=click.FloatRange(0, min_open=True),
+    metavar="MB",
+    help="Size of the page; what does not fit is shown with less detail, and the page says so.",
+)
+@click.option("--title", help="Of the page.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress and no notes.")
+@loading_options
+def view(
+    source: str,
+    text: str | None,
+    text_b: str | None,
+    prompt_file: Path | None,
+    image: Path | None,
+    context: int | None,
+    heads: str | None,
+    stack: str | None,
+    show: str,
+    block: int | None,
+    tiles: tuple[str, ...],
+    out: Path,
+    budget: float,
+    title: str | None,
+    quiet: bool,
+    loading: Loading,
+    imports: tuple[str, ...],
+) -> None:
+    """Show the attention of MODEL over a text: all heads, one head, one pair by dimension.
+
+    A long text is shown as exact masses of blocks, with pieces of it token by token.
+    """
+    from interp.cli.names import split_names
+    from interp.core.head import Head
+
+    out = page_file(out, "view.html")
+    named = [Head.parse(name) for name in split_names(heads)] if heads else []
+    in_blocks = {"--block": block is not None, "--tile": bool(tiles)}
+    given = _text(text, prompt_file) if image is None else None
+    if image is not None:
+        _require_alone(text, text_b, prompt_file, context, any(in_blocks.values()))
+    for option, is_given in in_blocks.items():
+        if is_given and (show == "tokens" or text_b is not None):
+            other = "--text-b" if text_b is not None else "--show tokens"
+            raise OptionError(f"{option} is about a map in blocks; it does not go with {other}")
+    if text_b is not None and (show == "blocks" or context is not None):
+        other = "--show blocks" if show == "blocks" else "--context"
+        raise OptionError(f"--text-b does not go with {other}; give one long text, or a short pair")
+    voice = Voice(quiet=quiet, debug=bool(click.get_current_context().meta.get("interp.debug")))
+    model = loaded(source, loading, imports)
+    if given is None:
+        from interp.report.viewer import view as view_of
+        from interp.report.viewer.image_file import image_inputs
+
+        assert image is not None, "without a text there is an image"
+        inputs = image_inputs(model, source, image, revision=loading.revision)
+        made = view_of(model, inputs, stack=stack, heads=named, title=title)
+    elif text_b is None:
+        made = _of_one(model, given, show, any(in_blocks.values()), voice, context=context,
+                       block=block, stack=stack, heads=named, tiles=tiles, title=title)  # fmt: skip
+    else:
+        from interp.report.viewer import view as view_of
+
+        made = view_of(model, given, text_b=text_b, stack=stack, heads=named, title=title)
+    made.save_html(out, budget=round(budget * _MB))
+    voice.note(f"{out}: {out.stat().st_size / _MB:.2f} MB")
+    click.echo(str(out))
+
+
+def _require_alone(
+    text: str | None,
+    text_b: str | None,
+    prompt_file: Path | None,
+    context: int | None,
+    in_blocks: bool,
+) -> None:
+    """Raise OptionError for what goes with a text and not with an image."""
+    given = {"--text": text, "--text-b": text_b, "--prompt-file": prompt_file, "--context": context}
+    wrong = [name for name, value in given.items() if value is not None]
+    if in_blocks:
+        wrong.append("--block and --tile")
+    if wrong:
+        raise OptionError(f"--image does not go with {', '.join(wrong)}")
+
+
+def _text(text: str | None, prompt_file: Path | None) -> str:
+    """The text to show.
+
+    Raises:
+        OptionError: neither a text nor a file, or both.
+        PromptError: there is no text in it, or the file cannot be read.
+    """
+    if (text is None) == (prompt_file is None):
+        raise OptionError("give --text, --prompt-file or --image, one of them")
+    if prompt_file is not None:
+        try:
+            text = prompt_file.read_text(encoding="utf-8")
+        except OSError as error:
+            raise PromptError(f"{prompt_file} cannot be read: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise PromptError(f"{prompt_file} is not UTF-8 text: {error.reason}") from error
+    if not text or not text.strip():
+        raise PromptError("the text is empty")
+    return text
+
+
+def _of_one(
+    model: Model,
+    text: str,
+    show: str,
+    needs_blocks: bool,
+    voice: Voice,
+    *,
+    context: int | None,
+    block: int | None,
+    stack: str | None,
+    heads: list[Any],
+    tiles: tuple[str, ...],
+    title: str | None,
+) -> View:
+    from interp.core.prompts import Prompts
+    from interp.report.viewer import long_view
+    from interp.report.viewer import view as view_of
+
+    ids = Prompts.of(text, model).ids[0]
+    if context is not None:
+        if len(ids) < context:
+            raise PromptError(f"the text has {len(ids)} tokens; --context {context} asks for more")
+        ids = ids[:context]
+    blocks = show == "blocks" or needs_blocks or (show == "auto" and len(ids) > LONG)
+    if not blocks:
+        return view_of(model, ids, stack=stack, heads=heads, title=title)
+    if show == "auto" and not needs_blocks:
+        voice.note(f"{len(ids):,} tokens are more than {LONG}: shown in blocks; --show tokens not")
+    with voice.bars(model.name) as tell:
+        return long_view(
+            model, ids, block=block, stack=stack, heads=heads, tiles=tiles, title=title,
+            advance=lambda done, of: tell("layers", done, of),
+        )  # fmt: skip

@@ -1,0 +1,101 @@
+"""`--config FILE`: the options of a command from a TOML file, for batches worth keeping."""
+
+from __future__ import annotations
+
+import glob
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import click
+
+from interp.core.errors import OptionError, UnknownName
+
+_NOT_FROM_FILE = {"config", "help", "debug"}
+
+
+def config_option(sources: str = "sources") -> Any:
+    """The option `--config`; `models` in the file stands for the argument named `sources`."""
+
+    def read(ctx: click.Context, _: click.Parameter, path: Path | None) -> None:
+        if path is not None:
+            ctx.default_map = defaults(ctx, path, sources)
+
+    return click.option(
+        "--config",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        is_eager=True,
+        expose_value=False,
+        callback=read,
+        help="Read options from a TOML file: their long names, 'models' and 'metrics'. What the "
+        "command line says goes before it.",
+    )
+
+
+def defaults(ctx: click.Context, path: Path, sources: str) -> dict[str, Any]:
+    """What a file says, by parameter of the command.
+
+    Raises:
+        OptionError: a file that is not there or no TOML, or a value of another kind.
+        UnknownName: a key that is no option of the command.
+    """
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise OptionError(f"--config {path}: {error.strerror or error}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise OptionError(f"--config {path} is no TOML: {error}") from error
+    options = _options(ctx.command)
+    known = {**options, "models": sources}
+    several = {p.name for p in ctx.command.params if getattr(p, "multiple", False)}
+    values: dict[str, Any] = {}
+    for key, value in found.items():
+        name = known.get(key.replace("_", "-"))
+        if name is None:
+            raise UnknownName(f"key in {path}", key, sorted(known))
+        if name in values:
+            raise OptionError(f"{path}: {key!r} says again what another key says")
+        found_value = _checked(path, key, value)
+        one_of_many = name in several and isinstance(found_value, str)
+        values[name] = [found_value] if one_of_many else found_value
+    if sources in values:
+        values[sources] = _expanded(path, values[sources])
+    return values
+
+
+def _options(command: click.Command) -> dict[str, str]:
+    """Long names without dashes -> parameter; a repeatable one also by its plural."""
+    known: dict[str, str] = {}
+    for option in command.params:
+        if not isinstance(option, click.Option) or option.name in (None, *_NOT_FROM_FILE):
+            continue
+        for text in option.opts:
+            if text.startswith("--"):
+                known[text.removeprefix("--")] = str(option.name)
+                if option.multiple:
+                    known[text.removeprefix("--") + "s"] = str(option.name)
+    return known
+
+
+def _checked(path: Path, key: str, value: Any) -> Any:
+    plain = isinstance(value, (str, int, float, bool))
+    texts = isinstance(value, list) and all(isinstance(v, str) for v in value)
+    if not plain and not texts:
+        raise OptionError(f"{path}: {key} is a text, a number, true, false or a list of texts")
+    return value
+
+
+def _expanded(path: Path, models: Any) -> list[str]:
+    """Models by name, folder or pattern, as a shell would give them."""
+    if not isinstance(models, list):
+        raise OptionError(f"{path}: models is a list of texts")
+    found = []
+    for model in models:
+        matches = (
+            sorted(glob.glob(str(Path(model).expanduser()))) if set(model) & set("*?[") else []
+        )
+        if set(model) & set("*?[") and not matches:
+            raise OptionError(f"{path}: no file or folder is called {model}")
+        found += matches or [model]
+    return found

@@ -1,0 +1,96 @@
+"""`interp score --dry-run`: what it would take, measured on one prompt, before it is taken."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import click
+
+from interp.cli.each import each_model
+from interp.core.prompts import Prompts
+from interp.heads.estimate import estimate, readable
+
+if TYPE_CHECKING:
+    from interp.cli.batch import Batch
+    from interp.core.declaration import Bound
+    from interp.model.model import Model
+
+
+def dry_run(batch: Batch, sources: Mapping[str, str]) -> int:
+    """Print a line per model: what would be scored, the memory, the time; the exit code.
+
+    Models are loaded and run on one prompt, which is timed; nothing is scored or written.
+    """
+
+    def work(source: str, name: str) -> None:
+        with batch.voice.bars(name) as tell:
+            tell("loading", 0, 1)
+            model = batch.loading.load(source, name)
+            tell("loading", 1, 1)
+            text = plan(batch, model)
+        click.echo(text)
+
+    return int(bool(each_model(sources, batch.voice, work)))
+
+
+def plan(batch: Batch, model: Model) -> str:
+    """What scoring one model would take, as lines for people."""
+    metrics = batch.applying(model)
+    patterned = [b for b in metrics if b.patterned()]
+    own = [b for b in metrics if b.analysis.kind == "experiment"]
+    weights = len(metrics) - len(patterned) - len(own)
+    lines = [
+        f"{model.name}: {len(metrics)} metrics ({len(patterned)} of attention,"
+        f" {weights} of weights, {len(own)} experiments)",
+        f"  weights   {readable(_bytes(model))} in {str(model.dtype).removeprefix('torch.')} on"
+        f" {model.device}",
+    ]
+    if patterned:
+        prompts = batch.prompts(model)
+        if isinstance(prompts, Prompts):
+            lines.append(
+                f"  memory    {estimate(model, prompts, patterned, batch.batch_size, batch.engine)}"
+            )
+            nulls = {_null(batch, b) for b in patterned}
+            drawn = "random-init" in nulls or batch.null == "auto"
+            runs = 1 + ("shuffled-tokens" in nulls) + batch.null_draws * drawn
+            at_least = _forward(model, prompts) * runs
+            lines.append(
+                f"  time      forward passes alone about {_spelled(at_least)}: {len(prompts)}"
+                f" prompts x {runs} runs (scores and nulls), timed on the longest prompt"
+            )
+        else:
+            lines.append("  memory    not estimated: this model reads no tokens")
+    if own:
+        lines.append("  not counted: experiments make prompts of their own")
+    return "\n".join(lines)
+
+
+def _null(batch: Batch, bound: Bound) -> str:
+    return bound.analysis.default_null if batch.null == "auto" else batch.null
+
+
+def _forward(model: Model, prompts: Prompts) -> float:
+    """Seconds for all prompts: that of the longest, by tokens."""
+    at = max(range(len(prompts)), key=lambda i: len(prompts.ids[i]))
+    longest = Prompts((prompts.ids[at],))
+    model.run(longest)  # the first run of a model also allocates and compiles
+    begin = time.perf_counter()
+    model.run(longest)
+    spent = time.perf_counter() - begin
+    return spent * sum(map(len, prompts.ids)) / len(prompts.ids[at])
+
+
+def _bytes(model: Model) -> int:
+    return sum(p.numel() * p.element_size() for p in model.module.parameters())
+
+
+def _spelled(seconds: float) -> str:
+    if seconds < 1:
+        return f"{math.ceil(seconds * 10) / 10:g} s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,205 @@
+"""The options of every command that loads models, and what their arguments stand for."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from interp.core.errors import LoadError, OptionError
+from interp.core.user_file import own_code
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+
+DTYPES = ("float32", "bfloat16", "float16", "float64")
+
+
+@dataclass(frozen=True)
+class Loading:
+    """How models are loaded."""
+
+    device: str | None
+    dtype: str | None
+    attention: str | None
+    revision: str | None
+    trust_remote_code: bool
+    allow_pickle: bool
+    through: str | None = None  # the package that holds the model, or the plain one
+    device_map: str | None = None
+
+    def load(self, source: str, name: str) -> Model:
+        """The model, not yet checked; raises InterpError."""
+        from interp.model.content import hold
+        from interp.model.load import load
+        from interp.model.sources.packages import adapter, wrapped
+
+        through = self.through or "transformers"
+        if through != "transformers":
+            adapter(through)  # before any weights are read
+        options = {k: v for k, v in vars(self).items() if k != "through"}
+        model = load(source, name=name, check=False, **options)
+        if model.unused:
+            from interp.model.surplus import described
+
+            click.echo(f"{model.name}: {described(model.unused)}", err=True)
+        if through != "transformers":
+            held, loaded = wrapped(through, model.module, model.tokenizer), model
+            model = load(held, tokenizer=loaded.tokenizer, name=name, check=False)
+            model.revision, model.unused = loaded.revision, loaded.unused
+        context = click.get_current_context(silent=True)
+        if context is not None and model.elsewhere is None:
+            context.call_on_close(hold(model.module))
+        return model
+
+    def checked(self, source: str, name: str, tell: Callable[[str, int, int], None]) -> Model:
+        """The model, loaded with a bar and checked; raises InterpError."""
+        tell("loading", 0, 1)
+        model = self.load(source, name)
+        tell("loading", 1, 1)
+        from interp.model.check import check_model
+
+        check_model(model).require()
+        return model
+
+    def require_device(self) -> None:
+        """Raise OptionError for a device that torch does not know or this machine does not have."""
+        if self.device is None:
+            return
+        import torch
+
+        try:
+            torch.empty(0, device=self.device)
+        except (RuntimeError, AssertionError, NotImplementedError) as error:
+            have = "cuda" if torch.cuda.is_available() else "cpu"
+            why = str(error).strip().partition("\n")[0]
+            raise OptionError(
+                f"device {self.device!r} cannot be used ({why}); this machine has {have}"
+            ) from error
+
+
+def loading_options(function: Callable) -> Callable:
+    """Add the options; the command gets `loading: Loading` and `imports`."""
+
+    @wraps(function)
+    def command(**options: Any) -> Any:
+        given = [name for name in Loading.__dataclass_fields__ if name in options]
+        loading = Loading(**{name: options.pop(name) for name in given})
+        return function(loading=loading, **options)
+
+    for option in reversed(
+        (
+            click.option("--device", help="Where to run, such as cpu, cuda or cuda:1."),
+            click.option(
+                "--dtype",
+                type=click.Choice(DTYPES),
+                help="Type of the weights; the checkpoint's by default.",
+            ),
+            click.option(
+                "--attention",
+                metavar="NAME",
+                help="Attention implementation, such as eager or sdpa.",
+            ),
+            click.option("--revision", help="Branch, tag or commit of a hub model."),
+            click.option(
+                "--import",
+                "imports",
+                multiple=True,
+                metavar="FILE_OR_MODULE",
+                help="Import this first: the class of a research model. Repeatable.",
+            ),
+            click.option(
+                "--trust-remote-code", is_flag=True, help="Run code that comes with a checkpoint."
+            ),
+            click.option(
+                "--allow-pickle", is_flag=True, help="Read pickled weights, which can run any code."
+            ),
+            debug_option,
+        )
+    ):
+        command = option(command)
+    return command
+
+
+source_option = click.option(
+    "--source",
+    "through",
+    type=click.Choice(["transformers", "transformer-lens", "nnsight"]),
+    help="Hold the model as that package does, to read it as its users would; the numbers are "
+    "the same.",
+)
+device_map_option = click.option(
+    "--device-map",
+    metavar="PLAN",
+    help="Spread a large model's layers over this machine's devices, such as auto; needs "
+    "accelerate.",
+)
+
+
+def _remember(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
+    ctx.meta["interp.debug"] = value
+
+
+debug_option = click.option(
+    "--debug",
+    is_flag=True,
+    expose_value=False,
+    callback=_remember,
+    help="Show the traceback of an error.",
+)
+
+
+def named(sources: Sequence[str]) -> dict[str, str]:
+    """What results call each source: a folder's name, or its path where two would be the same."""
+    short = {source: _short(source) for source in dict.fromkeys(sources)}
+    taken = list(short.values())
+    return {source: source if taken.count(name) > 1 else name for source, name in short.items()}
+
+
+def _short(source: str) -> str:
+    path = Path(source).expanduser()
+    return path.resolve().name or source if path.is_dir() else source
+
+
+def import_first(names: Sequence[str]) -> None:
+    """Import modules by name, or files by path, so that transformers knows their classes.
+
+    What the command keeps is kept for their source as it is now.
+
+    Raises:
+        LoadError: there is no such file or module, it raises, or another has the file's name.
+    """
+    modules = []
+    for name in names:
+        path = Path(name).expanduser()
+        is_file = path.suffix == ".py" or path.is_file()
+        if is_file and not path.is_file():
+            raise LoadError(f"--import {name}: there is no such file")
+        try:
+            with own_code(path):
+                module = _import_file(path.resolve()) if is_file else import_module(name)
+        except OptionError as error:
+            raise LoadError(f"--import {error}") from error
+        if is_file and getattr(module, "__file__", None) != str(path.resolve()):
+            raise LoadError(
+                f"--import {name}: {module.__file__} is called {path.stem} too; rename yours"
+            )
+        modules.append(module)
+    context = click.get_current_context(silent=True)
+    if modules and context is not None:
+        from interp.model.identity import imported
+
+        context.with_resource(imported(modules))
+
+
+def _import_file(path: Path) -> Any:
+    # Under its own name and from its own folder, so that such files can import one another.
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))
+    return import_module(path.stem)

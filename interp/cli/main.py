@@ -1,0 +1,123 @@
+"""The command line. Listing and help import neither torch nor pandas: each command loads its own.
+
+Exit codes: 0 done; 1 a model or a write failed, the rest was done; 2 the command was wrong;
+130 interrupted; 141 the reader of its output has gone; 143 terminated.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from interp import __version__
+from interp.cli.closed_pipe import EXIT_CODE, ReaderGone, watched_streams
+from interp.cli.commands.ablate import ablate
+from interp.cli.commands.attribute import attribute
+from interp.cli.commands.check import check
+from interp.cli.commands.circuit import circuit
+from interp.cli.commands.completion import completion
+from interp.cli.commands.faithfulness import faithfulness
+from interp.cli.commands.flow import flow
+from interp.cli.commands.importance import importance
+from interp.cli.commands.influence import influence
+from interp.cli.commands.methods import methods
+from interp.cli.commands.metrics import metrics
+from interp.cli.commands.models import models
+from interp.cli.commands.prune import prune
+from interp.cli.commands.report import report
+from interp.cli.commands.safety import safety
+from interp.cli.commands.score import score
+from interp.cli.commands.shapley import shapley
+from interp.cli.commands.trees import trees
+from interp.cli.commands.verify import verify
+from interp.cli.commands.view import view
+from interp.cli.stopping import INTERRUPTED, kept_warnings_as_notes, stopping_signals
+from interp.core.errors import InterpError, OptionError, UnknownName
+
+COMMAND = "interp.command"  # the arguments as given, for the page that says how it was made
+DEBUG = "interp.debug"
+
+
+class Failed(click.ClickException):
+    """An error for the person who called, printed as one line."""
+
+    exit_code = 1
+
+    def show(self, file: Any = None) -> None:
+        """Print `interp: error: ...`."""
+        click.echo(f"interp: error: {self.message}", file=file or sys.stderr)
+
+
+class Wrong(Failed):
+    """An error in the command itself."""
+
+    exit_code = 2
+
+
+class Interp(click.Group):
+    """Turns what the toolkit raises into one line and an exit code."""
+
+    def main(self, *args: Any, **options: Any) -> Any:
+        """Run as a program; ends quietly where nobody reads its output any more."""
+        try:
+            with watched_streams():
+                return super().main(*args, **options)
+        except ReaderGone:
+            sys.exit(EXIT_CODE)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Keep the arguments as they were given."""
+        ctx.meta[COMMAND] = list(args)
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; every InterpError becomes one line, unless --debug asks for more."""
+        with stopping_signals(), kept_warnings_as_notes():
+            return self._invoke(ctx)
+
+    def _invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except InterpError as error:
+            if ctx.meta.get(DEBUG):
+                raise
+            wrong = isinstance(error, (OptionError, UnknownName))
+            raise (Wrong if wrong else Failed)(str(error)) from error
+        except KeyboardInterrupt:
+            click.echo("\ninterp: interrupted", err=True)
+            ctx.exit(INTERRUPTED)
+
+
+@click.group(
+    cls=Interp,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Exit codes: 0 done; 1 a model or a write failed, the rest was done; 2 the command was "
+    "wrong; 130 interrupted; 141 the reader of its output has gone; 143 terminated (SIGTERM).",
+)
+@click.version_option(__version__, message="%(prog)s %(version)s")
+def main() -> None:
+    """Score every attention head of a transformer, each number with its error and its null.
+
+    `interp score` alone scores the models that come with the package.
+    """
+
+
+for command in (
+    score,
+    ablate,
+    shapley,
+    importance,
+    prune,
+    influence,
+    verify,
+    check,
+    metrics,
+    models,
+):
+    main.add_command(command)
+for command in (attribute, flow, faithfulness, methods, trees):
+    main.add_command(command)
+for command in (report, view, safety, circuit, completion):
+    main.add_command(command)

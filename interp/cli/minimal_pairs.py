@@ -1,0 +1,69 @@
+"""`interp trees --pairs`: whether the model needs the heads that follow relations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from interp.core.head import Head
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+    from interp.syntax.pairs import Pair, PairCheck
+    from interp.syntax.result import TreeScores
+
+
+def check(
+    model: Model, found: TreeScores, pairs: Sequence[Pair], heads: str | None, seed: int, tell: Any
+) -> PairCheck | str:
+    """The check of the heads asked for, or of those above their baselines; or why there is none.
+
+    Raises:
+        InterpError: the model gives no likelihood of sentences, or has no such heads.
+    """
+    from interp.report.tree_tables import verdict
+    from interp.syntax.pairs import check_pairs
+
+    if heads is not None:
+        chosen = [Head.parse(head) for head in heads.split(",")]
+    else:
+        above = [r.head for r in found.relations if verdict(r) == "above"]
+        chosen = sorted({Head.parse(head.split()[-1]) for head in above})
+    if not chosen:
+        return "minimal pairs: no head is above its baseline; name some with --heads"
+    return check_pairs(model, pairs, chosen, seed=seed, progress=tell)
+
+
+def text(found: PairCheck | str) -> str:
+    """For a terminal."""
+    if isinstance(found, str):
+        return f"  {found}\n"
+    lost, drawn = found.drop, found.random_drops
+    n = len(found.margin)
+    return (
+        f"  minimal pairs ({found.kind}, {n} pairs): {found.accuracy:.1%} right, "
+        f"{found.accuracy_without:.1%} without {' '.join(found.heads)}\n"
+        f"    margin {found.margin.mean():.3g} nats, lost {lost:.3g} ± {found.drop_sem:.2g}; "
+        f"without {len(drawn)} random sets of the same layers {drawn.mean():.3g} "
+        f"[{drawn.min():.3g}, {drawn.max():.3g}], p {found.p:.2g}\n"
+    )
+
+
+def as_dict(found: PairCheck | str) -> dict[str, Any]:
+    """For JSON."""
+    if isinstance(found, str):
+        return {"heads": [], "note": found}
+    return {
+        "heads": list(found.heads),
+        "kind": found.kind,
+        "pairs": len(found.margin),
+        "accuracy": found.accuracy,
+        "accuracy_without": found.accuracy_without,
+        "margin": float(found.margin.mean()),
+        "drop": found.drop,
+        "drop_sem": None if math.isnan(found.drop_sem) else found.drop_sem,
+        "random_drops": found.random_drops.tolist(),
+        "p": found.p,
+        "provenance": dict(found.provenance),
+    }

@@ -1,0 +1,77 @@
+"""The top heads of each metric as text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from interp.core.columns import counted, estimate
+from interp.core.order import end_of
+from interp.core.table import HeadTable
+
+_NULL = {"shuffled-tokens": "shuffled tokens", "random-init": "random weights", "none": ""}
+
+
+def top_heads(table: HeadTable, k: int, by: str = "end") -> str:
+    """A block per model and a row per head, in the order of `HeadTable.top`."""
+    made = table.provenance
+    return "\n".join(
+        _block(
+            model,
+            table.where(model=model),
+            k,
+            by,
+            {m: p for (n, m), p in made.items() if n == model},
+        )
+        for model in table.models
+    )
+
+
+def _block(model: str, table: HeadTable, k: int, by: str, made: Mapping) -> str:
+    rows, said = [], []
+    for metric in table.metrics:
+        of = table.where(metric=metric)
+        null = made[metric].get("null", "")
+        best = of.top(k, by=by).to_pandas().to_dict("records")
+        scores: Any = of.to_pandas()["score"]
+        end = end_of(scores, made[metric].get("end")) if by == "end" else ""
+        lowest = (k + 1) // 2 if end == "both" and len(of) > k else -1
+        for at, row in enumerate(best):
+            head = f"L{row['layer']}H{row['head']}"
+            rows.append(
+                (
+                    metric if at == 0 else "",
+                    head if len(table.stacks) == 1 else f"{row['stack']} {head}",
+                    estimate(row["score"], row["sem"]),
+                    "" if math.isnan(row["null"]) else estimate(row["null"], row["null_sem"]),
+                    _prompts(row),
+                    _about(row["unit"], null, end)
+                    if at == 0
+                    else ("the lowest" if at == lowest else ""),
+                )
+            )
+        if k and not best:
+            why = made[metric].get("headline", "no prompt had a row with a target")
+            rows.append((metric, "-", "", "", "", why))
+        elif best and "headline" in made[metric]:
+            said.append(f"{metric}: {made[metric]['headline']}")
+    rows.insert(0, ("metric", "head", "score", "null", "n", ""))
+    width = [max(len(row[at]) for row in rows) for at in range(5)]
+    lines = [
+        "  ".join(f"{cell:<{w}}" for cell, w in zip(row, [*width, 0], strict=True)).rstrip()
+        for row in rows
+    ]
+    return "\n".join([model, *(f"  {line}" for line in [*lines, *said]), ""])
+
+
+def _prompts(row: Mapping) -> str:
+    """Number of prompts behind the mean, and of clusters where those are fewer."""
+    if math.isnan(row["sem"]):
+        return ""
+    return counted(row["n"], row["clusters"])
+
+
+def _about(unit: str, null: str, end: str) -> str:
+    beside = f"; null: {_NULL.get(null, null)}" if null not in ("none", "") else ""
+    return unit + beside + ("; lowest first" if end == "low" else "")

@@ -1,0 +1,82 @@
+"""Early ends of a command: SIGTERM and SIGHUP handled like Ctrl-C, warnings shown as notes."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from interp.core.errors import DamagedKept, KeptWarning
+
+if TYPE_CHECKING:
+    from interp.cli.progress import Voice
+
+INTERRUPTED = 130
+_SIGNALS = ("SIGTERM", "SIGHUP")  # of a scheduler, a container or a terminal that closes
+
+
+@contextmanager
+def stopping_signals() -> Iterator[None]:
+    """Inside the block these signals interrupt as Ctrl-C does, and exit with 128 + their number.
+
+    A signal that is ignored (nohup) or handled by someone else stays as it is.
+    """
+    told: list[int] = []
+
+    def stop(number: int, _: FrameType | None) -> None:
+        told.append(number)
+        raise KeyboardInterrupt
+
+    taken = []
+    if threading.current_thread() is threading.main_thread():
+        numbers = [getattr(signal, name) for name in _SIGNALS if hasattr(signal, name)]
+        taken = [n for n in numbers if signal.getsignal(n) is signal.SIG_DFL]
+    for number in taken:
+        signal.signal(number, stop)
+    try:
+        yield
+    except click.exceptions.Exit as end:
+        if told and end.exit_code == INTERRUPTED:
+            raise click.exceptions.Exit(128 + told[0]) from end
+        raise
+    finally:
+        for number in taken:
+            signal.signal(number, signal.SIG_DFL)
+
+
+@contextmanager
+def goes_on(voice: Voice, out: object) -> Iterator[None]:
+    """Inside the block an interrupt says what is safe and how to go on, and ends the command."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        where = "" if out is not None else "with --out "
+        voice.error(f"interrupted; {where}the same command goes on from what is finished")
+        click.get_current_context().exit(INTERRUPTED)
+
+
+@contextmanager
+def kept_warnings_as_notes() -> Iterator[None]:
+    """Inside the block a warning about kept results is a line on stderr, each said once."""
+    said: set[str] = set()
+
+    def show(message: Any, category: type[Warning], *rest: Any, **more: Any) -> None:
+        if not issubclass(category, KeptWarning):
+            before(message, category, *rest, **more)
+            return
+        context = click.get_current_context(silent=True)
+        quiet = context is not None and context.params.get("quiet")
+        if str(message) not in said and (not quiet or issubclass(category, DamagedKept)):
+            said.add(str(message))
+            click.echo(f"interp: {message}", err=True)
+
+    with warnings.catch_warnings():
+        before, warnings.showwarning = warnings.showwarning, show
+        warnings.simplefilter("always", KeptWarning)
+        yield

@@ -1,0 +1,264 @@
+"""The run of `interp trees` over models: search or take what is kept, print, write."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from interp.cli.each import each_model
+from interp.cli.kept_trees import KeptTrees, key_of
+from interp.cli.loading import Loading, named
+from interp.cli.minimal_pairs import as_dict, check
+from interp.cli.minimal_pairs import text as pairs_text
+from interp.cli.progress import Voice
+from interp.cli.written import as_given
+from interp.core.errors import StoreError
+
+if TYPE_CHECKING:
+    from interp.syntax.attention import Reading
+    from interp.syntax.pairs import Pair, PairCheck
+    from interp.syntax.result import TreeScores
+    from interp.syntax.treebank import Treebank
+
+Tell = Callable[[str, int, int], None]
+OF_READING = ("to", "attending", "by")
+SAFE = "run the same command again to continue"
+TREES, RELATIONS, WHOLE, PAGE = "trees.csv", "relations.csv", "trees.json", "trees.html"
+
+
+@dataclass
+class TreeSearch:
+    """One `interp trees`: what is asked of every model, and what has come of it so far."""
+
+    treebank: Treebank
+    train: Treebank | None
+    loading: Loading
+    voice: Voice
+    out: Path | None
+    as_json: bool
+    top: int
+    options: dict[str, Any]
+    pairs: Sequence[Pair] | None = None
+    heads: str | None = None  # that the pairs are read without, as they were written
+    found: list[TreeScores] = field(default_factory=list)
+    checks: dict[str, PairCheck | str] = field(default_factory=dict)
+    kept: int = 0
+
+    @classmethod
+    def prepare(
+        cls, treebank: Path, train: Path | None, *, n: int | None, on_error: Any, out: Path | None,
+        pairs: Path | None, **rest: Any,
+    ) -> TreeSearch:  # fmt: skip
+        """Read the files and try the folder, before any model is loaded.
+
+        Raises:
+            TreebankError: a treebank that cannot be used.
+            StoreError: pairs that cannot be read, or an output folder that cannot be written.
+        """
+        from interp.syntax.conllu import read_conllu
+        from interp.syntax.pairs import read_pairs
+
+        banks = []
+        for path in (treebank, train):
+            bank = None if path is None else read_conllu(path, on_error=on_error)
+            banks.append(bank if bank is None or n is None else bank.first(n))
+        if out is not None:
+            from interp.core.store import Store
+
+            Store(out).prepare()
+        given = None if pairs is None else read_pairs(pairs, n=n)
+        search = cls(banks[0], banks[1], out=out, pairs=given, **rest)
+        for bank in filter(None, banks):
+            for note in bank.notes:
+                search.voice.note(f"{bank.name}: {note}")
+        return search
+
+    def run(self, sources: Sequence[str]) -> int:
+        """Search every model, print, write; the exit code."""
+        code = 0
+        try:
+            failed = each_model(named(sources), self.voice, self._model)
+            code = int(bool(failed))
+            if failed and len(sources) > 1:
+                self.voice.error(
+                    f"{len(failed)} of {len(sources)} models failed: {', '.join(failed)}"
+                )
+        except KeyboardInterrupt:
+            code = 130
+            kept = SAFE if self.out is not None else "with --out it could be continued"
+            self.voice.error(f"interrupted; {kept}")
+        except StoreError as error:
+            code = 1
+            self.voice.error(str(error), error)
+        if self.as_json:
+            told = _told(self.found, self.checks)
+            click.echo(json.dumps(told, indent=1, ensure_ascii=False, allow_nan=False))
+        if self.out is not None and self.found and code in (0, 1):
+            self._write(self.out, KeptTrees(self.out / "kept").newest())
+        return code
+
+    def _model(self, source: str, name: str) -> None:
+        with self.voice.bars(name) as tell:
+            tell("loading", 0, 1)
+            model = self.loading.load(source, name)
+            tell("loading", 1, 1)
+            store = None if self.out is None else KeptTrees(self.out / "kept")
+            key = key_of(model, self._settings())
+            there = None if store is None else store.find(key)
+            if there is None:
+                from interp.model.check import check_model
+                from interp.syntax.search import dependency_trees
+
+                check_model(model).require()
+                found = dependency_trees(
+                    model, self.treebank, train=self.train, reading=self._reading(),
+                    progress=_passes(tell, name), **self._of_search(),
+                )  # fmt: skip
+                if store is not None:
+                    store.keep(key, found)
+            else:
+                found, version = there
+                self.voice.note(f"{name}: kept from an earlier run, by interp {version}")
+        self.found.append(found)
+        if not self.as_json:
+            click.echo(text(found, self.top))
+        if self.pairs is not None:
+            with self.voice.bars(name) as tell:
+                seed = self.options["seed"]
+                checked = check(model, found, self.pairs, self.heads, seed, tell)
+            self.checks[name] = checked
+            if not self.as_json:
+                click.echo(pairs_text(checked))
+
+    def _reading(self) -> Reading:
+        from interp.syntax.attention import Reading
+
+        return Reading(**{name: self.options[name] for name in OF_READING})
+
+    def _of_search(self) -> dict[str, Any]:
+        return {k: v for k, v in self.options.items() if k not in OF_READING}
+
+    def _settings(self) -> dict[str, Any]:
+        banks = {"treebank": self.treebank, "train": self.train}
+        told: dict[str, Any] = {
+            name: None if bank is None else [bank.name, bank.content_hash, len(bank)]
+            for name, bank in banks.items()
+        }
+        return told | self.options
+
+    def _write(self, folder: Path, kept: Sequence[TreeScores]) -> None:
+        """The results asked for now, then those of the other models in the folder."""
+        import pandas as pd
+
+        from interp.core.files import write_atomically
+        from interp.report.trees import render
+
+        mine = {_weights(one) for one in self.found}
+        found = [*self.found, *(one for one in kept if _weights(one) not in mine)]
+        apart = _named_apart(found)
+        checks = {
+            new.model: self.checks[one.model]
+            for one, new in zip(self.found, apart, strict=False)
+            if one.model in self.checks
+        }
+        found, told = apart, _told(apart, checks)
+        contents = {
+            WHOLE: json.dumps(told, indent=1, ensure_ascii=False, allow_nan=False) + "\n",
+            RELATIONS: _csv(pd.concat([one.to_pandas() for one in found])),
+            TREES: _csv(pd.concat([one.trees_to_pandas() for one in found])),
+            PAGE: render(
+                found,
+                command=as_given(),
+                beside=[WHOLE, RELATIONS, TREES],
+                pairs=checks,
+            ),
+        }
+        for name, content in contents.items():
+            write_atomically(folder / name, content.encode())
+        self.voice.note(f"{folder}: {', '.join(contents)}")
+        hidden = len(list((folder / "kept").glob("*.json"))) - len(found)
+        if hidden > 0:
+            self.voice.note(
+                f"{hidden} more results of these models, with other settings, are kept in"
+                f" {folder / 'kept'}; each model is shown as it was asked for last"
+            )
+
+
+def _told(
+    found: Sequence[TreeScores], checks: Mapping[str, PairCheck | str]
+) -> list[dict[str, Any]]:
+    """Results with what their models lost on minimal pairs, as plain data."""
+    return [
+        one.to_dict() | ({"pairs": as_dict(checks[one.model])} if one.model in checks else {})
+        for one in found
+    ]
+
+
+def _weights(one: TreeScores) -> tuple[str, str]:
+    return one.model, str(one.provenance.get("content_hash"))
+
+
+def _named_apart(found: Sequence[TreeScores]) -> list[TreeScores]:
+    """Models of one name that have other weights get names of their own."""
+    names = [model for model, _ in dict.fromkeys(map(_weights, found))]
+    return [
+        replace(one, model=f"{one.model}@{_weights(one)[1][:8]}")
+        if names.count(one.model) > 1
+        else one
+        for one in found
+    ]
+
+
+def _passes(tell: Tell, model: str) -> Tell:
+    """Progress over sentences under a name that says so: the model's own bar is of metrics."""
+
+    def told(what: str, done: int, total: int) -> None:
+        tell("sentences" + what.removeprefix(model), done, total)
+
+    return told
+
+
+def _csv(frame: Any) -> str:
+    return frame.to_csv(index=False, lineterminator="\n")
+
+
+def text(one: TreeScores, top: int) -> str:
+    """One model for a terminal: the first relations, trees, notes."""
+    from interp.report.tree_tables import ORDER, by_gain, fraction, headed, share, verdict
+
+    relations = [("relation", "head", "found %", "best offset", "difference", "p", "", "n")]
+    for r in by_gain(one.relations)[:top]:
+        relations.append(
+            (
+                r.relation, headed((r.head,), r.direction), share(r.accuracy, r.interval),
+                f"{share(r.baseline)} at {r.offset:+d}",
+                share(r.gain, r.gain_interval, signed=True), f"{r.p:.3g}", verdict(r), f"{r.n:,}",
+            )
+        )  # fmt: skip
+    made = [("trees", "heads", "UUAS", "UAS", "punct", "edges")]
+    for t in sorted(one.trees, key=lambda t: (not t.punct, -t.uuas)):
+        made.append(
+            (
+                t.method + (" (baseline)" if t.baseline else ""), headed(t.heads, t.direction),
+                fraction(t.uuas, t.uuas_interval), fraction(t.uas, t.uas_interval),
+                "in" if t.punct else "out", f"{t.edges:,}",
+            )
+        )  # fmt: skip
+    left = len(one.relations) - len(relations) + 1
+    more = [f"{left} more relations: --top, --json or --out has them"] if left else []
+    more += [f"relations are in order {ORDER}"] if top else []
+    counts = ", ".join(f"{k.replace('_', ' ')} {n:,}" for k, n in one.counts.items() if n)
+    notes = [f"note: {note}" for note in one.notes]
+    lines = [*(columns(relations) if top else []), *more, *columns(made), counts, *notes]
+    return "\n".join([one.model, *(f"  {line}".rstrip() for line in lines), ""])
+
+
+def columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """Rows of texts as lines with aligned columns."""
+    width = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+    return ["  ".join(f"{c:<{w}}" for c, w in zip(row, width, strict=True)) for row in rows]

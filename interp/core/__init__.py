@@ -1,0 +1,1 @@
+"""What every other folder builds on: results, errors, prompts, declarations, files, statistics."""

@@ -1,0 +1,181 @@
+"""The columns of a table of head scores, what may stand in them, and how a score is written out."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from interp.core.errors import OptionError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+# In this order, in every format.
+COLUMNS: dict[str, type] = {
+    "model": str,
+    "stack": str,
+    "layer": int,
+    "head": int,
+    "kv_head": int,
+    "metric": str,
+    "score": float,
+    "sem": float,
+    "n": int,
+    "clusters": int,
+    "null": float,
+    "null_sem": float,
+    "null_sd": float,
+    "p": float,
+    "unit": str,
+}
+ADDED = ("clusters", "null_sd", "p")  # since the first version; its tables are read as well
+KEY = ["model", "stack", "layer", "head", "metric"]  # one row per each
+
+# How each (model, metric) was made; JSON-able.
+Provenance = dict[tuple[str, str], dict[str, Any]]
+
+
+def checked_frame(frame: pd.DataFrame) -> pd.DataFrame:
+    """A copy with exact columns, types and row index; OptionError for what a score cannot be."""
+    import pandas as pd
+
+    frame = with_added(frame)
+    wrong = sorted(set(COLUMNS) ^ set(frame.columns))
+    if wrong:
+        state = [f"{name} ({'missing' if name in COLUMNS else 'unknown'})" for name in wrong]
+        raise OptionError(f"a table of head scores has other columns: {', '.join(state)}")
+    typed = {name: _typed(frame.loc[:, name], name, kind) for name, kind in COLUMNS.items()}
+    checked: Any = pd.DataFrame(typed).reset_index(drop=True)
+    for name in ("layer", "head", "kv_head", "n", "clusters"):
+        _refuse(checked, checked[name] < 0, f"{name} is below 0")
+    _refuse(checked, (checked["p"] < 0) | (checked["p"] > 1), "p is no probability")
+    for name in ("sem", "null_sem", "null_sd"):
+        value = checked[name]
+        _refuse(checked, (value < 0) | (value == math.inf), f"{name} is no standard error")
+    score, scored = checked["score"], checked["n"] > 0
+    _refuse(checked, score.abs() == math.inf, "the score is infinite")
+    _refuse(checked, score.isna() & scored, "the score is NaN though n > 0: a mean of n numbers")
+    _refuse(checked, score.notna() & ~scored, "there is a score though n is 0: a mean of nothing")
+    _refuse(checked, checked["clusters"] > checked["n"], "there are more clusters than prompts")
+    _refuse(checked, checked.duplicated(subset=KEY), "the row comes twice")
+    return checked
+
+
+def with_added(frame: pd.DataFrame) -> pd.DataFrame:
+    """With the columns that the first version had not: every prompt a cluster, no test."""
+    missing = [name for name in ADDED if name not in frame.columns]
+    if not missing or "n" not in frame.columns:
+        return frame
+    added = {"clusters": frame["n"], "null_sd": math.nan, "p": math.nan}
+    return frame.assign(**{name: added[name] for name in missing})
+
+
+def checked_provenance(
+    frame: pd.DataFrame, provenance: Mapping[tuple[str, str], Mapping[str, Any]]
+) -> Provenance:
+    """A JSON copy of the provenance, one entry per (model, metric) of frame; else OptionError."""
+    pairs = list(dict.fromkeys(zip(frame["model"], frame["metric"], strict=True)))
+    for key in [*pairs, *provenance]:
+        if key not in provenance or key not in set(pairs):
+            state = "no provenance for rows" if key not in provenance else "provenance but no row"
+            raise OptionError(f"{state} of {key}; it is keyed by (model, metric)")
+    checked = {}
+    for key in pairs:
+        try:
+            # Through JSON, so that a table read back from a file equals the one written.
+            checked[key] = json.loads(json.dumps(dict(provenance[key]), allow_nan=False))
+        except (TypeError, ValueError) as error:
+            raise OptionError(f"provenance of {key} is not plain JSON data: {error}") from error
+    return checked
+
+
+def spread(name: str, value: Any, n_heads: int) -> list:
+    """One value per head, from one for all or one each; OptionError for another number of them."""
+    if COLUMNS[name] is str:
+        return [_text(name, value)] * n_heads
+    array = as_array(value)
+    if array.ndim == 0:
+        return [array.item()] * n_heads
+    if array.shape != (n_heads,):
+        raise OptionError(f"{name} has shape {array.shape} where {n_heads} heads have a score")
+    return array.tolist()
+
+
+def as_array(value: Any) -> np.ndarray:
+    """A number, list, array or torch tensor (any device, dtype or grad) as a numpy array."""
+    import numpy as np
+
+    if hasattr(value, "detach"):  # a tensor, recognised without importing torch
+        value = value.detach().cpu()
+        value = (value.double() if value.is_floating_point() else value).numpy()
+    return np.asarray(value)
+
+
+def counted(n: int, clusters: int) -> str:
+    """Number of prompts behind a mean, and of clusters where those are fewer."""
+    return str(n) if clusters == n else f"{n} in {clusters}"
+
+
+def only(kind: str, value: str | None, known: Iterable[str]) -> str:
+    """Value, or the only one known; OptionError when several are."""
+    known = list(known)
+    if value is None and len(known) != 1:
+        raise OptionError(f"the table has {len(known)} {kind}s; name one: {', '.join(known)}")
+    return known[0] if value is None else value
+
+
+def number(value: float) -> str:
+    """A score for people: three decimals, or three digits where those say more."""
+    if math.isnan(value):
+        return "none"
+    return f"{value:.3f}" if value == 0 or 1e-3 <= abs(value) < 1e3 else f"{value:.3g}"
+
+
+def estimate(score: float, sem: float) -> str:
+    """`0.912 ± 0.004`; without an error where there is none."""
+    return number(score) if math.isnan(sem) else f"{number(score)} ± {sem:.2g}"
+
+
+def _typed(series: Any, name: str, kind: type) -> pd.Series:
+    import numpy as np
+    from pandas.api import types
+
+    if kind is str:
+        for text in series.unique():
+            _text(name, text)
+        return series.astype("str")
+    if not len(series):
+        return series.astype("int64" if kind is int else "float64")
+    if series.isna().any() and kind is int:
+        raise OptionError(f"{name} is a whole number in every row; some are missing")
+    fits = types.is_integer_dtype if kind is int else types.is_numeric_dtype
+    if not fits(series) or types.is_bool_dtype(series) or types.is_complex_dtype(series):
+        needed = "whole numbers" if kind is int else "numbers"
+        raise OptionError(f"{name} holds {needed}, not {series.dtype} such as {series.iloc[0]!r}")
+    if kind is int:
+        if series.max() > np.iinfo(np.int64).max:
+            raise OptionError(f"{name} is too large: {series.max()}")
+        return series.astype("int64")
+    values = series.to_numpy(dtype="float64", na_value=np.nan, copy=True)
+    values[np.isnan(values)] = np.nan  # one NaN: its payload bits mean nothing and CSV drops them
+    return type(series)(values, index=series.index)
+
+
+def _text(name: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise OptionError(f"{name} is a text, not {value!r}")
+    if any("\ud800" <= letter <= "\udfff" for letter in value):
+        raise OptionError(f"{name} {value!r} is no valid Unicode, and no file could hold it")
+    return value
+
+
+def _refuse(frame: pd.DataFrame, bad: Any, why: str) -> None:
+    if bad.any():
+        row = frame[bad].iloc[0]
+        place = (
+            f"{row['metric']!r} of {row['model']!r} {row['stack']} L{row['layer']}H{row['head']}"
+        )
+        raise OptionError(f"{place}: {why} ({int(bad.sum())} such rows)")

@@ -1,0 +1,89 @@
+"""How a result shows itself: as HTML in a notebook, and as one page that opens offline."""
+
+from __future__ import annotations
+
+import re
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import os
+
+    import pandas as pd
+
+_ROWS = 20  # of a result, unless `top` was asked for another number
+
+
+class Displayed:
+    """Gives a result `repr`, `_repr_html_` and `save_html`.
+
+    It must have `to_pandas`, and may `plot`. A `top` that returns a result of the same kind sets
+    `_asked`, so that as many rows are displayed as were asked for; `_order` is the column by whose
+    size rows are displayed, where their own order says nothing, and a result with another reading
+    order overrides `shown`. A dataclass must say `repr=False`, or its `repr` is made of the values
+    of its fields.
+    """
+
+    _asked: int | None = None
+    _order: str | None = None
+
+    def to_pandas(self) -> pd.DataFrame:
+        """The result as rows."""
+        raise AssertionError(f"{type(self).__name__} must say what its rows are")
+
+    def shown(self) -> pd.DataFrame:
+        """The rows in the order in which they are read."""
+        frame = self.to_pandas()
+        if self._order is None:
+            return frame
+        return frame.sort_values(self._order, key=abs, ascending=False, kind="stable")
+
+    def heading(self) -> str:
+        """The result in one line of plain text: the first line of its `str`."""
+        return str(self).splitlines()[0]
+
+    def __repr__(self) -> str:
+        if type(self).__str__ is not object.__str__:
+            return str(self)
+        frame, rest = self._first()
+        count = len(self.to_pandas())
+        told = f"{type(self).__name__}: {count:,} row{'s' * (count != 1)}"
+        rows = frame.to_string(index=False, float_format="{:.4g}".format, na_rep="")
+        return "\n".join(filter(None, (told, rows, rest)))
+
+    def _repr_html_(self) -> str:
+        from interp.draw.page import html_table
+
+        frame, rest = self._first()
+        after = f"<p>{rest}</p>" if rest else ""
+        return f"<p>{escape(self.heading())}</p>{html_table(frame)}{after}"
+
+    def _first(self) -> tuple[pd.DataFrame, str]:
+        """The rows to display, and a line on those that are left out."""
+        frame = self.shown()
+        shown = self._asked or _ROWS
+        more = len(frame) - shown
+        told = f"{more:,} more row{'s' * (more != 1)}: to_pandas() has them all"
+        return frame.head(shown), told if more > 0 else ""
+
+    def save_html(self, path: str | os.PathLike, *, title: str | None = None) -> None:
+        """Write one self-contained page: the figure if there is one, the rows, how it was made.
+
+        Whole or not at all; raises StoreError.
+        """
+        from interp.core.files import write_atomically
+        from interp.draw.page import data_table, page
+
+        plot = getattr(self, "plot", None)
+        name = re.sub(r"(?<!^)(?=[A-Z])", " ", type(self).__name__).capitalize()
+        file = name.lower().replace(" ", "-")
+        rows = data_table(self.shown(), file)
+        content = page(
+            title or name,
+            plot() if plot is not None else None,
+            [("In numbers", f"<p>{escape(self.heading())}</p>{rows}")],
+            dict(getattr(self, "provenance", None) or getattr(self, "made", None) or {}),
+            file_name=file,
+        )
+        write_atomically(Path(path), content)

@@ -1,0 +1,250 @@
+"""How a table lies in a file: CSV, JSON and Parquet without loss, written whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import errno
+import io
+import json
+import math
+import os
+import secrets
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from interp.core.columns import ADDED, COLUMNS, Provenance
+from interp.core.errors import DamagedKept, StoreError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_FORMAT = "interp HeadTable 1"
+_INFINITE = {math.inf: "Infinity", -math.inf: "-Infinity"}
+
+
+def to_csv(frame: pd.DataFrame, provenance: Provenance) -> str:
+    """The table as CSV; provenance stands before the header, one JSON object per `# ` line."""
+    out = io.StringIO(newline="")
+    out.write(f"# {_FORMAT}; rows {len(frame)}\n")
+    for entry in _listed(provenance):
+        out.write(f"# {json.dumps(entry)}\n")  # ASCII, so a newline in a name stays one line
+    # Every text is quoted: left to itself, Python 3.11 leaves a lone carriage return bare.
+    writer = csv.writer(out, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
+    writer.writerow(COLUMNS)
+    # repr of a float is the shortest text that reads back to the same 64 bits.
+    writer.writerows(zip(*(frame[name].tolist() for name in COLUMNS), strict=True))
+    return out.getvalue()
+
+
+def from_csv(text: str) -> tuple[dict[str, list], Provenance]:
+    """Columns and provenance of what `to_csv` wrote; ValueError when it is something else."""
+    comments, start = [], 0
+    while text.startswith("# ", start):
+        end = text.index("\n", start) + 1
+        comments.append(text[start + 2 : end].strip())
+        start = end
+    if not comments or not comments[0].startswith(_FORMAT):
+        raise ValueError(f"it does not begin with the line '# {_FORMAT}'")
+    try:
+        header, *rows = csv.reader(io.StringIO(text[start:], newline=""), strict=True)
+    except csv.Error as error:
+        raise ValueError(str(error)) from error
+    known = _known(header)
+    if known is None:
+        raise ValueError(f"its header is {header}")
+    promised = int(comments[0].rpartition(" ")[2])
+    if len(rows) != promised or not text.endswith("\n"):  # cut off in the last row
+        raise ValueError(f"it holds {len(rows)} rows of the {promised} it began with")
+    columns = {name: [] for name in known}
+    for row in rows:
+        for (name, kind), cell in zip(known.items(), row, strict=True):
+            columns[name].append(kind(cell))
+    return columns, _keyed(json.loads(line) for line in comments[1:])
+
+
+def to_json(frame: pd.DataFrame, provenance: Provenance) -> str:
+    """The table as JSON that any reader takes: NaN is null, an infinity is a string."""
+    columns = [frame[name].tolist() for name in COLUMNS]
+    for at, kind in enumerate(COLUMNS.values()):
+        if kind is float:
+            columns[at] = [None if math.isnan(x) else _INFINITE.get(x, x) for x in columns[at]]
+    rows = [dict(zip(COLUMNS, row, strict=True)) for row in zip(*columns, strict=True)]
+    head = {"format": _FORMAT, "provenance": _listed(provenance), "rows": rows}
+    return json.dumps(head, allow_nan=False, indent=None) + "\n"
+
+
+def from_json(text: str) -> tuple[dict[str, list], Provenance]:
+    """Columns and provenance of what `to_json` wrote; ValueError when it is something else."""
+    whole = json.loads(text)
+    if not isinstance(whole, dict) or whole.get("format") != _FORMAT:
+        raise ValueError(f"its 'format' is not '{_FORMAT}'")
+    known = _known([*whole["rows"][0]] if whole["rows"] else [*COLUMNS]) or COLUMNS
+    columns = {name: [row[name] for row in whole["rows"]] for name in known}
+    for name, kind in known.items():
+        if kind is float:
+            columns[name] = [math.nan if x is None else float(x) for x in columns[name]]
+    return columns, _keyed(whole["provenance"])
+
+
+def to_parquet(frame: pd.DataFrame, provenance: Provenance, **extra: str) -> bytes:
+    """The table as Parquet; provenance, and `extra` texts, are in the file's metadata."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    kinds = {str: pa.string(), int: pa.int64(), float: pa.float64()}
+    notes = {"interp": _FORMAT, "interp.provenance": json.dumps(_listed(provenance))}
+    notes |= {f"interp.{name}": text for name, text in extra.items()}
+    schema = pa.schema([(name, kinds[kind]) for name, kind in COLUMNS.items()], metadata=notes)
+    arrays = [pa.array(frame[name].tolist(), kinds[kind]) for name, kind in COLUMNS.items()]
+    sink = pa.BufferOutputStream()
+    # Checksums: a flipped bit on disk is then an error, not a slightly different score.
+    pq.write_table(pa.table(arrays, schema=schema), sink, write_page_checksum=True)
+    return sink.getvalue().to_pybytes()
+
+
+def from_parquet(content: bytes) -> tuple[dict[str, list], Provenance, dict[str, str]]:
+    """Columns, provenance and extra texts of `to_parquet`'s bytes; ValueError when damaged."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        table = pq.read_table(pa.BufferReader(content), page_checksum_verification=True)
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(str(error).splitlines()[0]) from error
+    notes = _notes(table.schema.metadata)
+    known = _known(table.column_names)
+    if known is None:
+        raise ValueError("it is a Parquet file of something else")
+    columns = {name: table[name].to_pylist() for name in known}
+    return columns, _keyed(json.loads(notes.pop("provenance"))), notes
+
+
+def parquet_notes(path: Path) -> dict[str, str]:
+    """The extra texts of a Parquet file, from its last bytes only; ValueError when damaged."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with path.open("rb") as content:
+        try:
+            return _notes(pq.read_metadata(content).metadata)
+        except (pa.ArrowException, OSError) as error:
+            raise ValueError(str(error).splitlines()[0]) from error
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Put content at path, whole or not at all: a reader sees the old file or the new one.
+
+    Raises StoreError when the folder or disk refuses; what was there before is then untouched.
+    """
+    temporary = path.with_name(f".{path.name[:100]}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            # os.open, not tempfile: the file gets the permissions the user's umask asks for.
+            handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+            with open(handle, "wb") as out:
+                out.write(content)
+                out.flush()
+                os.fsync(out.fileno())
+            os.replace(temporary, path)
+        finally:  # also on Ctrl-C; after the replace there is nothing left to remove
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                temporary.unlink()
+    except OSError as error:
+        raise StoreError(cannot_write(path, error)) from error
+
+
+def append(path: Path, content: bytes) -> int:
+    """Add to a file, on disk when this returns; gives where the content begins.
+
+    Another process may have added to it meanwhile.
+
+    Raises:
+        StoreError: it cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab") as out:
+            out.write(content)
+            out.flush()
+            os.fsync(out.fileno())
+            return out.tell() - len(content)
+    except OSError as error:
+        raise StoreError(cannot_write(path, error)) from error
+
+
+def set_aside(path: Path, why: object) -> None:
+    """Rename a damaged kept file to `NAME.damaged`, so that its result is computed again.
+
+    Warns DamagedKept; raises StoreError when it cannot be renamed.
+    """
+    to, n = path.with_name(f"{path.name}.damaged"), 1
+    while to.exists():
+        n += 1
+        to = path.with_name(f"{path.name}.damaged-{n}")
+    try:
+        os.replace(path, to)
+    except FileNotFoundError:  # another process did it first
+        return
+    except OSError as error:
+        raise StoreError(cannot_write(to, error)) from error
+    said = " ".join(str(why).split())
+    warnings.warn(
+        f"{path} is damaged ({said}); it is set aside as {to.name}, and computed again",
+        DamagedKept,
+        stacklevel=3,
+    )
+
+
+def warn_dropped(path: Path, before: str) -> None:
+    """Warn DamagedKept that a file is damaged, and what of it is still used."""
+    said = f"{path} is damaged after {before}; what followed is computed again"
+    warnings.warn(said, DamagedKept, stacklevel=3)
+
+
+def read_bytes(path: Path) -> bytes:
+    """The bytes of a file; StoreError when it is missing or cannot be opened."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise StoreError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def cannot_write(path: Path, error: OSError) -> str:
+    """One line for an OSError on the way to path: what is wrong and what to do."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"no space left for {path}; free some, then run again: finished results are kept"
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return f"may not write {path}; choose a folder you may write to"
+    if error.errno in (errno.ENOTDIR, errno.EEXIST):
+        file = next(part for part in (path, *path.parents) if part.exists())
+        return f"cannot write {path}: {file} is a file, not a folder; choose another folder"
+    if error.errno == errno.EISDIR:
+        return f"cannot write {path}: it is a folder; choose another name"
+    return f"cannot write {path}: {error.strerror or error}"
+
+
+def _known(names: list[str]) -> dict[str, type] | None:
+    """The columns of a file of this version or of the first; None for something else."""
+    first = {name: kind for name, kind in COLUMNS.items() if name not in ADDED}
+    return next((known for known in (COLUMNS, first) if names == list(known)), None)
+
+
+def _listed(provenance: Provenance) -> list[dict[str, Any]]:
+    return [
+        {"model": model, "metric": metric, "provenance": made}
+        for (model, metric), made in provenance.items()
+    ]
+
+
+def _keyed(entries: Any) -> Provenance:
+    return {(entry["model"], entry["metric"]): entry["provenance"] for entry in entries}
+
+
+def _notes(metadata: dict[bytes, bytes] | None) -> dict[str, str]:
+    notes = {key.decode(): text.decode() for key, text in (metadata or {}).items()}
+    if notes.get("interp") != _FORMAT:
+        raise ValueError("it is a Parquet file of something else")
+    return {key[7:]: text for key, text in notes.items() if key.startswith("interp.")}

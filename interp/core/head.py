@@ -1,0 +1,70 @@
+"""The name of one attention head."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from interp.core.errors import OptionError
+
+_SPELLINGS = re.compile(
+    r"""\s*(?:
+        L(?P<l1>[0-9]+)H(?P<h1>[0-9]+)                       # L5H1
+      | a?(?P<l2>[0-9]+)\.h?(?P<h2>[0-9]+)                   # 5.1 and a5.h1
+      | \(\s*(?P<l3>[0-9]+)\s*,\s*(?P<h3>[0-9]+)\s*\)        # (5, 1), typed on a command line
+    )\s*""",
+    re.IGNORECASE | re.VERBOSE | re.ASCII,
+)
+
+
+class _LayerHead(NamedTuple):
+    layer: int
+    head: int
+
+
+class Head(_LayerHead):
+    """One head, counted from zero: `Head(5, 1)` prints `L5H1` and equals `(5, 1)`.
+
+    Raises OptionError when layer or head is no whole number, or is below zero.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, layer: int, head: int) -> Head:
+        """A head by layer and number within the layer."""
+        return super().__new__(cls, _index("layer", layer), _index("head", head))
+
+    def __str__(self) -> str:
+        return f"L{self.layer}H{self.head}"
+
+    __repr__ = __str__
+
+    def __format__(self, spec: str) -> str:
+        return format(str(self), spec)
+
+    @classmethod
+    def parse(cls, text: object) -> Head:
+        """Read `L5H1`, `5.1`, `a5.h1`, `(5, 1)` or a pair of whole numbers.
+
+        Raises OptionError for anything else; the number 5.1 too, since 5.1 and 5.10 are one float.
+        """
+        if isinstance(text, str):
+            found = _SPELLINGS.fullmatch(text)
+            if found is not None:
+                layer, head = (int(digits) for digits in found.groups() if digits is not None)
+                return cls(layer, head)
+        elif isinstance(text, Sequence) and len(text) == 2:
+            return cls(*text)
+        raise OptionError(f"cannot read {text!r} as a head; write L5H1, '5.1', a5.h1 or (5, 1)")
+
+
+def _index(what: str, value: object) -> int:
+    try:
+        number = None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        number = None
+    if number is None or number < 0:
+        raise OptionError(f"the {what} of a head is a whole number from 0 on, not {value!r}")
+    return number

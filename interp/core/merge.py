@@ -1,0 +1,86 @@
+"""Tables of several runs as one: models told apart by their weights, the newest result shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from interp.core.table import HeadTable
+
+_SHOWN = 8  # letters of a hash
+
+
+def merged(
+    tables: Iterable[HeadTable], lead: HeadTable | None = None
+) -> tuple[HeadTable, list[str]]:
+    """All rows, in order of first appearance; a later table replaces an earlier one's rows.
+
+    Models of one name that have other weights keep their rows, each under `NAME@HASH`.
+
+    Args:
+        tables: the oldest first.
+        lead: the latest of all, whose rows come first.
+
+    Returns:
+        The table, and a sentence for every name that was changed and every result left out.
+    """
+    parts, notes = told_apart([*tables, *([] if lead is None else [lead])])
+    rows: dict[tuple[str, str], HeadTable] = {}
+    for part in parts:
+        for key, made in part.provenance.items():
+            own = part.where(model=key[0], metric=key[1])
+            if key in rows and rows[key] != own:
+                notes.append(
+                    f"{key[1]} of {key[0]} is shown as it was asked for last, and differs from an"
+                    f" earlier one in {_differing(rows[key].provenance[key], made)}"
+                )
+            rows[key] = own
+    ahead = parts[-1].provenance if lead is not None else {}
+    order = [*ahead, *(key for key in rows if key not in ahead)]
+    return HeadTable.concat([rows[key] for key in order]), list(dict.fromkeys(notes))
+
+
+def told_apart(tables: Iterable[HeadTable]) -> tuple[list[HeadTable], list[str]]:
+    """The tables with other names for models of one name and other weights, and what was done."""
+    tables = list(tables)
+    weights: dict[str, dict[str, None]] = {}
+    for table in tables:
+        for (model, _), made in table.provenance.items():
+            weights.setdefault(model, {})[_weights(made)] = None
+    several = {model: hashes for model, hashes in weights.items() if len(hashes) > 1}
+    notes = [
+        f"{len(hashes)} models with different weights are called {model}; they are shown as"
+        f" {', '.join(_named(model, h) for h in hashes)}"
+        for model, hashes in several.items()
+    ]
+    return [_apart(table, several) if several else table for table in tables], notes
+
+
+def renamed(table: HeadTable, names: Mapping[str, str]) -> HeadTable:
+    """The same rows with other names of models."""
+    frame = table.to_pandas()
+    frame["model"] = [names.get(name, name) for name in frame["model"]]
+    made = {(names.get(m, m), metric): about for (m, metric), about in table.provenance.items()}
+    return HeadTable(frame, made)
+
+
+def _apart(table: HeadTable, several: Mapping[str, Any]) -> HeadTable:
+    parts = []
+    for (model, metric), made in table.provenance.items():
+        rows = table.where(model=model, metric=metric)
+        new = _named(model, _weights(made)) if model in several else model
+        parts.append(renamed(rows, {model: new}))
+    return HeadTable.concat(parts)
+
+
+def _named(model: str, weights: str) -> str:
+    return f"{model}@{weights[:_SHOWN] or 'unknown'}"
+
+
+def _weights(made: Mapping[str, Any]) -> str:
+    return str(made.get("content_hash") or "")
+
+
+def _differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> str:
+    fields = sorted(k for k in {*a, *b} if a.get(k) != b.get(k))
+    return ", ".join(fields) or "its config or code"

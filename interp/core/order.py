@@ -1,0 +1,67 @@
+"""The order in which heads are shown: at the end of a metric's scale that means something."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from interp.core.errors import OptionError, UnknownName
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+End = Literal["high", "low", "both"]
+BY = ("end", "score", "abs", "null", "lowest")
+
+
+def signed(low: float | None, high: float | None) -> bool:
+    """True if a range has scores of both signs."""
+    return (low is None or low < 0) and (high is None or high > 0)
+
+
+def end_of(score: pd.Series, declared: str | None) -> str:
+    """The end that is shown: the declared one, or both where there are scores of both signs."""
+    if declared is not None:
+        return declared
+    return "both" if bool((score < 0).any() and (score > 0).any()) else "high"
+
+
+def first_of_each(
+    frame: pd.DataFrame, k: int, by: str, declared: Mapping[str, str | None]
+) -> pd.DataFrame:
+    """The k rows of each metric that are shown; see `first`.
+
+    Raises:
+        UnknownName: no such order.
+        OptionError: k below 0.
+    """
+    import pandas as pd
+
+    if by not in BY:
+        raise UnknownName("order", by, BY)
+    if k < 0:
+        raise OptionError(f"k is how many heads to keep, 0 or more, not {k}")
+    groups = frame.loc[frame["n"] > 0].groupby("metric", sort=False)
+    parts = [first(rows, k, by, declared[str(name)]) for name, rows in groups]
+    return pd.concat(parts) if parts else frame.iloc[:0]
+
+
+def first(rows: pd.DataFrame, k: int, by: str, declared: str | None = None) -> pd.DataFrame:
+    """The k rows of one metric that are shown, in their order; equal ones as they stand.
+
+    Args:
+        by: one of `BY`; "end" is what the metric declares.
+        declared: "high"; "low", the lowest score first; or "both": half of the k from each end, the
+            odd one from the high end, in falling order, so that the lowest score stands last.
+    """
+    score: Any = rows["score"]
+    gap = score - rows["null"].fillna(0.0)
+    if by == "end":
+        end = end_of(score, declared)
+        by = {"high": "score", "low": "lowest"}.get(end, "both")
+    size = {"lowest": score, "abs": -score.abs(), "null": -gap.abs()}.get(by, -score)
+    order = size.to_numpy().argsort(kind="stable")
+    if by != "both" or len(order) <= k:
+        return rows.iloc[order[:k]]
+    high = (k + 1) // 2
+    return rows.iloc[[*order[:high], *order[len(order) - (k - high) :]]]

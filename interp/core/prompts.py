@@ -1,0 +1,265 @@
+"""Prompts as token ids, and the generators whose right answer is known.
+
+Synthetic prompts are ids from the start and are fed as ids: decoding and re-encoding random
+tokens destroys the repetition they were made for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import operator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import takewhile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from interp.core.errors import OptionError, PromptError
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """Token ids, one tuple per prompt, and where they come from.
+
+    `targets` are the tokens that token-dependent predicates look at; they differ from `ids` only
+    on a null, where the model reads shuffled tokens and is scored on the original ones. `clusters`
+    labels what prompts share (a period, a template): standard errors are over clusters. Without
+    labels every prompt is a cluster.
+    """
+
+    ids: tuple[tuple[int, ...], ...]
+    design: str = "given"
+    padding: Literal["right", "left"] = "right"
+    targets: tuple[tuple[int, ...], ...] | None = None
+    clusters: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.clusters is not None and len(self.clusters) != len(self.ids):
+            raise PromptError(
+                f"{len(self.clusters)} cluster labels for {len(self.ids)} prompts; give one each"
+            )
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @classmethod
+    def of(cls, prompts: Any, model: Model) -> Prompts:
+        """Prompts from prompts, a text, texts, id lists or an id tensor.
+
+        Raises:
+            PromptError: no prompts, or text for a model without a tokenizer.
+        """
+        if isinstance(prompts, Prompts):
+            return prompts
+        if isinstance(prompts, str):
+            prompts = [prompts]
+        if isinstance(prompts, Tensor):
+            prompts = prompts.tolist() if prompts.dim() > 1 else [prompts.tolist()]
+        prompts = list(prompts)
+        if not prompts:
+            raise PromptError("no prompts given")
+        if all(isinstance(p, str) for p in prompts):
+            if model.tokenizer is None:
+                raise PromptError(f"{model.name} has no tokenizer, so it takes token ids, not text")
+            # `check` says what is too long for the model; the tokenizer need not warn of it
+            ids = (model.tokenizer(p, verbose=False)["input_ids"] for p in prompts)
+            return cls(tuple(map(tuple, ids)), "text")
+        if all(isinstance(p, (int, np.integer)) for p in prompts):
+            prompts = [prompts]
+        try:
+            return cls(tuple(tuple(operator.index(t) for t in p) for p in prompts))
+        except (TypeError, ValueError) as error:
+            raise PromptError("prompts are texts or lists of token ids, all of one kind") from error
+
+    def check(self, model: Model) -> None:
+        """Raise where the model could not run them.
+
+        Raises:
+            PromptError: an empty prompt, ids outside the vocabulary, or more tokens than the
+                model has positions.
+        """
+        if not self.ids:
+            raise PromptError("no prompts given")
+        for i, ids in enumerate(self.ids):
+            if not ids:
+                raise PromptError(f"prompt {i} is empty")
+            if model.d_vocab and not all(0 <= t < model.d_vocab for t in ids):
+                bad = next(t for t in ids if not 0 <= t < model.d_vocab)
+                raise PromptError(
+                    f"prompt {i} holds the token id {bad}; {model.name} knows 0 to "
+                    f"{model.d_vocab - 1}"
+                )
+            if model.limit is not None and len(ids) > model.limit:
+                raise PromptError(
+                    f"prompt {i} has {len(ids)} tokens; {model.name} has positions for "
+                    f"{model.limit}, shorten it"
+                )
+
+    def padded(self, pad: int = 0) -> tuple[Int[Tensor, "batch pos"], Bool[Tensor, "batch pos"]]:
+        """Ids in one rectangle (padded with `pad`) and which of them are real."""
+        longest = max(map(len, self.ids))
+        ids = torch.full((len(self.ids), longest), pad, dtype=torch.long)
+        real = torch.zeros(len(self.ids), longest, dtype=torch.bool)
+        for row, prompt in enumerate(self.ids):
+            at = (
+                slice(longest - len(prompt), None) if self.padding == "left" else slice(len(prompt))
+            )
+            ids[row, at] = torch.tensor(prompt)
+            real[row, at] = True
+        return ids, real
+
+    def batches(self, size: int, *, padded: bool = True) -> Iterator[Prompts]:
+        """The prompts in their order, at most `size` at a time.
+
+        Args:
+            padded: prompts of different lengths may share a batch.
+        """
+        if size < 1:
+            raise OptionError(f"batch size {size}; it is at least 1")
+        end = 0
+        while end < len(self.ids):
+            start, end = end, min(end + size, len(self.ids))
+            if not padded:
+                same = (len(p) == len(self.ids[start]) for p in self.ids[start:end])
+                end = start + sum(1 for _ in takewhile(bool, same))
+            yield self.part(range(start, end))
+
+    def part(self, which: Sequence[int]) -> Prompts:
+        """Some of the prompts, with what is said of each."""
+        ids, targets, clusters = (
+            None if x is None else tuple(x[i] for i in which)
+            for x in (self.ids, self.targets, self.clusters)
+        )
+        return replace(self, ids=ids or (), targets=targets, clusters=clusters)
+
+    def looked_at(self) -> tuple[tuple[int, ...], ...]:
+        """The tokens that predicates see."""
+        return self.ids if self.targets is None else self.targets
+
+    def shuffled(self, seed: int, keep_first: bool) -> Prompts:
+        """The null: each prompt's tokens in random order, scored on the original ones.
+
+        Args:
+            keep_first: leave the first token (a BOS) where it is.
+        """
+        rng = np.random.default_rng(seed)
+        first = int(keep_first)
+        ids = tuple((*p[:first], *rng.permutation(p[first:]).tolist()) for p in self.ids)
+        return replace(
+            self, ids=ids, targets=self.looked_at(), design=f"{self.design}, tokens shuffled"
+        )
+
+    @property
+    def hash(self) -> str:
+        """sha256 of ids, targets, padding side and clusters."""
+        told = (self.ids, self.targets, self.padding, self.clusters)
+        return hashlib.sha256(repr(told).encode()).hexdigest()
+
+
+def bos_id(model: Model) -> int | None:
+    """The token a prompt begins with: BOS, or CLS of an encoder; None if the model knows none."""
+    for holder in (model.tokenizer, model.config):
+        for name in ("bos_token_id", "cls_token_id"):
+            value = getattr(holder, name, None)
+            if isinstance(value, int) and 0 <= value < model.d_vocab:
+                return value
+    return None
+
+
+def ordinary_ids(model: Model) -> np.ndarray:
+    """Token ids that stand for something: the vocabulary without special tokens."""
+    special = set(getattr(model.tokenizer, "all_special_ids", None) or [])
+    for name in ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id"):
+        value = getattr(model.config, name, None)
+        special |= set(value) if isinstance(value, list) else {value}
+    known = model.d_vocab if model.tokenizer is None else min(model.d_vocab, len(model.tokenizer))
+    ids = np.array([i for i in range(known) if i not in special], dtype=np.int64)
+    return ids if len(ids) >= 2 else np.arange(model.d_vocab)
+
+
+def repeats(
+    model: Model,
+    *,
+    n: int = 16,
+    longest: int = 24,
+    copies: int = 2,
+    seed: int = 0,
+    beyond: bool = False,
+) -> Prompts:
+    """`[BOS] r r`: random tokens, then the same again; the period differs from prompt to prompt.
+
+    Tokens are drawn without replacement where the vocabulary allows. Periods run from half of
+    `longest` to `longest` (a single prompt takes the longest), so that a head that attends a fixed
+    distance back scores low. Prompts of one period are a cluster.
+
+    Args:
+        beyond: where positions are computed, allow more tokens than the config states.
+
+    Raises:
+        PromptError: the model's context has no room for two copies of two tokens.
+    """
+    rng = np.random.default_rng(seed)
+    bos, ids = bos_id(model), ordinary_ids(model)
+    stated = None if beyond else model.context
+    room = min(x for x in (model.limit, stated, 10**9) if x is not None) - (bos is not None)
+    longest = min(longest, room // copies)
+    if longest < 2:
+        raise PromptError(
+            f"{model.name} has room for {room} tokens; repeats need at least {2 * copies}"
+        )
+    shortest = longest if n == 1 else max(2, longest // 2)
+    prompts, periods = [], []
+    for _ in range(n):
+        period = int(rng.integers(shortest, longest + 1))
+        part = rng.choice(ids, period, replace=period > len(ids)).tolist()
+        prompts.append(((bos,) if bos is not None else ()) + tuple(part) * copies)
+        periods.append(f"period {period}")
+    policy = "BOS first" if bos is not None else "no BOS"
+    return Prompts(
+        tuple(prompts),
+        f"random tokens repeated {copies}x, period {shortest} to {longest}, {policy}",
+        clusters=tuple(periods),
+    )
+
+
+def from_file(path: str | Path, model: Model, *, context: int | None = None) -> Prompts:
+    """The texts of a file: one prompt per line, or the whole file cut to `context` tokens.
+
+    Raises:
+        PromptError: no file, no text, or a model without a tokenizer.
+    """
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise PromptError(f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise PromptError(
+            f"{path} is not UTF-8 text: {error.reason} at byte {error.start}"
+        ) from error
+    if not text.strip():
+        raise PromptError(f"{path} holds no text")
+    if context is None:
+        prompts = Prompts.of([line for line in text.splitlines() if line.strip()], model)
+        return replace(prompts, design=f"lines of {path.name}")
+    whole = Prompts.of([text], model)
+    if len(whole.ids[0]) < context:
+        raise PromptError(
+            f"{path} has {len(whole.ids[0])} tokens; --context {context} asks for more"
+        )
+    return Prompts((whole.ids[0][:context],), f"first {context} tokens of {path.name}")
+
+
+def text_of(prompts: Sequence[int], model: Model) -> list[str]:
+    """Tokens as text for people; ids in brackets where there is no tokenizer."""
+    if model.tokenizer is None:
+        return [f"<{t}>" for t in prompts]
+    return [model.tokenizer.decode([t]) for t in prompts]

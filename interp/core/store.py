@@ -1,0 +1,281 @@
+"""A folder of results: one Parquet file per model and metric, so that a broken-off run resumes."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import time
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from interp import __version__
+from interp.core import files
+from interp.core.errors import KeptWarning, OptionError, StoreError
+from interp.core.files import set_aside
+from interp.core.merge import merged
+from interp.core.table import HeadTable
+
+_OWN_NAME = re.compile(r"[a-z0-9-]+\.[a-z0-9-]+\.[0-9a-f]{32}\.parquet")
+_INDEX = "index.json"
+_ABANDONED_S = 24 * 3600  # no write takes a day: such a temporary file's process was killed
+
+
+class DamagedResult(StoreError):
+    """A stored result that cannot be read back, with its name and the remedy."""
+
+
+class OtherVersion(KeptWarning):
+    """Stored results that another version of interp made."""
+
+
+class OtherResults(KeptWarning):
+    """Stored results that are shown under other names, or that are not shown."""
+
+
+@dataclass(frozen=True, eq=False)
+class Key:
+    """What a stored result is the result of: run it again and the same numbers come out.
+
+    `weights` is the content hash of the model; `settings` is all else that moves the scores: the
+    rest of its identity (`interp.model.identity`), prompts hash, seed, null kind, ...
+    Raises OptionError when settings are no plain JSON data.
+    """
+
+    model: str
+    weights: str
+    metric: str
+    settings: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        try:
+            plain = json.loads(json.dumps(dict(self.settings), allow_nan=False))
+        except (TypeError, ValueError) as error:
+            raise OptionError(
+                f"settings of {self.metric!r} are no plain JSON data: {error}"
+            ) from None
+        object.__setattr__(self, "settings", plain)
+
+    def __eq__(self, other: object) -> bool:
+        return self.as_json() == other.as_json() if isinstance(other, Key) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.as_json())
+
+    def as_json(self) -> str:
+        """The key as one line, the same for the same settings in any order."""
+        return json.dumps(vars(self), sort_keys=True)
+
+    @property
+    def file_name(self) -> str:
+        """ASCII, no longer than 100 letters, safe on every file system; different for every key."""
+        # The words are for people; 128 bits of the digest, in lower case, keep names apart also
+        # where a file system does not tell upper from lower case.
+        words = [
+            re.sub(r"[^a-z0-9]+", "-", s.lower()).strip("-") for s in (self.model, self.metric)
+        ]
+        digest = hashlib.sha256(self.as_json().encode()).hexdigest()[:32]
+        return f"{words[0][-30:] or 'model'}.{words[1][:30] or 'metric'}.{digest}.parquet"
+
+
+class Store:
+    """Results in a folder, written one (model, metric) at a time, each whole or not at all.
+
+    Any number of processes may write to one folder at once: for the same key the last one wins.
+    `index.json` lists the files for people; it is never read, and may be deleted.
+    `version` is interp's own, to tell results that another one made.
+    """
+
+    def __init__(self, folder: str | os.PathLike, *, version: str = __version__) -> None:
+        self.folder = Path(folder)
+        self.version = version
+        self._seen: dict[tuple, dict[str, str]] = {}  # (name, mtime, size) -> notes of the file
+
+    def prepare(self) -> None:
+        """Make the folder and write a trial file, before hours of work; raises StoreError."""
+        trial = self.folder / ".trial"
+        files.write_atomically(trial, b"interp\n")
+        trial.unlink(missing_ok=True)
+
+    def find(self, key: Key) -> HeadTable | None:
+        """The result, or None where it is not there; it counts as the one asked for last.
+
+        A damaged file is set aside with a warning (DamagedKept), and its result is not there.
+        """
+        path = self.folder / key.file_name
+        if not path.exists():
+            self._names()  # the folder itself may be unusable
+            return None
+        try:
+            self._notes(path)
+            table = HeadTable.from_parquet(path)
+        except StoreError as error:
+            set_aside(path, error.__cause__ or error)
+            return None
+        with contextlib.suppress(OSError):  # in a folder that may only be read
+            os.utime(path)
+        return table
+
+    def write(self, key: Key, table: HeadTable) -> Path:
+        """Keep a table, all of one model and metric, under key; raises StoreError, OptionError."""
+        whole = tuple(m for m in table.metrics if not m.startswith(f"{key.metric} ["))
+        if (table.models, whole) != ((key.model,), (key.metric,)):  # and its parts by cluster
+            raise OptionError(
+                f"a file holds one model and metric, {key.model!r} and {key.metric!r};"
+                f" this table has {table.models} and {table.metrics}"
+            )
+        path = self.folder / key.file_name
+        made = table.provenance[key.model, key.metric].get("versions", {})
+        version = made.get("interp", "") if isinstance(made, dict) else ""
+        content = files.to_parquet(
+            table.to_pandas(), table.provenance, key=key.as_json(), version=version
+        )
+        files.write_atomically(path, content)
+        self._write_index()
+        return path
+
+    def keys(self) -> tuple[Key, ...]:
+        """The keys of all results, in order of file name; raises StoreError for damaged files."""
+        return tuple(self._paths())
+
+    def read(
+        self, keys: Iterable[Key] | None = None, *, lead: HeadTable | None = None
+    ) -> HeadTable:
+        """The results of these keys, or of all, as one table; warns OtherVersion.
+
+        Of all, a model and metric made with several settings is the one asked for last, and models
+        of one name with other weights get names of their own; warns OtherResults. The rows of
+        `lead`, which were asked for last, come first.
+
+        Raises StoreError: a damaged file (each is named), a key that is not there, or keys of two
+        results of one model and metric, made with different settings.
+        """
+        paths = self._paths()
+        chosen = list(paths if keys is None else dict.fromkeys(keys))
+        if keys is None:
+            chosen.sort(key=lambda key: paths[key].stat().st_mtime_ns)
+        else:
+            self._refuse_rivals(chosen, paths)
+        tables, damaged = [], []
+        for key in chosen:
+            if key not in paths:
+                raise StoreError(
+                    f"{self.folder} has no {key.metric!r} of {key.model!r}; run it first"
+                )
+            try:
+                tables.append(HeadTable.from_parquet(paths[key]))
+            except StoreError:
+                damaged.append(paths[key].name)
+        self._refuse_damaged(damaged)
+        for note in self.other_versions(chosen):
+            warnings.warn(note, OtherVersion, stacklevel=2)
+        table, notes = merged(tables, lead)
+        for note in notes:
+            warnings.warn(f"{self.folder}: {note}", OtherResults, stacklevel=2)
+        return table
+
+    def set_damaged_aside(self) -> None:
+        """Rename every damaged file, with a warning (DamagedKept) each."""
+        for path in self._names():
+            try:
+                self._notes(path)
+                HeadTable.from_parquet(path)
+            except StoreError as error:
+                set_aside(path, error.__cause__ or error)
+
+    def other_versions(self, keys: Iterable[Key] | None = None) -> list[str]:
+        """One line per other interp version that made some of these results (or of all)."""
+        paths = self._paths()
+        counts: dict[str, int] = {}
+        for key in paths if keys is None else keys:
+            if key in paths:
+                made = self._notes(paths[key])["version"]
+                counts[made] = counts.get(made, 0) + 1
+        return [
+            f"{count} results in {self.folder} were made by interp {made}, this is {self.version};"
+            " they are kept, and a command that asks for one of them computes it again"
+            for made, count in counts.items()
+            if made not in {"", self.version}
+        ]
+
+    def _names(self) -> list[Path]:
+        try:
+            found = sorted(self.folder.iterdir())
+        except FileNotFoundError:
+            return []
+        except NotADirectoryError as error:
+            raise StoreError(f"{self.folder} is a file or in one; choose another folder") from error
+        except OSError as error:
+            raise StoreError(f"cannot read {self.folder}: {error.strerror or error}") from error
+        # Other tables, pages and notes may lie in the folder too.
+        return [path for path in found if _OWN_NAME.fullmatch(path.name)]
+
+    def _paths(self) -> dict[Key, Path]:
+        paths, damaged = {}, []
+        for path in self._names():
+            try:
+                paths[Key(**json.loads(self._notes(path)["key"]))] = path
+            except DamagedResult:
+                damaged.append(path.name)
+        self._refuse_damaged(damaged)
+        return paths
+
+    def _notes(self, path: Path) -> dict[str, str]:
+        """Key and version of a file, from its last bytes; StoreError when it is damaged."""
+        try:
+            stat = path.stat()
+            stamp = (path.name, stat.st_mtime_ns, stat.st_size)
+            if stamp not in self._seen:
+                notes = files.parquet_notes(path)
+                if Key(**json.loads(notes["key"])).file_name != path.name:
+                    raise ValueError("another result's key")
+                self._seen[stamp] = notes
+        except (ValueError, KeyError, TypeError) as error:
+            raise DamagedResult(self._remedy([path.name])) from error
+        except OSError as error:
+            raise StoreError(f"cannot read {path}: {error.strerror or error}") from error
+        return self._seen[stamp]
+
+    def _remedy(self, damaged: list[str]) -> str:
+        return (
+            f"damaged in {self.folder}: {', '.join(damaged)}; run the command that made them"
+            " again: it sets them aside and computes what is missing"
+        )
+
+    def _refuse_damaged(self, damaged: list[str]) -> None:
+        if damaged:
+            raise DamagedResult(self._remedy(damaged))
+
+    def _refuse_rivals(self, chosen: list[Key], paths: Mapping[Key, Path]) -> None:
+        first: dict[tuple[str, str], Key] = {}
+        for key in chosen:
+            rival = first.setdefault((key.model, key.metric), key)
+            if rival != key and key in paths and rival in paths:
+                both = [{**key.settings, "weights": key.weights} for key in (rival, key)]
+                differ = [k for k in sorted(both[0] | both[1]) if both[0].get(k) != both[1].get(k)]
+                raise StoreError(
+                    f"{self.folder} holds {key.metric!r} of {key.model!r} twice, with another"
+                    f" {', '.join(differ)}: {paths[rival].name} and {paths[key].name};"
+                    " name the keys to read, or move one away"
+                )
+
+    def _write_index(self) -> None:
+        entries = []
+        for path in self._names():
+            try:
+                notes = self._notes(path)
+                made = {"interp": notes["version"], "bytes": path.stat().st_size}
+                entries.append({"file": path.name, **json.loads(notes["key"]), **made})
+            except StoreError as error:  # an older file: this result must not fail for it
+                entries.append({"file": path.name, "damaged": str(error)})
+        text = json.dumps({"results": entries}, indent=1, ensure_ascii=False)
+        files.write_atomically(self.folder / _INDEX, text.encode())
+        for left in self.folder.glob(".*.tmp"):
+            with contextlib.suppress(FileNotFoundError):  # another process may clear it first
+                if time.time() - left.stat().st_mtime > _ABANDONED_S:
+                    left.unlink()

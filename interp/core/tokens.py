@@ -1,0 +1,38 @@
+"""Single tokens by their text, and their texts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from interp.core.errors import PromptError
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+
+
+def token_id(model: Model, token: str | int) -> int:
+    """The id of a token given as an id or as a text.
+
+    Raises:
+        PromptError: it is not in the vocabulary, or is several tokens, with what it splits into.
+    """
+    if isinstance(token, int):
+        if not 0 <= token < model.d_vocab:
+            raise PromptError(f"token id {token}; {model.name} knows 0 to {model.d_vocab - 1}")
+        return token
+    if model.tokenizer is None:
+        raise PromptError(f"{model.name} has no tokenizer; give target tokens as ids")
+    ids = model.tokenizer(token, add_special_tokens=False)["input_ids"]
+    unknown = getattr(model.tokenizer, "unk_token_id", None)
+    if len(ids) == 1 and (ids[0] != unknown or token == model.tokenizer.unk_token):
+        return int(ids[0])
+    parts = [show(model, i) for i in ids]
+    raise PromptError(
+        f"{token!r} is no single token of {model.name}: it reads {' '.join(parts)}; "
+        "take one of these (mind the space in front), or an id"
+    )
+
+
+def show(model: Model, index: int) -> str:
+    """A token as a quoted text, or its id."""
+    return f"token {index}" if model.tokenizer is None else repr(model.tokenizer.decode([index]))

@@ -1,0 +1,184 @@
+"""Functions of the caller's own as declarations: their names, and a hash of what they compute."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import inspect
+import re
+import types
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from interp.core.errors import OptionError
+
+_LAMBDA = "<lambda>"
+_NAME = re.compile(r"[A-Za-z_][\w-]*")  # "name:option=value,option=value" must be read back
+DIGITS = 8  # of a hash in a name
+_DEEP = 12  # objects inside objects that a hash follows
+_PLAIN = (bool, int, float, complex, str, bytes, range, type(...))
+_FIELDS = {
+    types.ModuleType: ("__name__",),
+    types.CodeType: ("co_code", "co_consts", "co_names", "co_varnames", "co_freevars"),
+    types.MethodType: ("__func__", "__self__"),
+    functools.partial: ("func", "args", "keywords"),
+}
+_LIBRARIES = ("interp", "torch", "numpy")  # told by their versions
+
+
+def is_registered(function: Any) -> bool:
+    """True if a function is declared in this package, where the folder is the registry."""
+    return str(getattr(function, "__module__", "")).partition(".")[0] == "interp"
+
+
+def require_registrable(function: Callable) -> None:
+    """Check that a function of this package has a docstring and the name of its file.
+
+    A function of the caller's own, in a script, a module, a notebook or a file given by path, is
+    found by the object itself and may be called and documented as its author likes.
+
+    Raises:
+        TypeError: it has not.
+    """
+    if not is_registered(function):
+        return
+    name, file = function.__name__, function.__module__.rpartition(".")[2]
+    if not function.__doc__:
+        raise TypeError(f"{name}: the docstring is the help, so there must be one")
+    if file != name:
+        raise TypeError(f"{name} is declared in {file}.py; give both one name")
+
+
+def name_of(function: Callable, name: str | None = None) -> str:
+    """The name that tables give a declared function.
+
+    Its own, unless `name` is given. A lambda, a `functools.partial` or a callable object has none
+    that tells it from others: it is named after its kind and a hash of what it computes, such as
+    `lambda_3f9c21aa`, so that the results of two of them are never taken for one another.
+
+    Raises:
+        OptionError: a name that an option or a list of metrics would be cut out of.
+    """
+    if name is None:
+        found = getattr(function, "__name__", None)
+        if found is not None and found != _LAMBDA:
+            return found
+        kind = "lambda" if found else type(function).__name__
+        return f"{kind}_{digest(function)[:DIGITS]}"
+    if not _NAME.fullmatch(name):
+        raise OptionError(
+            f"name={name!r} cannot be the name of a metric; use letters, digits, _ and -, and"
+            " begin with a letter"
+        )
+    return name
+
+
+def takes_tokens(function: Callable, name: str) -> bool:
+    """True if a predicate over positions also takes the tokens, as its third parameter.
+
+    Raises:
+        OptionError: its parameters are other than `(query, key)` or `(query, key, tokens)`, with
+            options after a `*`.
+    """
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError) as error:
+        raise OptionError(
+            f"{name}: {function!r} is not a function whose parameters can be read; a detector is a"
+            " function of (query, key) or (query, key, tokens)"
+        ) from error
+    places = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    taken = [p for p in parameters if p.kind in places]
+    names = [p.name for p in taken]
+    several = any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters)
+    swapped = names[:2] == ["key", "query"] or "tokens" in names[:2]
+    # A third with a default may be an option that its author did not put after a `*`; tokens in
+    # its place would give numbers that mean nothing.
+    option = [p.name for p in taken[2:] if p.default is not p.empty and p.name != "tokens"]
+    if option:
+        raise OptionError(
+            f"{name}: write options after a star, (query, key, *, {option[0]}=...); a third"
+            " parameter is given the tokens"
+        )
+    if several or swapped or len(taken) not in (2, 3):
+        raise OptionError(
+            f"{name}: a detector is a function of (query, key) or (query, key, tokens), in this"
+            f" order, with options after a star; this one takes ({', '.join(names)})"
+        )
+    return len(taken) == 3
+
+
+def digest(function: Any) -> str:
+    """Hash of what a function computes, in hexadecimal.
+
+    Covers its code, constants, defaults, the values it closes over and the globals it names, and
+    of functions among these the same again. Lambdas that differ only in a variable of the cell or
+    loop that made them differ in it. Code of another version of Python has another hash.
+    """
+    state = hashlib.sha256()
+    _add(state, function, frozenset())
+    return state.hexdigest()
+
+
+def _add(state: Any, x: Any, seen: frozenset[int]) -> None:
+    """Add a value to a hash; what is met again inside itself is not followed again."""
+    kind = type(x)
+    state.update(f"({kind.__module__}.{kind.__qualname__} ".encode())
+    if x is None or isinstance(x, _PLAIN):
+        state.update(repr(x).encode())
+    elif id(x) in seen:
+        state.update(b"again")
+    elif hasattr(x, "__array__"):  # a numpy array or a tensor of torch
+        import numpy as np
+
+        array = np.ascontiguousarray(np.asarray(x.detach().cpu() if hasattr(x, "detach") else x))
+        state.update(f"{array.dtype} {array.shape}".encode() + array.tobytes())
+    else:
+        for part in _parts(x, deep=len(seen) >= _DEEP):
+            _add(state, part, seen | {id(x)})
+    state.update(b")")
+
+
+def _parts(x: Any, deep: bool) -> Iterator[Any]:
+    """Contents of a value, as far as they may change what a function computes with it."""
+    fields = next((names for kind, names in _FIELDS.items() if isinstance(x, kind)), None)
+    if fields is not None:
+        yield from (getattr(x, name) for name in fields)
+    elif isinstance(x, types.FunctionType):
+        yield from (x.__code__, x.__defaults__, x.__kwdefaults__)
+        yield from map(_inside, x.__closure__ or ())
+        if str(x.__module__).partition(".")[0] not in _LIBRARIES:
+            yield {n: x.__globals__[n] for n in _globals_of(x.__code__, x.__globals__)}
+    elif isinstance(x, Mapping):
+        yield from sorted(((repr(k), v) for k, v in x.items()), key=_first)
+    elif isinstance(x, (set, frozenset)):
+        yield sorted(map(digest, x))
+    elif isinstance(x, (tuple, list)):
+        yield from x
+    elif isinstance(x, type):
+        yield f"{x.__module__}.{x.__qualname__}"
+        if x.__module__ == "__main__":
+            yield {n: v for n, v in vars(x).items() if isinstance(v, types.FunctionType)}
+    else:
+        yield type(x)
+        # A model is told by its class: its weights are no part of a declaration.
+        if not hasattr(x, "state_dict") and not deep:
+            yield getattr(x, "__dict__", {})
+
+
+def _first(pair: tuple[str, Any]) -> str:
+    return pair[0]
+
+
+def _inside(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # a name that is not yet assigned
+        return None
+
+
+def _globals_of(code: types.CodeType, known: Mapping[str, Any]) -> list[str]:
+    """The globals that code names, in itself or in functions defined inside it."""
+    inner = [c for c in code.co_consts if isinstance(c, types.CodeType)]
+    names = {n for n in code.co_names if n in known}
+    return sorted(names.union(*(_globals_of(c, known) for c in inner)))

@@ -1,0 +1,1 @@
+"""Figures, colours and the page shell, made from plain rows."""

@@ -1,0 +1,88 @@
+"""Pictures that need no script: every head's pattern as a thumbnail, in one PNG."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+
+import numpy as np
+from jaxtyping import Float, UInt8
+
+from interp.report.viewer.coding import as_text
+
+LARGEST = 96  # pixels of a thumbnail's side
+PIXELS = 2_500_000  # of all thumbnails of a stack
+
+
+def side(shape: tuple[int, int], n: int) -> int:
+    """Pixels of a thumbnail's longer side: no more than tokens, fewer with many heads."""
+    return max(4, min(*[max(shape), LARGEST], int((PIXELS / max(n, 1)) ** 0.5)))
+
+
+def shrunk(weights: Float[np.ndarray, "query_pos key_pos"], side: int) -> Float[np.ndarray, "y x"]:
+    """At most side x side pixels, each the largest weight of what it stands for."""
+    for axis in (0, 1):
+        size = weights.shape[axis]
+        if size > side:
+            starts = np.unique(np.arange(side) * size // side)
+            weights = np.maximum.reduceat(weights, starts, axis)
+    return weights
+
+
+def bins(weights: Float[np.ndarray, "..."], n: int) -> UInt8[np.ndarray, "..."]:
+    """Which of n colours: even steps of the square root, so that weights of 0.01 can be seen."""
+    return np.rint(np.sqrt(weights) * (n - 1)).astype(np.uint8)
+
+
+def thumbnails(
+    grid: list[list[Float[np.ndarray, "query_pos key_pos"] | None]],
+    shape: tuple[int, int],
+    colours: list[str],
+) -> bytes:
+    """A PNG of all heads, rows of the list below each other; None leaves a place empty."""
+    count = sum(w is not None for row in grid for w in row)
+    small = shrunk(np.zeros(shape, np.float32), side(shape, count)).shape
+    blank = len(colours)
+    whole = np.full((len(grid) * small[0], len(grid[0]) * small[1]), blank, np.uint8)
+    for y, row in enumerate(grid):
+        for x, weights in enumerate(row):
+            if weights is not None:
+                at = (
+                    slice(y * small[0], (y + 1) * small[0]),
+                    slice(x * small[1], (x + 1) * small[1]),
+                )
+                whole[at] = bins(shrunk(weights, side(shape, count)), len(colours))
+    return indexed_png(whole, [*colours, "#ffffff"])
+
+
+def indexed_png(pixels: UInt8[np.ndarray, "height width"], colours: list[str]) -> bytes:
+    """A picture of palette colours (PNG, RFC 2083)."""
+    palette = _chunk(b"PLTE", b"".join(bytes.fromhex(colour[1:]) for colour in colours))
+    return _png(pixels, 3, palette)
+
+
+def colour_png(pixels: UInt8[np.ndarray, "height width 3"]) -> bytes:
+    """A picture of red, green and blue."""
+    return _png(pixels, 2, b"")
+
+
+def data_url(png: bytes) -> str:
+    """The picture as part of a page."""
+    return f"data:image/png;base64,{as_text(png)}"
+
+
+def _png(pixels: np.ndarray, kind: int, palette: bytes) -> bytes:
+    height, width = pixels.shape[:2]
+    lines = b"".join(b"\0" + line.tobytes() for line in pixels)
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + _chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, kind, 0, 0, 0))
+        + palette
+        + _chunk(b"IDAT", zlib.compress(lines, 9))
+        + _chunk(b"IEND", b"")
+    )
+
+
+def _chunk(kind: bytes, content: bytes) -> bytes:
+    check = zlib.crc32(kind + content)
+    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", check)

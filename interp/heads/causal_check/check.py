@@ -1,0 +1,202 @@
+"""The causal check beside every detector: are the heads that score high the ones that matter?
+
+    confirm(model, ["induction", "previous_token"], k=3)
+
+takes the top k heads of a score out together and compares what the task loses with what it loses
+without other heads: random sets with as many heads in every layer, and random sets of any layers.
+A score that says "attends" and heads that do nothing give a ratio of 1 and a large p. Every check
+says how small p can get at all, and whether the model does the task better than chance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from interp.causal.game.game import Game, Progress
+from interp.causal.task import Task
+from interp.core.errors import OptionError
+from interp.core.provenance import model_provenance
+from interp.heads.causal_check.needles import Unanswered
+from interp.heads.causal_check.result import Check, Confirmation
+from interp.heads.causal_check.sets import Chosen, anywhere, chosen, judged, matched
+from interp.heads.causal_check.tasks import HELD_OUT, own_task, plain_task
+from interp.heads.scoring import bound, score
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+
+N_RANDOM = 100
+
+
+def confirm(
+    model: Model,
+    scores: Any,
+    *,
+    k: int | None = None,
+    task: Task | None = None,
+    plain: Task | None = None,
+    by: str = "score",
+    n_random: int = N_RANDOM,
+    kind: str = "zero",
+    n: int | None = None,
+    longest: int | None = None,
+    seed: int = 0,
+    level: float = 0.95,
+    progress: Progress | None = None,
+    announce: Callable[[Any], None] | None = None,
+    **options: Any,
+) -> Confirmation:
+    """Take the top heads of each score out, beside random sets of the same size and layers.
+
+    Args:
+        scores: a table of head scores (every metric in it), names of metrics (scored here), or a
+            mapping of names to heads, such as `{"my heads": ["L5H1", "L5H5"]}`.
+        k: how many heads of each score go out together; not needed with heads given.
+        task: what is measured; unless given, the task of that kind of head (`OWN_TASK` in
+            confirm_tasks.py).
+        plain: what is measured beside it, for damage to everything; loss on plain text
+            unless given.
+        by: "score" takes the highest, "lowest" the lowest, "null" the farthest above the null.
+        n_random: random sets per score. Where fewer exist, all of them: then the p-value is that
+            of the exact permutation test.
+        kind: what stands in for a head that is out; see `interp.causal.game.replacement`.
+        n, longest: prompts of the default tasks, and tokens of each at most.
+        seed: of scores and random sets; the prompts of default tasks have a seed of their own, so
+            that heads are never chosen and tested on the same ones (see `Check.same_prompts`).
+        level: of the intervals, by bootstrap over prompts and random sets.
+        announce: told the time and memory of each game before it is played.
+        options: of `Game`: stack, heads (who may be chosen), without, ledger, max_tokens, ...
+
+    A set is drawn from all heads (of the layers, or of the model), the top ones included, since
+    only then is the rank of the top set uniform where the score means nothing.
+
+    A score of retrieval is checked on needles beside those scored, in the task of the score; a
+    model that answers none of them is not checked on needles, and `Confirmation.notes` says so.
+
+    Raises:
+        OptionError: more heads than there are, no other set of the same shape, a constant task, or
+            scores that have no value for any head.
+        UnknownName: no such metric or order.
+    """
+    if n_random < 1 or not 0 < level < 1:
+        raise OptionError(f"n_random={n_random}, level={level}; at least 1, and between 0 and 1")
+    if options.get("players", "heads") != "heads":
+        raise OptionError(f"players={options['players']!r}: heads are confirmed one by one")
+    table = _table(model, scores, seed)
+    names = list(table) if isinstance(table, Mapping) else list(table.metrics)
+    tasks: dict[str, tuple[Task, str, list[str]]] = {}
+    sizes = {name: x for name, x in (("n", n), ("longest", longest)) if x is not None}
+    plain = plain or plain_task(model, seed=seed + HELD_OUT, **sizes)
+    notes: dict[str, str] = {}
+    for name in names:
+        reason = _nothing_scored(table, model, name)
+        if reason is not None:
+            notes[name] = reason
+            continue
+        try:
+            own = task or own_task(
+                model, name, seed=seed, scored=_scored(table, model, name), **sizes
+            )
+        except Unanswered as error:
+            notes[name] = f"not checked on needles: {error}, so no head can be needed for one"
+            own = None
+        for each, purpose in ((own, "given" if task else "own"), (plain, "plain")):
+            if each is None:
+                continue
+            mine = tasks.setdefault(each.hash, (each, purpose, []))[2]
+            if name not in mine:
+                mine.append(name)
+    if not tasks:
+        raise OptionError("; ".join(f"{name}: {why}" for name, why in notes.items()))
+    checks: list[Check] = []
+    about: dict[str, Any] = {}
+    for each, purpose, mine in tasks.values():
+        game = Game(model, each, kind=kind, seed=seed, **options)
+        picked = [chosen(game, table, name, k, by) for name in mine]
+        sets = [matched(game, p, n_random, seed) for p in picked]
+        free = [anywhere(game, p, n_random, seed) for p in picked]
+        compared = list(zip(picked, sets, free, strict=True))
+        values = _values(
+            game, [g for p, s, f in compared for g in (p, *s.sets, *f.sets)], progress, announce
+        )
+        at = 0
+        for p, s, f in compared:
+            rows = values[at : at + 1 + len(s.sets) + len(f.sets)]
+            at += len(rows)
+            same = _chosen_on(table, model, p.name) == each.about()["prompts_hash"]
+            checks.append(
+                judged(game, purpose, p, s, f, rows, level=level, seed=seed, same_prompts=same)
+            )
+        about[each.name] = game.about()
+    order = {name: at for at, name in enumerate(names)}
+    checks.sort(key=lambda c: (order[c.metric], c.purpose == "plain"))
+    made = model_provenance(model) | {
+        "by": by, "kind": kind, "n_random": n_random, "level": level, "seed": seed,
+        "tasks": about, "notes": notes, "made_by": "interp.heads.causal_check.check",
+    }  # fmt: skip
+    return Confirmation(tuple(checks), made)
+
+
+def _nothing_scored(table: Any, model: Model, name: str) -> str | None:
+    """The reason that the score itself gives for having no value for any head."""
+    if isinstance(table, Mapping):
+        return None
+    headline = table.provenance.get((model.name, name), {}).get("headline")
+    empty = bool(table.where(metric=name).to_pandas()["score"].isna().all())
+    return str(headline) if headline and empty else None
+
+
+def _scored(table: Any, model: Model, name: str) -> dict[str, Any]:
+    """Options and seed of a score, with what it settled in place of "auto"."""
+    if isinstance(table, Mapping):
+        return {}
+    made = table.provenance.get((model.name, name), {})
+    seed = {"seed": made["seed"]} if "seed" in made else {}
+    return {**made.get("options", {}), **made.get("settled", {}), **seed}
+
+
+def _chosen_on(table: Any, model: Model, name: str) -> str | None:
+    """The hash of the prompts on which the heads were scored; None where that is not known."""
+    if isinstance(table, Mapping):
+        return None
+    made = table.provenance.get((model.name, name), {})
+    return made.get("prompts_hash")
+
+
+def _table(model: Model, scores: Any, seed: int) -> Any:
+    """A table of this model alone, or heads by name."""
+    from interp.core.table import HeadTable
+
+    if isinstance(scores, Mapping):
+        if not scores:
+            raise OptionError("no heads are given, so there is nothing to confirm")
+        return scores
+    if not isinstance(scores, HeadTable):
+        given: Iterable[Any] = [scores] if not isinstance(scores, (list, tuple)) else scores
+        return score(model, [bound(m) for m in given], null="auto", seed=seed)
+    if not len(scores):
+        raise OptionError("the table has no rows, so there is nothing to confirm")
+    if len(scores.models) > 1:
+        return scores.where(model=model.name)
+    return scores
+
+
+def _values(
+    game: Game,
+    sets: Sequence[Chosen],
+    progress: Progress | None,
+    announce: Callable[[Any], None] | None,
+) -> Tensor:
+    """The task's value for each set on each prompt; sets that are the same run once."""
+    index: dict[tuple[int, ...], int] = {}
+    where = [index.setdefault(s.players, len(index)) for s in sets]
+    gates = torch.ones(len(index), len(game), dtype=torch.double)
+    for players, row in index.items():
+        gates[row, list(players)] = 0
+    if announce is not None:
+        announce(game.estimate(gates))
+    return game.values(gates, progress=progress)[where]

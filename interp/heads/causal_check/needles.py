@@ -1,0 +1,92 @@
+"""The needles on which heads for retrieval are checked: the task of their scores, other needles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from interp.causal.measures import loss
+from interp.core.errors import PromptError
+from interp.core.prompts import Prompts
+from interp.heads.experiments._needles import OF_SENTENCES, chosen_task, instances_of
+from interp.heads.needle.choosing import count_answered
+from interp.heads.needle.sentences import MOST
+from interp.heads.needle.task_file import read_task
+
+if TYPE_CHECKING:
+    from interp.causal.task import Task
+    from interp.heads.needle.instance import Instance
+    from interp.model.model import Model
+
+NEEDLES, LONGEST, ANSWER = 8, 48, 4  # the defaults of the scores
+PLACES = 4
+
+
+class Unanswered(PromptError):
+    """No needle that the model answers and that its heads were not chosen on."""
+
+
+def needle_task(
+    model: Model,
+    *,
+    n: int = 12,
+    longest: int | None = None,
+    seed: int = 0,
+    scored: Mapping[str, Any] | None = None,
+) -> Task:
+    """Loss on a needle's answer, in nats per token, in the task of the scores.
+
+    Each prompt has a needle of its own, none of them one of those scored; where it stands changes
+    from prompt to prompt. Without a task in `scored`, it is the one that the model answers best.
+
+    Args:
+        n: needles; fewer where fewer are left beside those scored.
+        longest: tokens of a prompt; those of the scores unless given.
+        seed: of the scores, where `scored` names none.
+        scored: options and seed of the score that chose the heads, with the task that it took.
+
+    Raises:
+        Unanswered: the model answers none of these needles, or there are no others.
+        PromptError: the model has no room for such prompts, or too few tokens.
+    """
+    scored = scored or {}
+    seed = scored.get("seed", seed)
+    answer = scored.get("answer", ANSWER)
+    longest = scored.get("longest", LONGEST) if longest is None else longest
+    assert longest is not None
+    task = scored.get("task", "auto")
+    if task == "auto":
+        chosen, tried = chosen_task(model, seed, (longest, longest, 1), answer)
+        if chosen is None:
+            raise Unanswered(f"the model answers no needle ({', '.join(map(str, tried))})")
+        task = chosen
+    found = _others(model, seed, task, scored.get("needles", NEEDLES), n, longest, answer)
+    if not count_answered(model, found):
+        raise Unanswered(
+            f"the model answers none of {len(found)} needles of the task {task} beside those scored"
+        )
+    prompts = Prompts(tuple(x.prompt + x.answer for x in found), f"needles of the task {task}")
+    at = [range(len(x.prompt), len(x.prompt) + len(x.answer)) for x in found]
+    return loss(model, prompts, at, name=f"needle_loss ({Path(task).name})")
+
+
+def _others(
+    model: Model, seed: int, task: str, scored: int, n: int, longest: int, answer: int
+) -> list[Instance]:
+    """The needles that come after those scored, one instance each."""
+    most = None
+    if task in OF_SENTENCES:
+        most = MOST
+    elif task != "ids":
+        most = len(read_task(task)[0])
+    if most is not None:
+        n = min(n, most - scored)
+        if n < 1:
+            raise Unanswered(
+                f"all {most} needles of the task {task} were scored, so none is left to check the "
+                f"heads on; score fewer with needles={max(1, most // 2)}"
+            )
+    places = min(n, PLACES)
+    every = instances_of(model, seed, task, scored + n, (longest, longest, 1), places, answer)
+    return [every[which * places + which % places] for which in range(scored, scored + n)]

@@ -1,0 +1,218 @@
+"""What a causal check found: one row per score and task."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from interp.core.display import Displayed
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Check:
+    """The top heads of one score on one task, beside random sets of the same shape.
+
+    Args:
+        purpose: "own" task of that kind of head, "plain" loss, or "given" by the caller.
+        clean, out: the task's value with every head (`clean_sem` its error over prompts), and
+            without the top ones.
+        chance: its value for uniform guessing; NaN where the measure has none.
+        random: the median of its value without a random set of the same layers; `random_low` and
+            `random_high` hold the given level of the sets.
+        any_random: the same for sets of any layers, with `any_low`, `any_high`.
+        damage: how much worse the task is without the top heads, positive = worse.
+        difference, ratio: `out` less and over `random`, with bootstrap intervals; NaN where a ratio
+            means nothing because the task's value is not above zero.
+        times_clean: `out` over `clean`.
+        rank, p: how many sets of the same layers do as much damage, the top included, and their
+            share; `any_rank`, `any_p` for sets of any layers.
+        least_p, any_least_p: the smallest p that so many sets allow.
+        n_prompts, n_clusters: of the task; intervals draw whole clusters of prompts that share
+            something.
+        n_random, n_possible: sets of the same layers that were run, and that there are; `n_any`,
+            `n_any_possible` of any layers.
+        same_prompts: the heads were chosen by a score on the very prompts of this task.
+    """
+
+    model: str
+    metric: str
+    task: str
+    purpose: str
+    kind: str
+    unit: str
+    higher_is_better: bool
+    heads: tuple[str, ...]
+    k: int
+    clean: float
+    clean_sem: float
+    chance: float
+    out: float
+    random: float
+    random_low: float
+    random_high: float
+    any_random: float
+    any_low: float
+    any_high: float
+    damage: float
+    difference: float
+    difference_low: float
+    difference_high: float
+    ratio: float
+    ratio_low: float
+    ratio_high: float
+    times_clean: float
+    times_clean_low: float
+    times_clean_high: float
+    p: float
+    rank: int
+    least_p: float
+    n_random: int
+    n_possible: int
+    any_p: float
+    any_rank: int
+    any_least_p: float
+    n_any: int
+    n_any_possible: int
+    n_prompts: int
+    n_clusters: int
+    same_prompts: bool
+
+    def told(self) -> str:
+        """In words: the task with and without the heads, against what, and how sure that is."""
+        return "; ".join(self.parts())
+
+    def parts(self) -> tuple[str, str, str]:
+        """The task with and without the heads; sets of the same layers; sets of any layers."""
+        own = f"{self.task} {self.clean:.3g} {self.unit} with all heads, {self.out:.3g} without"
+        return f"{own} these", self._same_layers(), self._any_layers()
+
+    def _same_layers(self) -> str:
+        if not self.n_random:
+            return "same layers: there is no other set"
+        if math.isnan(self.ratio):
+            ends = _range(self.difference_low, self.difference_high)
+            against = f"difference {self.difference:+.3g}{ends}"
+        else:
+            against = f"ratio {self.ratio:.3g}{_range(self.ratio_low, self.ratio_high)}"
+        return (
+            f"same layers: {self.random:.3g} ({_sets(self.n_random, self.n_possible)}), {against}, "
+            f"p {self.p:.2g}, least possible {self.least_p:.2g}"
+        )
+
+    def _any_layers(self) -> str:
+        return (
+            f"any layers: {self.any_random:.3g} ({_sets(self.n_any, self.n_any_possible)}), "
+            f"p {self.any_p:.2g}, least possible {self.any_least_p:.2g}"
+        )
+
+    @property
+    def at_chance(self) -> bool:
+        """True if the whole model does the task no better than uniform guessing.
+
+        Not better by more than two standard errors over prompts; False where there is no chance
+        level to compare with.
+        """
+        if math.isnan(self.chance):
+            return False
+        better = (self.clean - self.chance) * (1 if self.higher_is_better else -1)
+        return better <= 2 * (0.0 if math.isnan(self.clean_sem) else self.clean_sem)
+
+    def doubts(self) -> list[str]:
+        """Reasons for which this check cannot tell whether the heads matter; whole sentences."""
+        found = []
+        if self.at_chance:
+            found.append(
+                f"The model does not do this task: {self.clean:.3g} {self.unit} with all heads is "
+                f"no better than uniform guessing ({self.chance:.3g}), so no head can be needed "
+                "for it."
+            )
+        if self.n_random and self.least_p > LEVEL:
+            only = "; sets of any layers can show more" if self.any_least_p <= LEVEL else ""
+            found.append(
+                f"There are only {self.n_random} other sets of the same layers, so p cannot be "
+                f"below {self.least_p:.2g} whatever the heads do{only}."
+            )
+        if self.any_least_p > LEVEL:
+            found.append(
+                f"With {self.n_any} other sets in the whole model, p cannot be below "
+                f"{self.any_least_p:.2g}."
+            )
+        if self.same_prompts:
+            found.append(
+                "The heads were chosen on these very prompts, which flatters them; give a task "
+                "with other prompts."
+            )
+        return found
+
+
+LEVEL = 0.05
+"""A p value that cannot get this small cannot show anything."""
+
+
+def _sets(n: int, possible: int) -> str:
+    return f"median without each of {'all ' if n == possible else ''}{n} other sets"
+
+
+def _range(low: float, high: float) -> str:
+    return "" if math.isnan(low) else f" [{low:.3g}, {high:.3g}]"
+
+
+@dataclass(frozen=True)
+class Confirmation(Displayed):
+    """Every score on every task, in the order asked for, and how it was made."""
+
+    checks: tuple[Check, ...]
+    provenance: Mapping[str, Any] = field(repr=False)
+
+    def __iter__(self) -> Iterator[Check]:
+        return iter(self.checks)
+
+    def __len__(self) -> int:
+        return len(self.checks)
+
+    @property
+    def notes(self) -> Mapping[str, str]:
+        """By score, the reason for which it was not checked on its own task."""
+        return self.provenance.get("notes", {})
+
+    def of(self, metric: str, purpose: str) -> Check:
+        """One row; raises KeyError where there is none."""
+        found = [c for c in self.checks if (c.metric, c.purpose) == (metric, purpose)]
+        if not found:
+            raise KeyError(f"{metric} was not checked on its {purpose} task")
+        return found[0]
+
+    def to_pandas(self) -> pd.DataFrame:
+        """One row per score and task."""
+        import pandas as pd
+
+        rows = [
+            asdict(c)
+            | {"heads": " ".join(c.heads), "at_chance": c.at_chance, "doubts": " ".join(c.doubts())}
+            for c in self.checks
+        ]
+        return pd.DataFrame(rows)
+
+    def to_json(self) -> str:
+        """Rows and provenance; NaN as null."""
+        rows = [
+            {k: None if isinstance(v, float) and math.isnan(v) else v for k, v in asdict(c).items()}
+            | {"at_chance": c.at_chance, "doubts": c.doubts()}
+            for c in self.checks
+        ]
+        made = {"checks": rows, "provenance": dict(self.provenance)}
+        return json.dumps(made, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+    def __repr__(self) -> str:
+        lines = []
+        for c in self:
+            lines.append(f"{c.metric} ({', '.join(c.heads)}), {c.purpose}: {c.told()}")
+            lines += [f"  {doubt}" for doubt in c.doubts()]
+        lines += [f"{metric}: {note}" for metric, note in self.notes.items()]
+        return "\n".join(lines)

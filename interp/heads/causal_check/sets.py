@@ -1,0 +1,230 @@
+"""Which heads go out: the top of a score, and the random sets it is compared with."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from interp.causal.game.players import Players
+from interp.causal.importance import standard_error
+from interp.core.clusters import count, numbered, shares
+from interp.core.errors import OptionError, UnknownName
+from interp.heads.causal_check.result import Check
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from interp.causal.game.game import Game
+
+N_BOOT = 2000
+ORDERS = ("score", "lowest", "null")
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Players of a game that go out together, in rising order."""
+
+    name: str
+    players: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Matched:
+    """Other sets of the same shape; `possible` counts all there are."""
+
+    sets: tuple[Chosen, ...]
+    possible: int
+
+    @property
+    def all_of_them(self) -> bool:
+        """Whether none is left out."""
+        return len(self.sets) == self.possible
+
+
+def chosen(game: Game, table: Any, name: str, k: int | None, by: str) -> Chosen:
+    """The heads of one score that go out.
+
+    Raises:
+        OptionError: k is missing or larger than the number of heads with a score.
+        UnknownName: no such order.
+    """
+    if isinstance(table, Mapping):
+        given = Players.of(game.model, {name: table[name]})
+        heads = {(site.stack, site.layer, h) for site, h in given.heads_of(0)}
+        found = {p for p, at in _places(game).items() if at in heads}
+        if len(found) < len(heads):
+            raise OptionError(f"{name}: {len(heads) - len(found)} of its heads do not play")
+        return Chosen(name, tuple(sorted(found)))
+    if by not in ORDERS:
+        raise UnknownName("order", by, ORDERS)
+    if k is None or k < 1:
+        raise OptionError(f"k is how many heads go out together, at least 1, not {k}")
+    rows = table.where(metric=name).to_pandas()
+    value = rows["score"] - (rows["null"].fillna(0.0) if by == "null" else 0.0)
+    value = -value if by == "lowest" else value
+    keys = zip(rows["stack"], rows["layer"], rows["head"], strict=True)
+    scored = {key: v for key, v in zip(keys, value.tolist(), strict=True) if not math.isnan(v)}
+    players = {p: scored[at] for p, at in _places(game).items() if at in scored}
+    if k > len(players):
+        raise OptionError(f"{name}: top {k} of {len(players)} heads with a score; lower k")
+    best = sorted(players, key=lambda p: (-players[p], p))[:k]
+    return Chosen(name, tuple(sorted(best)))
+
+
+def matched(game: Game, top: Chosen, n: int, seed: int) -> Matched:
+    """Up to n different sets with as many heads in each layer, none of them the top itself.
+
+    Raises:
+        OptionError: the top heads are all heads that play, so there is no other set at all.
+    """
+    if len(top.players) == len(game):
+        raise OptionError(
+            f"{top.name}: the {len(top.players)} top heads are all heads of their layers and of "
+            "the model, so there is no other set; lower k"
+        )
+    layers: list[tuple[list[int], int]] = []
+    for index in game.players.member.values():
+        here = sorted({int(i) for i in index if i >= 0})
+        out = sum(p in top.players for p in here)
+        if out:
+            layers.append((here, out))
+    return _drawn(layers, top, n, seed)
+
+
+def anywhere(game: Game, top: Chosen, n: int, seed: int) -> Matched:
+    """Up to n different sets of as many heads, whatever their layers, none the top itself."""
+    return _drawn([(list(range(len(game))), len(top.players))], top, n, seed)
+
+
+def _drawn(groups: list[tuple[list[int], int]], top: Chosen, n: int, seed: int) -> Matched:
+    """Sets with so many players of each group; no set where the top is the only one."""
+    possible = math.prod(math.comb(len(here), out) for here, out in groups) - 1
+    if possible <= n:
+        parts = [itertools.combinations(here, out) for here, out in groups]
+        every = (tuple(sorted(itertools.chain(*p))) for p in itertools.product(*parts))
+        found = [players for players in every if players != top.players]
+    else:
+        rng, drawn = np.random.default_rng(seed), dict[tuple[int, ...], None]()
+        while len(drawn) < n:
+            picks = [rng.choice(here, out, replace=False).tolist() for here, out in groups]
+            players = tuple(sorted(itertools.chain(*picks)))
+            if players != top.players:
+                drawn[players] = None
+        found = list(drawn)
+    return Matched(tuple(Chosen("random", players) for players in found), possible)
+
+
+def judged(
+    game: Game,
+    purpose: str,
+    top: Chosen,
+    others: Matched,
+    free: Matched,
+    values: Tensor,
+    *,
+    level: float,
+    seed: int,
+    same_prompts: bool,
+) -> Check:
+    """The numbers of one score on one task.
+
+    Args:
+        others, free: random sets of the same layers, and of any.
+        values: those of the top, then those of both kinds of sets, in that order.
+    """
+    worse = -1.0 if game.task.higher_is_better else 1.0
+    clean, every = game.clean.numpy(), values.numpy()
+    rows = every[: 1 + len(others.sets)]
+    apart = every[1 + len(others.sets) :]
+    damage = worse * (every.mean(1) - clean.mean())
+    quantiles = [(1 - level) / 2, (1 + level) / 2]
+    labels = game.players.labels
+    middle, low, high = _middle(rows[1:], quantiles)
+    any_middle, any_low, any_high = _middle(apart, quantiles)
+    point = _compared(rows.mean(1)[:1], np.array([middle]), clean.mean())
+    drawn = _bootstrap(rows, clean, seed, game.task.clusters, sets=not others.all_of_them)
+    edges = {name: _edges(x, quantiles) for name, x in drawn.items()}
+    rank = 1 + int((damage[1 : len(rows)] >= damage[0]).sum())
+    any_rank = 1 + int((damage[len(rows) :] >= damage[0]).sum())
+    chance = game.task.chance
+    return Check(
+        model=game.model.name, metric=top.name, task=game.task.name, purpose=purpose,
+        kind=game.kind, unit=game.task.unit, higher_is_better=game.task.higher_is_better,
+        heads=tuple(labels[p] for p in top.players), k=len(top.players),
+        clean=float(clean.mean()),
+        clean_sem=float(standard_error(clean[None], game.task.clusters)[0]),
+        chance=math.nan if chance is None else chance, out=float(rows[0].mean()),
+        random=middle, random_low=low, random_high=high,
+        any_random=any_middle, any_low=any_low, any_high=any_high,
+        damage=float(damage[0]),
+        **{name: float(x[0]) for name, x in point.items()},
+        **{f"{name}_low": low for name, (low, _) in edges.items()},
+        **{f"{name}_high": high for name, (_, high) in edges.items()},
+        p=rank / (1 + len(others.sets)) if others.sets else math.nan, rank=rank,
+        least_p=1 / (1 + len(others.sets)), n_random=len(others.sets), n_possible=others.possible,
+        any_p=any_rank / (1 + len(free.sets)), any_rank=any_rank,
+        any_least_p=1 / (1 + len(free.sets)), n_any=len(free.sets), n_any_possible=free.possible,
+        n_prompts=rows.shape[1], same_prompts=same_prompts,
+        n_clusters=count(rows.shape[1], game.task.clusters),
+    )  # fmt: skip
+
+
+def _middle(rows: np.ndarray, quantiles: Sequence[float]) -> tuple[float, float, float]:
+    """Median of the sets' means, and where the middle of them lies; NaN without sets."""
+    if not len(rows):
+        return math.nan, math.nan, math.nan
+    means = rows.mean(1)
+    low, high = np.quantile(means, quantiles).tolist()
+    return float(np.median(means)), low, high
+
+
+def _compared(out: np.ndarray, random: np.ndarray, clean: Any) -> dict[str, np.ndarray]:
+    """Against random sets and against the clean run; a ratio only of numbers above zero."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.where((out >= 0) & (random > 0), out / random, math.nan)
+        times = np.where((out >= 0) & (clean > 0), out / clean, math.nan)
+    return {"difference": out - random, "ratio": ratio, "times_clean": times}
+
+
+def _bootstrap(
+    rows: np.ndarray,
+    clean: np.ndarray,
+    seed: int,
+    clusters: Sequence[str] | None,
+    *,
+    sets: bool,
+) -> dict[str, np.ndarray]:
+    which = numbered(rows.shape[1], clusters)
+    n = int(which.max()) + 1
+    if n < 2 or len(rows) < 2:
+        return {name: np.full(1, math.nan) for name in ("difference", "ratio", "times_clean")}
+    rng = np.random.default_rng([seed, 1])
+    weight = shares(rng.multinomial(n, np.full(n, 1 / n), size=N_BOOT), which)
+    means = rows @ weight.T  # [set, draw]
+    random = means[1:]
+    if sets:  # the sets are a sample too, unless they are all there are
+        which = rng.integers(len(random), size=(len(random), N_BOOT))
+        random = np.take_along_axis(random, which, axis=0)
+    return _compared(means[0], np.median(random, axis=0), weight @ clean)
+
+
+def _edges(x: np.ndarray, quantiles: Sequence[float]) -> tuple[float, float]:
+    if np.isnan(x).any():
+        return math.nan, math.nan
+    low, high = np.quantile(x, quantiles)
+    return float(low), float(high)
+
+
+def _places(game: Game) -> dict[int, tuple[str, int, int]]:
+    """Stack, layer and head of each player."""
+    return {
+        number: (site.stack, site.layer, h)
+        for site, index in game.players.member.items()
+        for h, number in enumerate(index.tolist())
+        if number >= 0
+    }

@@ -1,0 +1,17 @@
+"""Entropy of attention."""
+
+from interp.core.declaration import statistic
+
+
+@statistic(unit="nats", low=0.0)
+def entropy():
+    """How widely a query's attention is spread: minus the sum of p ln p over keys.
+
+    A head that attends uniformly to everything before it has mean ln(T!)/T over T rows; a head
+    that attends to one token has 0. A sink's share (softmax weight on no token) is left out.
+
+    Reference: per head in Michel et al. 2019, "Are Sixteen Heads Really Better than One?".
+    """
+    from interp_kernels.reductions import Entropy
+
+    return Entropy()

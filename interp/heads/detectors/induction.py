@@ -1,0 +1,23 @@
+"""Induction heads."""
+
+from interp.core.declaration import detector
+
+
+@detector
+def induction(query, key, tokens):
+    """Attends to the token after an earlier copy of the current token.
+
+    Also called prefix matching. A high score says that the head attends there, not that it
+    copies: pair it with `ov_copying` and an ablation.
+
+    Reference: Olsson et al. 2022, "In-context Learning and Induction Heads".
+
+    >>> picture(induction, "a b c a b")
+      a b c a b
+    a . . . . .
+    b . . . . .
+    c . . . . .
+    a . # . . .
+    b . . # . .
+    """
+    return (key >= 1) & (key <= query) & (tokens[key - 1] == tokens[query])

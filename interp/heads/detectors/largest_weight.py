@@ -1,0 +1,14 @@
+"""Largest attention weight."""
+
+from interp.core.declaration import statistic
+
+
+@statistic(unit="attention weight", low=0.0, high=1.0)
+def largest_weight():
+    """How sure a head is: the largest weight of each row, averaged (a head's confidence).
+
+    Reference: Voita et al. 2019, "Analyzing Multi-Head Self-Attention".
+    """
+    from interp_kernels.reductions import Largest
+
+    return Largest()

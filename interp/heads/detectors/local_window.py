@@ -1,0 +1,22 @@
+"""Local heads."""
+
+from interp.core.declaration import detector
+
+
+@detector
+def local_window(query, key, *, width: int = 4):
+    """Attends within the last few tokens, the current one included.
+
+    Rows that see no more than the window do not count: every head would score 1 there.
+
+    Options:
+        width: tokens in the window.
+
+    >>> picture(local_window, "a b c d", width=2)
+      a b c d
+    a . . . .
+    b . . . .
+    c . # # .
+    d . . # #
+    """
+    return (key <= query) & (key > query - width) & (query >= width)

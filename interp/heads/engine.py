@@ -1,0 +1,370 @@
+"""Run a model over prompts and reduce every attention pattern to numbers per prompt and head.
+
+The patterns of one layer at a time are asked for the reductions that the analyses named, and are
+gone before the next layer runs. `stored` forms a layer's pattern whole; `streamed` never does;
+`fused` does not either, and its one pass also gives the attention's output, in place of the model's
+own kernel. All evaluate the same definitions, so they give the same numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.core.declaration import Bound
+from interp.core.errors import OptionError, StatisticsError
+from interp.core.prompts import Prompts
+from interp.heads.targets import FoundTargets
+from interp.model.hooks.calls import Call, ComputedCall, RecordedCall
+from interp.model.inputs import takes
+from interp.model.locate.sites import Site
+from interp.model.memory import backing_off, prompts_in
+from interp.model.sources.ranks import Ranks
+from interp.model.sources.remote import RemoteModel
+from interp_kernels import attention_statistics, reference
+from interp_kernels.errors import KernelError, TooLittleMemory
+from interp_kernels.problem import Attention
+from interp_kernels.reductions import Chosen, Distance, Output, Reduction
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+
+ENGINES = {"stored": "reference", "streamed": "auto", "fused": "auto"}
+
+
+@dataclass(eq=False)
+class PerPrompt:
+    """One metric: per site the mean over rows that count, `[prompt, head]`; NaN without rows."""
+
+    bound: Bound
+    values: dict[Site, list[Tensor]] = field(default_factory=dict)
+
+    def of(self, site: Site) -> Tensor:
+        """`[prompt, head]` in float64."""
+        return torch.cat(self.values[site])
+
+
+def applies(bound: Bound, site: Site, model: Model) -> bool:
+    """Whether a metric means anything at a site.
+
+    Positions of queries and keys can be compared only within one sequence, so detectors and
+    distances leave cross attention out; predicates that read tokens need a model that reads them.
+    """
+    if bound.analysis.reads_tokens and not model.takes_text:
+        return False
+    positional = bound.analysis.kind == "detector" or any(
+        isinstance(r, Distance) for r in bound.reductions()
+    )
+    return not (positional and site.stack == "cross")
+
+
+def to_attention(call: Call, real: Tensor, tokens: Tensor | None) -> Attention:
+    """An attention call in the words of the kernels."""
+    queries, keys = call.z.shape[2], call.v.shape[2]
+    same_sequence = queries == keys
+    common: dict[str, Any] = {
+        "query_padding": None if bool(real.all()) else real,
+        "key_padding": real if same_sequence and not bool(real.all()) else None,
+        "tokens": tokens if same_sequence else None,
+    }
+    if isinstance(call, ComputedCall):
+        bias, mask = call.bias, call.mask
+        if bias is not None and mask is not None:
+            mask = mask[..., :keys]
+            hidden = ~mask if mask.dtype == torch.bool else mask <= torch.finfo(mask.dtype).min / 2
+            bias = bias[..., :keys].masked_fill(hidden, torch.finfo(bias.dtype).min)
+            if mask.dtype != torch.bool:
+                bias = bias + mask.masked_fill(hidden, 0)
+        elif bias is None and mask is not None:
+            bias = mask[..., :keys]
+        return Attention(
+            q=call.q, k=call.k, v=call.v, causal=call.causal, scale=call.scale, bias=bias,
+            softcap=call.softcap, sinks=call.sinks,
+            offset=0 if call.causal else keys - queries, **common,
+        )  # fmt: skip
+    # The scores of such a call are what they are; only positions and visibility are asked here.
+    shape = (*call.z.shape[:3], 1)
+    return Attention(
+        q=call.v.new_zeros(shape), k=call.v.new_zeros(*call.v.shape[:3], 1), v=call.v, causal=False,
+        bias=call.visible(),
+        offset=keys - queries, **common,
+    )  # fmt: skip
+
+
+def _statistics(
+    call: Call, attention: Attention, asked: Sequence[Reduction], engine: str
+) -> Mapping[str, Any]:
+    if isinstance(call, RecordedCall):
+        pattern = call.pattern() * call.visible()
+        scores = call.scores()
+        return {r.name: reference.evaluate(r, attention, pattern, scores) for r in asked}
+    return attention_statistics(attention, asked, backend=ENGINES[engine])
+
+
+def reduce_patterns(
+    model: Model,
+    prompts: Prompts | Mapping[str, Tensor],
+    bounds: Sequence[Bound],
+    *,
+    batch_size: int = 16,
+    engine: str = "stored",
+    advance: Callable[[], None] = lambda: None,
+) -> list[PerPrompt]:
+    """Values of every metric for every prompt and head, from one forward pass per batch.
+
+    Args:
+        engine: "stored", "streamed" or "fused"; obeyed, never swapped. The first two leave the
+            model's run bitwise as it is; "fused" moves activations by float rounding.
+        advance: called after each layer of each batch.
+
+    Raises:
+        OptionError: no such engine, or one that the model's attention code does not allow.
+        NonFiniteError: NaN or infinity in an attention output, naming the layer.
+    """
+    if engine != "streamed" or all(site.recorded for site in model.sites):
+        require_engine(model, engine)  # "auto" streams the layers that can be streamed
+    todo = batches(model, prompts, batch_size)
+    done = _Done(advance, sum(map(prompts_in, todo)), len(model.sites), len(todo))
+
+    def run(batch: Prompts | Mapping[str, Tensor]) -> list[PerPrompt]:
+        done.begin(prompts_in(batch))
+        if isinstance(model, RemoteModel):
+            found = _reduced_elsewhere(model, batch, bounds, done)
+        else:
+            found = _reduced(model, batch, bounds, engine, done)
+        done.end()
+        return found
+
+    if model.ranks is not None:  # alone, a process that goes on with less would leave the others
+        parts = [run(batch) for batch in todo]
+    else:
+        parts = backing_off(todo, run, model.name)
+    found = [PerPrompt(bound) for bound in bounds]
+    for part in parts:
+        for whole, p in zip(found, part, strict=True):
+            for site, values in p.values.items():
+                whole.values.setdefault(site, []).extend(values)
+    return found if model.ranks is None else [_gathered(p, model.ranks) for p in found]
+
+
+def _reduced(
+    model: Model,
+    batch: Prompts | Mapping[str, Tensor],
+    bounds: Sequence[Bound],
+    engine: str,
+    advance: Callable[[], None],
+) -> list[PerPrompt]:
+    """One batch on this machine."""
+    found = [PerPrompt(bound) for bound in bounds]
+    # scores need no logits, and those of a long prompt outweigh everything else
+    few: dict[str, Any] = {"logits_to_keep": 1} if "logits_to_keep" in takes(model.module) else {}
+    reducer = _Reducer(model, found, batch, engine, advance)
+    inputs = model.inputs(batch) | few  # before the visit: it may try the model on padding
+    with torch.no_grad(), model.visited(reducer.visit, fused=engine == "fused"):
+        model.run(inputs)
+    return found
+
+
+class _Done:
+    """Tells of layers done, also where a batch is done in parts of which some had to be redone."""
+
+    def __init__(self, advance: Callable[[], None], prompts: int, layers: int, batches: int):
+        self.advance, self.prompts, self.layers = advance, prompts, layers
+        self.total = layers * batches
+        self.told = self.before = self.part = self.seen = 0
+
+    def begin(self, prompts: int) -> None:
+        """A part of so many prompts is about to run."""
+        self.part, self.seen = prompts, 0
+
+    def __call__(self) -> None:
+        """A layer of the part is done."""
+        self.seen += 1
+        self._tell(self.before + self.part * self.seen / self.layers)
+
+    def end(self) -> None:
+        """The part is done."""
+        self.before += self.part
+        self._tell(self.before)
+
+    def _tell(self, prompts: float) -> None:
+        now = int(self.total * prompts / self.prompts + 1e-6)
+        while self.told < now:
+            self.told += 1
+            self.advance()
+
+
+def _gathered(mine: PerPrompt, ranks: Ranks) -> PerPrompt:
+    """Every process's heads beside each other."""
+    values = {ranks.whole_site(s): [ranks.gather(mine.of(s), s)] for s in mine.values}
+    return PerPrompt(mine.bound, values)
+
+
+def _reduced_elsewhere(
+    model: RemoteModel,
+    batch: Prompts | Mapping[str, Tensor],
+    bounds: Sequence[Bound],
+    advance: Callable[[], None],
+) -> list[PerPrompt]:
+    """One batch where the model is: one run, `[prompt, head]` come back."""
+    found = [PerPrompt(bound) for bound in bounds]
+    asked = {
+        site: {b.label: b.reductions()[0] for b in bounds if applies(b, site, model)}
+        for site in model.sites
+    }
+    tokens = _looked_at(batch, model) if isinstance(batch, Prompts) else None
+    means = model.means(model.inputs(batch), tokens, asked)
+    for site in model.sites:
+        for p in found:
+            if p.bound.label in asked[site]:
+                p.values.setdefault(site, []).append(means[site][p.bound.label])
+        advance()
+    return found
+
+
+def require_engine(model: Model, engine: str) -> None:
+    """Raise where the engine is not known or cannot run on every layer of the model.
+
+    Raises:
+        OptionError: with the reason and the engine to use.
+    """
+    if engine not in ENGINES:
+        raise OptionError(f"engine {engine!r} is not known; known: {', '.join(ENGINES)}")
+    if engine == "stored":
+        return
+    recorded = [site.module for site in model.sites if site.recorded]
+    if recorded:
+        raise OptionError(
+            f"engine={engine!r}: {model.name} computes its attention in code of its own "
+            f"({recorded[0]}), which forms whole patterns; use engine='stored' or 'auto'"
+        )
+    watched = [site.module for site in model.sites if site.watched]
+    if engine == "fused" and watched:
+        raise OptionError(
+            f"engine='fused': {model.name} computes its attention in code of its own "
+            f"({watched[0]}), which cannot be replaced; use engine='streamed'"
+        )
+    if engine == "fused" and model.active_edits:
+        raise OptionError(
+            "engine='fused' cannot run under edits, which need the kernel's own output first; "
+            "use engine='streamed'"
+        )
+
+
+def engine_used(model: Model, engine: str) -> str:
+    """The engine that runs when this one is asked for, in the words of provenance.
+
+    Attention whose own code forms the pattern is recorded, so it is stored whatever the engine.
+    """
+    if model.elsewhere is not None:
+        return "rows in blocks, where the model runs"
+    recorded = [site.name for site in model.sites if site.recorded]
+    if len(recorded) == len(model.sites):
+        return "stored (recorded)"
+    return engine if not recorded else f"{engine}; stored (recorded) in {', '.join(recorded)}"
+
+
+def batches(
+    model: Model, prompts: Prompts | Mapping[str, Tensor], size: int
+) -> list[Prompts | Mapping[str, Tensor]]:
+    """Prompts in batches; given input tensors are one."""
+    if isinstance(prompts, Mapping):
+        return [prompts]
+    prompts.check(model)
+    return list(model.batches(prompts, size))
+
+
+class _Reducer:
+    """Turns the attention calls of one batch into numbers, a layer at a time."""
+
+    def __init__(
+        self,
+        model: Model,
+        found: Sequence[PerPrompt],
+        batch: Prompts | Mapping[str, Tensor],
+        engine: str,
+        advance: Callable[[], None],
+    ):
+        self.model, self.found, self.engine, self.advance = model, found, engine, advance
+        self.targets = FoundTargets(streamed=engine != "stored")
+        self.batch = batch
+        self.looked_at = _looked_at(batch, model) if isinstance(batch, Prompts) else None
+        self.size = len(batch) if isinstance(batch, Prompts) else len(next(iter(batch.values())))
+
+    def visit(self, site: Site, call: Call, real: Tensor) -> None:
+        if self.engine != "fused":
+            self.model.require_finite(call, site)
+        try:
+            self._reduce(site, call, real)
+        except TooLittleMemory:
+            raise  # fewer prompts at a time may do
+        except KernelError as error:
+            raise StatisticsError(f"{self.model.name}, {site.name}: {error}") from error
+        self.model.require_finite(call, site)
+        self.advance()
+
+    def _reduce(self, site: Site, call: Call, real: Tensor) -> None:
+        mine = [p for p in self.found if applies(p.bound, site, self.model)]
+        fused = self.engine == "fused"
+        if not mine and not fused:
+            return
+        attention = to_attention(call, real, self._tokens(site, call))
+        detectors = [p.bound for p in mine if p.bound.analysis.kind == "detector"]
+        own = call.mask if isinstance(call, ComputedCall) and call.bias is None else None
+        masses, counts = self.targets.of(attention, detectors, own)
+        asked = {p.bound.label: masses.get(p.bound.label) or _only(p.bound) for p in mine}
+        output = [Output(name="the output in place of the kernel's")] if fused else []
+        values = _statistics(call, attention, [*asked.values(), *output], self.engine)
+        for p in mine:
+            label = p.bound.label
+            value = values[asked[label].name]
+            mean = _mean_over_rows(value, counts.get(label), real, self.size)
+            p.values.setdefault(site, []).append(mean)
+        if output:
+            call.z = values[output[0].name]
+
+    def _tokens(self, site: Site, call: Call) -> Tensor | None:
+        """The tokens that predicates see at a site; of given tensors the ids of its stack."""
+        if isinstance(self.batch, Prompts):
+            return self.looked_at
+        ids = self.batch.get("input_ids")
+        if site.stack == "decoder":
+            ids = self.batch.get("decoder_input_ids", ids)
+        elif site.stack != "encoder" and "text" not in site.stack:
+            return None  # a tower of images or sounds
+        here = ids is not None and tuple(ids.shape) == (call.z.shape[0], call.v.shape[2])
+        return ids.to(self.model.device) if ids is not None and here else None
+
+
+def _only(bound: Bound) -> Reduction:
+    (reduction,) = bound.reductions()
+    return reduction
+
+
+def _looked_at(batch: Prompts, model: Model) -> Tensor:
+    """The tokens that predicates see, in the columns of the padded batch."""
+    ids, _ = Prompts(batch.looked_at(), padding=batch.padding).padded()
+    return ids.to(model.device)
+
+
+def _mean_over_rows(
+    values: Any, targets: Tensor | None, real: Tensor, size: int
+) -> Float[Tensor, "prompt head"]:
+    """The mean over real rows, of those with a target where there are any; NaN without rows."""
+    values = values.weight if isinstance(values, Chosen) else values
+    counts = real[:, None, :].expand_as(values)
+    if targets is not None:
+        counts = counts & (targets > 0)
+    values, counts = values.double(), counts.double()
+    if values.shape[0] != size:  # windows of one image are rows of one item
+        values, counts = (
+            x.reshape(size, -1, *x.shape[1:]).transpose(1, 2).flatten(2) for x in (values, counts)
+        )
+    total = (values * counts).sum(-1)
+    number = counts.sum(-1)
+    return torch.where(number > 0, total / number, torch.nan).cpu()

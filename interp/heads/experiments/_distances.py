@@ -1,0 +1,79 @@
+"""A head's score as a function of distance alone, and the area under its cumulative attention."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.core.declaration import Lab
+from interp.core.errors import OptionError, PromptError
+from interp.core.prompts import Prompts, bos_id, ordinary_ids
+from interp.model.hooks.calls import Call
+from interp.model.inputs import takes
+from interp.model.locate.sites import Site
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+
+
+def gates(
+    model: Model, lab: Lab, length: int, trials: int, skip: int
+) -> tuple[dict[Site, Float[Tensor, "trial head"]], dict[str, Any]]:
+    """Per prompt and head the area under the cumulative attention by distance.
+
+    Raises:
+        OptionError: numbers below what makes sense.
+        PromptError: a model without room for two distances.
+    """
+    if length < 2 or trials < 1 or skip < 0:
+        raise OptionError(
+            f"length={length}, trials={trials}, skip={skip}: at least 2, 1 and 0 of them"
+        )
+    ends = [x for x in (model.limit, model.context) if x is not None]
+    tokens = min([2 * length + skip, *ends])
+    distances = min(length, tokens - skip)
+    if distances < 2:
+        raise PromptError(f"{model.name} has positions for {tokens} tokens; skip={skip} of them "
+                          "leaves fewer than 2")  # fmt: skip
+    rng, bos, ids = np.random.default_rng(lab.seed), bos_id(model), ordinary_ids(model)
+    first = () if bos is None else (bos,)
+    few: dict[str, Any] = {"logits_to_keep": 1} if "logits_to_keep" in takes(model.module) else {}
+    found: dict[Site, list[Tensor]] = {}
+
+    def visit(site: Site, call: Call, real: Tensor) -> None:
+        model.require_finite(call, site)
+        found.setdefault(site, []).append(_area(call, distances, skip).cpu())
+
+    for done in range(trials):
+        drawn = rng.choice(ids, tokens - len(first)).tolist()
+        inputs = model.inputs(Prompts(((*first, *drawn),), "random tokens")) | few
+        with torch.no_grad(), model.visited(visit):
+            model.run(inputs)
+        lab.tell("retrieval_gates", done + 1, trials)
+    notes = {"prompts": f"{trials} of {tokens} random tokens, {distances} distances"}
+    return {site: torch.stack(x) for site, x in found.items()}, notes
+
+
+def _area(call: Call, distances: int, skip: int) -> Float[Tensor, " head"]:
+    """The area of one prompt: a few rows at a time, so memory grows with the prompt's length."""
+    queries = call.z.shape[2]
+    total = torch.zeros(call.n_heads, distances, dtype=torch.float64, device=call.z.device)
+    count = torch.zeros(distances, dtype=torch.float64, device=call.z.device)
+    for start in range(skip, queries, 64):
+        rows = torch.arange(start, min(start + 64, queries), device=call.z.device)
+        scores = call.scores(rows)[0].double()
+        seen = call.visible(rows)[0].expand_as(scores)
+        keys = rows[:, None] - torch.arange(distances, device=rows.device)  # row, distance
+        inside = (keys >= skip) & (keys >= 0)
+        keys = keys.clamp_min(0).expand(len(scores), -1, -1)
+        inside = inside & seen.gather(-1, keys)
+        total += (scores.gather(-1, keys) * inside).sum(1)
+        count += inside[0].sum(0)
+    # distances that the model hides (a sliding window) get no attention
+    mean = torch.where(count > 0, total / count.clamp_min(1), -torch.inf)
+    oldest_first = mean.softmax(-1).flip(-1)
+    return oldest_first.cumsum(-1).mean(-1)

@@ -1,0 +1,107 @@
+"""Attention from a question to items, by the place where an item stands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.core.declaration import Lab
+from interp.core.errors import OptionError, PromptError
+from interp.core.head import Head
+from interp.core.prompts import Prompts, bos_id, ordinary_ids
+from interp.model.hooks.calls import Call
+from interp.model.inputs import takes
+from interp.model.locate.sites import Site
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+
+
+ENDS = ("both", "first", "last")
+HIGHEST = 5  # heads whose two ends are noted
+
+
+def by_slot(
+    model: Model, lab: Lab, *, items: int, size: int, orders: int, question: int, end: str = "both"
+) -> dict[Site, Float[Tensor, "order head place"]]:
+    """The share of the question's mass on items that falls on each place, per order of the items.
+
+    Raises:
+        OptionError: fewer than three items, a number below 1, or an unknown end.
+        PromptError: more tokens than the model has positions for.
+    """
+    if items < 3 or min(size, orders, question) < 1:
+        raise OptionError(
+            f"items={items}, size={size}, orders={orders}, question={question}: at least 3 items, "
+            "and 1 of each other"
+        )
+    if end not in ENDS:
+        raise OptionError(f"end={end!r} is not known; known: {', '.join(ENDS)}")
+    rng, bos, ids = np.random.default_rng(lab.seed), bos_id(model), ordinary_ids(model)
+    first = () if bos is None else (bos,)
+    ends = [x for x in (model.limit, model.context) if x is not None]
+    length = len(first) + items * size + question
+    if ends and length > min(ends):
+        raise PromptError(
+            f"{items} items of {size} tokens and a question of {question} take {length} positions; "
+            f"{model.name} has {min(ends)}: take smaller items"
+        )
+    number = items * size + question
+    few: dict[str, Any] = {"logits_to_keep": 1} if "logits_to_keep" in takes(model.module) else {}
+    rows = torch.arange(length - question, length)
+    found: dict[Site, list[Tensor]] = {}
+
+    def visit(site: Site, call: Call, real: Tensor) -> None:
+        model.require_finite(call, site)
+        pattern = call.pattern(rows.to(call.z.device))[0].double().mean(1)  # head, key
+        mass = pattern[:, len(first) : length - question].unflatten(-1, (items, size)).sum(-1)
+        # a head that rests wholly elsewhere prefers no place
+        total = mass.sum(-1, keepdim=True)
+        shares = torch.where(total > 0, mass / total, 1 / items)
+        found.setdefault(site, []).append(shares.cpu())
+
+    drawn = np.zeros(0, int)
+    for done in range(orders):
+        # rotations of one random order: every item stands at every place once per `items` prompts
+        if done % items == 0:
+            drawn = rng.choice(ids, number, replace=number > len(ids))
+        blocks, asked = drawn[: items * size].reshape(items, size), drawn[items * size :].tolist()
+        body = np.roll(blocks, done % items, axis=0).reshape(-1).tolist()
+        prompts = Prompts(((*first, *body, *asked),), "items")
+        with torch.no_grad(), model.visited(visit):
+            model.run(model.inputs(prompts) | few)
+        lab.tell("item_position", done + 1, orders)
+    return {site: torch.stack(x) for site, x in found.items()}
+
+
+def at_ends(
+    shares: Float[Tensor, "order head place"], end: str = "both"
+) -> Float[Tensor, "order head"]:
+    """Per order the share at one end; for "both", at the end that has less on average.
+
+    The smaller end is chosen once per head from the mean over the orders, not order by order: a
+    minimum per order would fall with the spread between orders.
+    """
+    first, last = shares[..., 0], shares[..., -1]
+    if end != "both":
+        return first if end == "first" else last
+    return torch.where(first.mean(0) <= last.mean(0), first, last)
+
+
+def ends_of_highest(
+    shares: Mapping[Site, Float[Tensor, "order head place"]],
+    values: Mapping[Site, Float[Tensor, "order head"]],
+) -> str:
+    """Both ends of the heads with the highest score, as text."""
+    scored = [
+        (float(value), f"{Head(site.layer, head)}", shares[site][:, head].mean(0))
+        for site, x in values.items()
+        for head, value in enumerate(x.mean(0))
+    ]
+    highest = sorted(scored, key=lambda row: -row[0])[:HIGHEST]
+    return ", ".join(f"{head} {x[0]:.3f} and {x[-1]:.3f}" for _, head, x in highest)

@@ -1,0 +1,165 @@
+"""Attention at each lag on interleaved Markov chains, and the lag that it picks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from interp.core.declaration import Lab
+from interp.core.errors import OptionError, PromptError
+from interp.core.head import Head
+from interp.core.prompts import Prompts, bos_id, ordinary_ids
+from interp.heads.experiments._chains import interleaved, likeliest_lag, transition
+from interp.model.hooks.calls import Call
+from interp.model.inputs import takes
+from interp.model.locate.sites import Site
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+
+
+@dataclass(frozen=True, eq=False)
+class LagMasses:
+    """Mass at each lag per prompt, head and row, and the lags that are true and likeliest.
+
+    `mass[site][trial, head, row, lag]` is the mass on x_{t+1-k}; `likeliest` are the lags of
+    maximum likelihood given what each row has seen.
+    """
+
+    mass: dict[Site, Float[Tensor, "trial head row lag"]]
+    true: Int[np.ndarray, " trial"]
+    likeliest: Int[np.ndarray, "trial row"]
+    law: str
+    rounds: tuple[str, ...]  # which prompts share a law, or at least a round over the lags
+    model_right: float  # share of rows where the model's best token is that of the true lag's law
+
+    @property
+    def right(self) -> dict[Site, Float[Tensor, "trial head"]]:
+        """Mass at the true lag, mean over rows."""
+        return {site: self._at_true(x.mean(2)) for site, x in self.mass.items()}
+
+    @property
+    def wrong(self) -> dict[Site, Float[Tensor, "trial head"]]:
+        """Mass per wrong lag, mean over rows and over these lags."""
+        found = {}
+        for site, x in self.mass.items():
+            each = x.mean(2)
+            found[site] = (each.sum(-1) - self._at_true(each)) / (each.shape[-1] - 1)
+        return found
+
+    def _at_true(self, each: Float[Tensor, "trial head lag"]) -> Float[Tensor, "trial head"]:
+        at = torch.as_tensor(self.true - 1)[:, None, None].expand(*each.shape[:2], 1)
+        return each.gather(-1, at).squeeze(-1)
+
+    def agreement(self) -> dict[Head, tuple[float, float]]:
+        """Per head of the decoder: how often the lag of most mass is the true and the likeliest."""
+        found = {}
+        for site, x in self.mass.items():
+            picked = 1 + x.argmax(-1).numpy()  # trial head row
+            true = (picked == self.true[:, None, None]).mean((0, 2))
+            likely = (picked == self.likeliest[:, None]).mean((0, 2))
+            for head in range(x.shape[1]):
+                found[Head(site.layer, head)] = float(true[head]), float(likely[head])
+        return found
+
+    def notes(self) -> dict[str, Any]:
+        """For the record of a score."""
+        each = self.agreement()
+        best = max(each, key=lambda head: each[head][1])
+        bayes = float((self.likeliest == self.true[:, None]).mean())
+        return {
+            "law": self.law,
+            "likeliest lag is the true one": f"{bayes:.3f} of rows",
+            "best head": f"{best} picks the true lag in {each[best][0]:.3f} and the likeliest in "
+            f"{each[best][1]:.3f} of rows",
+            "model": f"its first choice is that of the true lag in {self.model_right:.3f} of rows",
+        }
+
+
+def lag_masses(
+    model: Model, lab: Lab, lags: int, states: int, length: int, sequences: int
+) -> LagMasses:
+    """Run a model on interleaved chains of every lag; rows are the second half of each prompt.
+
+    Raises:
+        OptionError: fewer than two lags or states, or no sequences.
+        PromptError: too few positions or tokens, or a model whose stated law does not fit it.
+    """
+    if lags < 2 or sequences < 1:
+        raise OptionError(f"lags={lags}, sequences={sequences}: at least 2 lags and 1 sequence")
+    rng, bos = np.random.default_rng(lab.seed), bos_id(model)
+    first = () if bos is None else (bos,)
+    ends = [x for x in (model.limit, model.context) if x is not None]
+    length = min([length, *(end - len(first) for end in ends)])
+    if length < 4 * lags:
+        raise PromptError(
+            f"sequences of {length} tokens are too short to tell {lags} lags apart: at least "
+            f"{4 * lags}"
+        )
+    each = -(-sequences // lags)
+    # a law for every round over the lags: a score on one law says little about other laws
+    laws = [_law(model, states, rng) for _ in range(each)]
+    whose = laws[0][2]
+    true = np.tile(np.arange(1, lags + 1), each)
+    law_of = [laws[at // lags][0] for at in range(len(true))]
+    tokens_of = [laws[at // lags][1] for at in range(len(true))]
+    chains = np.stack(
+        [interleaved(law, int(k), length, rng) for law, k in zip(law_of, true, strict=True)]
+    )
+    rows = np.arange(length // 2, length)
+    likeliest = np.array(
+        [
+            [likeliest_lag(law, c[: t + 1], lags) for t in rows]
+            for law, c in zip(law_of, chains, strict=True)
+        ]
+    )
+    at = torch.as_tensor(rows + len(first))
+    keys = at[:, None] + 1 - torch.arange(1, lags + 1)  # row, lag
+    keep = {"logits_to_keep": len(rows)} if "logits_to_keep" in takes(model.module) else {}
+    masses: dict[Site, list[Tensor]] = {}
+    right = []
+
+    def visit(site: Site, call: Call, real: Tensor) -> None:
+        model.require_finite(call, site)
+        pattern = call.pattern(at.to(call.z.device))[0].double().cpu()
+        mine = pattern.gather(-1, keys.expand(len(pattern), -1, -1))
+        masses.setdefault(site, []).append(mine)
+
+    every = zip(chains, true, law_of, tokens_of, strict=True)
+    for done, (chain, k, law, tokens) in enumerate(every):
+        inputs = model.inputs(Prompts(((*first, *tokens[chain].tolist()),), "chains")) | keep
+        with torch.no_grad(), model.visited(visit):
+            logits = model.run(inputs)[0, -len(rows) :].cpu().numpy()
+        best = law[chain[rows + 1 - k]].argmax(-1)
+        right.append(float((logits[:, tokens].argmax(-1) == best).mean()))
+        lab.tell("selective_induction", done + 1, len(true))
+    stacked = {site: torch.stack(x) for site, x in masses.items()}
+    rounds = tuple(f"round {at // lags}" for at in range(len(true)))
+    return LagMasses(stacked, true, likeliest, whose, rounds, float(np.mean(right)))
+
+
+def _law(
+    model: Model, states: int, rng: np.random.Generator
+) -> tuple[Float[np.ndarray, "state state"], Int[np.ndarray, " state"], str]:
+    """The law of the chain, the token of each state, and whose law it is."""
+    stated = getattr(model.config, "transition_matrix", None)
+    if stated is not None:
+        law = np.asarray(stated, dtype=float)
+        fits = law.ndim == 2 and law.shape[0] == law.shape[1] < model.d_vocab
+        if not (fits and (law >= 0).all() and np.allclose(law.sum(1), 1)):
+            raise PromptError(
+                f"{model.name}: the transition_matrix of its config is no law: square, with rows "
+                "that sum to 1 and fewer states than tokens"
+            )
+        return law, np.arange(1, len(law) + 1), f"the model's own, {len(law)} states"
+    ids = ordinary_ids(model)
+    if states > len(ids):
+        raise PromptError(f"{model.name} has {len(ids)} tokens to draw {states} states from")
+    law = transition(states, rng)
+    whose = f"random, {states} states, another in every round over the lags"
+    return law, rng.choice(ids, states, replace=False), whose

@@ -1,0 +1,118 @@
+"""What the experiments on needles share: the instances of their options, and notes about them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from interp.core.declaration import Trials
+from interp.core.errors import OptionError
+from interp.heads.needle.choosing import Tried, best, try_tasks
+from interp.heads.needle.copying import CopyPaste
+from interp.heads.needle.ids import ids_instances
+from interp.heads.needle.instance import Instance, evenly, spread
+from interp.heads.needle.sentences import sentence_instances
+from interp.heads.needle.task_file import read_task
+from interp.heads.needle.text import text_instances
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+
+OF_SENTENCES = {"completion": False, "question": True}  # whether a question is asked
+
+
+def instances_of(
+    model: Model,
+    seed: int,
+    task: str,
+    needles: int,
+    lengths: tuple[int, int, int],
+    depths: int,
+    answer: int,
+) -> list[Instance]:
+    """The instances that options ask for.
+
+    Raises:
+        OptionError: an unknown task, or a number below 1.
+        PromptError: a task that does not fit the model.
+    """
+    if needles < 1:
+        raise OptionError(f"needles={needles}: at least 1")
+    about: dict[str, Any] = {"lengths": evenly(*lengths), "depths": spread(depths)}
+    if task == "ids":
+        return ids_instances(model, needles=needles, answer=answer, seed=seed, **about)
+    if task in OF_SENTENCES:
+        asked = OF_SENTENCES[task]
+        return sentence_instances(model, asked=asked, needles=needles, seed=seed, **about)
+    if not task.endswith(".jsonl"):
+        raise OptionError(
+            f"task={task!r}: it is auto, ids, {', '.join(OF_SENTENCES)} or a .jsonl file of needles"
+        )
+    texts, haystack = read_task(task)
+    return text_instances(model, texts[:needles], haystack, **about)
+
+
+def chosen_task(
+    model: Model, seed: int, lengths: tuple[int, int, int], answer: int
+) -> tuple[str | None, list[Tried]]:
+    """The built-in task that the model answers best, and how it did on each.
+
+    Tried on needles of their own, so that the choice does not depend on the instances scored.
+    None where the model answers no instance of any.
+    """
+    tasks = ["ids", *([] if model.tokenizer is None else OF_SENTENCES)]
+    few = lengths[1], lengths[1], 1
+    tried = try_tasks(
+        model,
+        {
+            task: lambda task=task: instances_of(model, seed + 1, task, 4, few, 2, answer)
+            for task in tasks
+        },
+    )
+    found = best(tried)
+    return None if found is None else found.task, tried
+
+
+def told(tried: Sequence[Tried]) -> str:
+    """Answers of the model on each task that was tried."""
+    return (
+        f"answered of those tried, with the needle and not without it: {', '.join(map(str, tried))}"
+    )
+
+
+def report(model: Model, tried: CopyPaste, counted: CopyPaste) -> dict[str, Any]:
+    """The task asked and the model's answers."""
+    right = tried.right
+    whole = int((right >= 1).sum())
+    lengths = sorted({x.length for x in tried.instances})
+    needles = len({x.needle for x in tried.instances})
+    depths = len({x.depth for x in tried.instances})
+    return {
+        "instances": f"{len(right)}: {needles} needles, prompts of "
+        f"{', '.join(map(str, lengths))} tokens, {depths} depths",
+        "answered": f"{whole} of {len(right)} instances wholly, "
+        f"{float(right.mean()):.2f} of the answers' tokens",
+        "counted": f"{len(counted.instances)} of {len(right)} instances",
+    }
+
+
+def answered(task: str, tried: CopyPaste, chosen: bool) -> str:
+    """The task scored, and how many instances the model answered."""
+    right = int((tried.right >= 1).sum())
+    how = ", chosen as the one answered best" if chosen else ""
+    none = "; scores are attention alone, the model retrieves nothing" if right == 0 else ""
+    return f"task {task}{how}; the model answers {right} of {len(tried.right)} instances{none}"
+
+
+def unscored(model: Model, tried: Sequence[Tried]) -> Trials:
+    """No score for any head: a model that answers no task retrieves nothing to be found."""
+    values = {
+        site: torch.full((1, site.n_heads), torch.nan, dtype=torch.float64) for site in model.sites
+    }
+    why = (
+        f"no scores: the model answers no needle ({', '.join(map(str, tried))}); name a task, such "
+        "as task=ids, to score attention alone"
+    )
+    return Trials(values, values, "none", {"tasks": told(tried)}, headline=why)

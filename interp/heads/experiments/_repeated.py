@@ -1,0 +1,57 @@
+"""What `echo` and `razor_induction` share: random tokens many times over, scored by a detector."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from interp.core.declaration import Analysis, Lab, Trials
+from interp.core.errors import OptionError, PromptError
+from interp.core.prompts import repeats
+from interp.heads.engine import reduce_patterns
+from interp.heads.estimate import choose_engine
+from interp.model.locate.sites import Site
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+
+
+def on_repeats(
+    model: Model, lab: Lab, detector: Analysis, period: int, copies: int, trials: int, group: bool
+) -> Trials:
+    """A detector on random tokens repeated; rows of the first copy have no target.
+
+    Raises:
+        OptionError: fewer than two copies, or no trials.
+        PromptError: no room for the copies of even two tokens.
+    """
+    if copies < 2 or trials < 1:
+        raise OptionError(f"copies={copies}, trials={trials}: at least 2 copies and 1 trial")
+    if period < 2:
+        raise PromptError(f"period={period}: at least 2 tokens")
+    given = repeats(model, n=trials, longest=period, copies=copies, seed=lab.seed)
+    bound = detector.bind()
+    engine = choose_engine(model, given, trials, "auto")
+    done, total = 0, len(model.sites)
+
+    def advance() -> None:
+        nonlocal done
+        done += 1
+        lab.tell(detector.name, done, total)
+
+    [found] = reduce_patterns(
+        model, given, [bound], batch_size=trials, engine=engine, advance=advance
+    )
+    values = {site: found.of(site) for site in found.values}
+    if group:
+        values = {site: per_group(x, site, "max") for site, x in values.items()}
+    return Trials(values, notes={"prompts": given.design}, clusters=given.clusters)
+
+
+def per_group(x: Tensor, site: Site, how: str) -> Tensor:
+    """`[trial, head]` with every head given the maximum or mean of its key-value group."""
+    groups = x.unflatten(-1, (site.n_kv_heads, -1))
+    one = groups.amax(-1) if how == "max" else groups.mean(-1)
+    return torch.repeat_interleave(one, groups.shape[-1], -1)

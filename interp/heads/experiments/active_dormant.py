@@ -1,0 +1,38 @@
+"""Heads that are dormant on one kind of prompt and active on another."""
+
+from interp.core.declaration import Trials, experiment
+
+
+@experiment(
+    unit="attention per query",
+    low=-1.0,
+    high=1.0,
+    requires=("tokens",),
+    chance="0 for attention that is the same on both",
+)
+def active_dormant(model, lab, *, n: int = 16, longest: int = 48, period: int = 8):
+    """Parks its attention where there is nothing to find, and takes it up where there is.
+
+    The mean attention on the head's strongest sink (see `sink`) on random tokens, less that on
+    random tokens said again and again. Near 0: the same on both, be it a sink or not. For two
+    domains of your own: `interp.heads.outliers.active_dormant`.
+
+    Options:
+        n: prompts of each kind.
+        longest: tokens per prompt.
+        period: tokens of the block that is said again and again; where the model has no room for
+            two of them, half of its room.
+
+    Reference: Guo et al. 2024, "Active-Dormant Attention Heads" (arXiv 2410.13835).
+    """
+    from interp.heads.outliers import active_dormant as measured
+    from interp.heads.outliers import random_tokens
+
+    sizes = {"n": n, "longest": longest, "seed": lab.seed}
+    fresh = random_tokens(model, **sizes)
+    period = min(period, (len(fresh.ids[0]) - 1) // 2)
+    again = random_tokens(model, period=period, **sizes)
+    dormant, active = measured(model, fresh, again)
+    lab.tell("active_dormant", n, n)
+    values = {site: dormant[site] - active[site] for site in dormant}
+    return Trials(values, notes={"tokens said again": period})

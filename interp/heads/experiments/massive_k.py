@@ -1,0 +1,31 @@
+"""Massive values in keys."""
+
+from interp.core.declaration import Trials, experiment
+
+
+@experiment(
+    unit="times the mean channel",
+    low=1.0,
+    requires=("tokens",),
+    chance="value of random weights",
+)
+def massive_k(model, lab, *, n: int = 16, longest: int = 48):
+    """How far the largest channel of a head's keys stands out: its norm over the mean one's.
+
+    A channel's norm is taken over the tokens of a prompt, of the keys that enter the scores (after
+    rotation and norms). Jin et al. call a channel massive beyond 5 times the mean. Heads that share
+    keys share the score. What depends on it: `interp.heads.outliers.disruption`.
+
+    Options:
+        n: prompts of random tokens.
+        longest: tokens per prompt.
+
+    Reference: Jin et al. 2025, "Massive Values in Self-Attention Modules are the Key to Contextual
+    Knowledge Understanding" (arXiv 2502.01563).
+    """
+    from interp.heads.outliers import massive, random_tokens
+
+    prompts = random_tokens(model, n=n, longest=longest, seed=lab.seed)
+    values = massive(model, prompts, "k").ratio
+    lab.tell("massive_k", n, n)
+    return Trials(values)

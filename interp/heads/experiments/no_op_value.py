@@ -1,0 +1,32 @@
+"""No-op heads by the values they attend to."""
+
+from interp.core.declaration import Trials, experiment
+
+
+@experiment(
+    unit="share of the usual value norm",
+    high=1.0,
+    requires=("tokens",),
+    chance="0: even attention gets values of the usual size",
+    end="high",
+)
+def no_op_value(model, lab, *, n: int = 16, longest: int = 48):
+    """Attends to tokens with small values, and so moves nothing: how far they fall short.
+
+    1 - (attention times value norm, summed over keys) / (mean value norm of the keys in sight),
+    averaged over queries: 1 where all attention lies on values of size zero, 0 for attention that
+    does not look at their size, below 0 for a head that seeks large values. What is written may
+    still be small for other reasons: see `no_op_written`.
+
+    Options:
+        n: prompts of random tokens.
+        longest: tokens per prompt.
+
+    Reference: Bondarenko et al. 2023, "Quantizable Transformers" (heads that learn to do nothing).
+    """
+    from interp.heads.outliers import random_tokens, value_shortfall
+
+    prompts = random_tokens(model, n=n, longest=longest, seed=lab.seed)
+    values = value_shortfall(model, prompts)
+    lab.tell("no_op_value", n, n)
+    return Trials(values)

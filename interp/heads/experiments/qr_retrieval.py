@@ -1,0 +1,83 @@
+"""Query-focused retrieval heads."""
+
+from interp.core.declaration import experiment
+
+
+@experiment(
+    unit="attention mass",
+    low=-1.0,
+    high=1.0,
+    requires=("tokens", "causal"),
+    chance="value of random weights",
+    end="high",
+)
+def qr_retrieval(
+    model,
+    lab,
+    *,
+    task: str = "auto",
+    needles: int = 8,
+    shortest: int = 24,
+    longest: int = 48,
+    lengths: int = 2,
+    depths: int = 3,
+    answer: int = 4,
+    calibrated: bool = True,
+):
+    """Attends from the question to the needle, more than a question about nothing does.
+
+    Per head the attention of the question's tokens (their mean) on every key of the context, less
+    that of a question about nothing; keys more than two standard deviations below the mean are
+    left out; the sum over the needle is averaged over instances. Nothing is generated, so models
+    that cannot answer are scored too. Attention that does not depend on the question cancels; a
+    random head's does depend on it, so a head is held against random weights as well as against
+    the null, which is the same with a question about something that is not there. The instances of
+    a needle are a cluster.
+
+    Options:
+        task: `auto`, the task that the model answers best, and `ids` where it answers none; `ids`,
+            a key and its values among random tokens; `completion`, the beginning of a sentence
+            read before, and `question`, one about such a sentence (both English, for models with a
+            tokenizer); or a JSONL file of needles (see `interp.heads.needle.task_file`).
+        needles: different needles (of a file: the first so many).
+        shortest, longest, lengths: so many lengths of prompt from shortest to longest, in tokens;
+            sentences take at least twice a needle's length and the question.
+        depths: places of the needle, from first to last.
+        answer: tokens of the needle after its key, in the task `ids`.
+        calibrated: take off the attention of the question about nothing.
+
+    Reference: Zhang et al. 2025, "Query-Focused Retrieval Heads Improve Long-Context Reasoning
+    and Re-ranking".
+    """
+    from interp.core.declaration import Trials
+    from interp.heads.experiments._needles import chosen_task, instances_of, told
+    from interp.heads.needle import question_mass
+
+    sizes, trials = (shortest, longest, lengths), []
+    if task == "auto":
+        chosen, trials = chosen_task(model, lab.seed, sizes, answer)
+        task = chosen or "ids"
+    instances = instances_of(model, lab.seed, task, needles, sizes, depths, answer)
+    found = question_mass(
+        model,
+        instances,
+        calibrated=calibrated,
+        tell=lambda done, total: lab.tell("qr_retrieval", done, total),
+    )
+    notes = {"instances": f"{len(instances)}: {len({x.needle for x in instances})} needles"}
+    headline = f"task {task}"
+    if trials:
+        notes["tasks"] = told(trials)
+        headline += f", chosen as answered best ({', '.join(map(str, trials))})"
+        if not any(t.answered for t in trials):
+            headline = f"task {task}; the model answers none ({', '.join(map(str, trials))})"
+    needle = [f"needle {x.needle}" for x in instances]
+    return Trials(
+        found.asked,
+        found.other,
+        "a question about what is not there",
+        notes,
+        clusters=needle,
+        settled={"task": task},
+        headline=headline,
+    )

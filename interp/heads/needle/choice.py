@@ -1,0 +1,152 @@
+"""Which heads pass, and whether other needles or lengths would have chosen the same ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from interp.core.errors import OptionError, PromptError
+from interp.core.head import Head
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from interp.core.table import HeadTable
+    from interp.heads.needle.copying import CopyPaste
+
+Scores = Mapping[tuple[int, int], float]
+
+
+def select(
+    scores: Scores | HeadTable, *, at_least: float | None = None, share: float | None = None
+) -> list[Head]:
+    """The heads that pass, best first: by value, or the best share of all heads.
+
+    Args:
+        scores: by (layer, head), or a table of one metric and one stack.
+        at_least: a value to reach (0.1 in Wu et al. 2024).
+        share: of all heads (RazorAttention takes 0.14 by induction score), rounded, at least one.
+            Equal scores go in order of layer and head.
+
+    Raises:
+        OptionError: not exactly one of the two, a share outside 0 to 1, or several metrics.
+    """
+    if (at_least is None) == (share is None):
+        raise OptionError("say which heads pass: either at_least=value or share=part of all heads")
+    if share is not None and not 0 < share <= 1:
+        raise OptionError(f"share={share}: above 0, at most 1")
+    pairs = _pairs(scores)
+    order = sorted(pairs, key=lambda pair: (-pair[1], pair[0]))
+    if share is not None:
+        chosen = order[: max(1, round(share * len(order)))]
+    else:
+        chosen = [pair for pair in order if pair[1] >= at_least]  # type: ignore[operator]
+    return [Head(*head) for head, _ in chosen]
+
+
+def _pairs(scores: Scores | HeadTable) -> list[tuple[tuple[int, int], float]]:
+    if isinstance(scores, Mapping):
+        return [((int(a), int(b)), float(x)) for (a, b), x in scores.items()]
+    rows = scores.to_pandas()
+    if rows.groupby(["metric", "stack", "model"], observed=True).ngroups > 1:
+        raise OptionError("the table holds several metrics, stacks or models: take one with where")
+    return [((int(r.layer), int(r.head)), float(r.score)) for r in rows.itertuples()]  # type: ignore[arg-type]
+
+
+def stability(
+    found: CopyPaste, *, at_least: float = 0.1, top: int = 20, draws: int = 500, seed: int = 0
+) -> pd.DataFrame:
+    """The same choice of heads from parts of the instances: one needle, one length, all.
+
+    One row per part: instances `n`; `heads` that score `at_least`; `overlap`, the share of the
+    `top` heads that the other instances choose too (of the heads above zero, where fewer than
+    `top` are); `spearman`, the rank correlation of all heads with their scores in the other
+    instances; for `all` both come from random halves. Each with a 95 % interval by
+    resampling the part's instances (`_low`, `_high`).
+
+    Raises:
+        PromptError: fewer than two instances.
+        OptionError: `top` or `draws` below 1.
+    """
+    import pandas as pd
+
+    if top < 1 or draws < 1:
+        raise OptionError(f"top={top}, draws={draws}: both are at least 1")
+    x = np.concatenate([v.numpy() for v in found.values.values()], 1)
+    if len(x) < 2:
+        raise PromptError(f"{len(x)} instance: stability compares at least two")
+    rng = np.random.default_rng(seed)
+    rows = []
+    for part, inside in _parts(found).items():
+        if inside.all() and part != "all":
+            continue  # the only needle, or the only length
+        mine = x[inside]
+        drawn = _resampled(mine, draws, rng)
+        counts = (drawn >= at_least).sum(1)
+        if part == "all":
+            overlap, rank = _halves(x, top, draws, rng)
+            middle = overlap.mean(), rank.mean()
+        else:
+            rest = x[~inside].mean(0)
+            overlap = np.array([_overlap(d, rest, top) for d in drawn])
+            rank = np.array([_spearman(d, rest) for d in drawn])
+            middle = _overlap(mine.mean(0), rest, top), _spearman(mine.mean(0), rest)
+        row = {"part": part, "n": int(inside.sum())}
+        for name, value, each in (
+            ("heads", int((mine.mean(0) >= at_least).sum()), counts),
+            ("overlap", middle[0], overlap),
+            ("spearman", middle[1], rank),
+        ):
+            low, high = np.quantile(each, (0.025, 0.975))
+            row |= {name: value, f"{name}_low": float(low), f"{name}_high": float(high)}
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def _parts(found: CopyPaste) -> dict[str, Bool[np.ndarray, " trial"]]:
+    parts = {"all": np.ones(len(found.instances), bool)}
+    for name in ("needle", "length"):
+        each = np.array([getattr(x, name) for x in found.instances])
+        parts |= {f"{name} {value}": each == value for value in np.unique(each).tolist()}
+    return parts
+
+
+def _resampled(
+    x: Float[np.ndarray, "trial head"], draws: int, rng: np.random.Generator
+) -> Float[np.ndarray, "draw head"]:
+    """Means over instances drawn with replacement."""
+    n = len(x)
+    return rng.multinomial(n, np.full(n, 1 / n), draws) / n @ x
+
+
+def _halves(
+    x: Float[np.ndarray, "trial head"], top: int, draws: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    pairs = []
+    for _ in range(draws):
+        order = rng.permutation(len(x))
+        one, other = x[order[: len(x) // 2]].mean(0), x[order[len(x) // 2 :]].mean(0)
+        pairs.append((_overlap(one, other, top), _spearman(one, other)))
+    overlap, rank = np.array(pairs).T
+    return overlap, rank
+
+
+def _overlap(one: np.ndarray, other: np.ndarray, top: int) -> float:
+    """Of the best heads of each, the share in common; 0 where one of them has none."""
+    k = min(top, int((one > 0).sum()), int((other > 0).sum()))
+    if k == 0:
+        return 0.0
+    best = [set(np.argsort(-s, kind="stable")[:k].tolist()) for s in (one, other)]
+    return len(best[0] & best[1]) / k
+
+
+def _spearman(one: np.ndarray, other: np.ndarray) -> float:
+    """Rank correlation; 0 where all heads of one are equal."""
+    from scipy.stats import rankdata
+
+    a, b = (rankdata(s) - (len(s) + 1) / 2 for s in (one, other))
+    size = float(np.sqrt((a**2).sum() * (b**2).sum()))
+    return float((a * b).sum()) / size if size > 0 else 0.0

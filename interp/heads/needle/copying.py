@@ -1,0 +1,244 @@
+"""Copy-paste: at each step of the answer, is a head's top key the very token to be written?
+
+Only the rows of the answer are ever formed, so memory grows with the length of the prompt, not
+with its square.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from interp.core.errors import OptionError, PromptError
+from interp.core.prompts import Prompts
+from interp.heads.needle.instance import Instance
+from interp.model.hooks.calls import Call
+from interp.model.hooks.inference import inference
+from interp.model.inputs import takes
+from interp.model.locate.sites import Site
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+
+TOKENS_AT_ONCE = 4096
+
+
+@dataclass(frozen=True, eq=False)
+class CopyPaste:
+    """What every head copied in every instance.
+
+    Args:
+        values: per attention the share of the needle copied, `[trial, head]`.
+        right: share of the answer's tokens that the model itself got right, per trial.
+        chance: what a head scores whose top key is any visible one with equal probability.
+        instances: the trials.
+    """
+
+    values: dict[Site, Float[Tensor, "trial head"]]
+    right: Float[Tensor, " trial"]
+    chance: Float[Tensor, " trial"]
+    instances: tuple[Instance, ...]
+
+    def score(self) -> dict[tuple[int, int], float]:
+        """Mean over the instances, by (layer, head)."""
+        return {
+            (site.layer, head): float(value)
+            for site, x in self.values.items()
+            for head, value in enumerate(x.mean(0))
+        }
+
+    def where(self, keep: Bool[Tensor, " trial"]) -> CopyPaste:
+        """Some of the instances."""
+        chosen = tuple(x for x, k in zip(self.instances, keep.tolist(), strict=True) if k)
+        values = {site: x[keep] for site, x in self.values.items()}
+        return CopyPaste(values, self.right[keep], self.chance[keep], chosen)
+
+    def solved(self, success: float) -> CopyPaste:
+        """The instances with at least this share of the answer right.
+
+        Raises:
+            PromptError: there is none.
+        """
+        if not 0 <= success <= 1:
+            raise OptionError(f"success={success}: a share of the answer, from 0 to 1")
+        keep = self.right >= success
+        if not bool(keep.any()):
+            raise PromptError(
+                f"no instance succeeds: the model gets at most {float(self.right.max()):.2f} of an "
+                f"answer right in {len(keep)} instances; take shorter haystacks, an easier task, "
+                "or success=0, which scores every instance"
+            )
+        return self.where(keep)
+
+
+def copy_paste(
+    model: Model,
+    instances: Sequence[Instance],
+    *,
+    authors: bool = False,
+    tell: Callable[[int, int], None] = lambda done, total: None,
+) -> CopyPaste:
+    """Score every head by what it copies from the needle.
+
+    By default the answer is given (teacher forcing) and a step counts for a head whose largest
+    weight lies in the needle on the token that comes next; the score is the share of the needle's
+    distinct tokens so copied, |g & k| / |k|. Where the model's own greedy answer is right, these
+    rows are those of its decoding, exactly: it has read the same tokens.
+
+    Args:
+        authors: as the published code counts: the model decodes by itself, a step counts if the
+            top key holds the token it wrote, and a token written again counts again, so that a
+            score may pass 1.
+        tell: told how many instances are done, of how many.
+
+    Raises:
+        PromptError: no instances, or prompts that do not fit the model.
+    """
+    if not instances:
+        raise PromptError("no needles to look for: give at least one instance")
+    parts: dict[Site, list[Tensor]] = {}
+    right, done = [], 0
+    for batch in _batches(instances, 1 if authors else TOKENS_AT_ONCE):
+        if authors:
+            hits, shares = _decoded(model, batch[0])
+        else:
+            hits, shares = _forced(model, batch)
+        for site, x in hits.items():
+            parts.setdefault(site, []).append(x)
+        right.append(shares)
+        done += len(batch)
+        tell(done, len(instances))
+    chance = torch.tensor([_chance(x) for x in instances], dtype=torch.float64)
+    values = {site: torch.cat(found) for site, found in parts.items()}
+    return CopyPaste(values, torch.cat(right), chance, tuple(instances))
+
+
+def _chance(instance: Instance) -> float:
+    """Expected share of the needle for a top key that is uniform over what is visible."""
+    missed = dict.fromkeys(instance.answer, 1.0)
+    for step, token in enumerate(instance.answer):
+        missed[token] *= 1 - instance.holders(token) / (instance.length + step)
+    return sum(1 - m for m in missed.values()) / len(missed)
+
+
+def _batches(instances: Sequence[Instance], tokens: int) -> Iterator[list[Instance]]:
+    """Neighbours of one shape, up to so many tokens at once: no padding, no reordering."""
+    batch: list[Instance] = []
+    for x in instances:
+        shape = x.length, len(x.answer)
+        same = batch and (batch[0].length, len(batch[0].answer)) == shape
+        if batch and (not same or (len(batch) + 1) * x.length > tokens):
+            yield batch
+            batch = []
+        batch.append(x)
+    if batch:
+        yield batch
+
+
+def _forced(
+    model: Model, batch: Sequence[Instance]
+) -> tuple[dict[Site, Float[Tensor, "trial head"]], Float[Tensor, " trial"]]:
+    steps = len(batch[0].answer)
+    prompts = Prompts(tuple(x.prompt + x.answer[:-1] for x in batch), "needles")
+    first = batch[0].length - 1
+    rows = torch.arange(first, first + steps)
+    tops: dict[Site, Int[Tensor, "trial head step"]] = {}
+
+    def visit(site: Site, call: Call, real: Tensor) -> None:
+        model.require_finite(call, site)
+        tops[site] = call.pattern(rows.to(call.z.device)).argmax(-1).cpu()
+
+    few: dict[str, Any] = (
+        {"logits_to_keep": steps} if "logits_to_keep" in takes(model.module) else {}
+    )
+    inputs = model.inputs(prompts) | few
+    with torch.no_grad(), model.visited(visit):
+        logits = model.run(inputs)[:, -steps:]
+    answers = torch.tensor([x.answer for x in batch])
+    right = (logits.argmax(-1).cpu() == answers).double().mean(-1)
+    ids = torch.tensor([x.context for x in batch])
+    hits = {site: _copied(top, ids, answers, batch) for site, top in tops.items()}
+    return {site: _share(hit, answers) for site, hit in hits.items()}, right
+
+
+def _copied(
+    top: Int[Tensor, "trial head step"],
+    ids: Int[Tensor, "trial pos"],
+    written: Int[Tensor, "trial step"],
+    batch: Sequence[Instance],
+) -> Bool[Tensor, "trial head step"]:
+    """Whether the top key lies in the needle and holds the token written."""
+    spans = torch.tensor([x.span for x in batch])[:, None, None]
+    inside = (top >= spans[..., 0]) & (top < spans[..., 1])
+    at = top.clamp(0, ids.shape[1] - 1)
+    held = ids[:, None].expand(-1, top.shape[1], -1).gather(-1, at)
+    return inside & (held == written[:, None])
+
+
+def _share(
+    hit: Bool[Tensor, "trial head step"], answers: Int[Tensor, "trial step"]
+) -> Float[Tensor, "trial head"]:
+    """The share of the distinct tokens of each answer that were hit at least once."""
+    same = answers[:, :, None] == answers[:, None, :]  # trial step token
+    first = ~(same & torch.ones_like(same[0]).tril(-1)).any(-1)  # no earlier step has it
+    got = (hit[:, :, :, None] & same[:, None]).any(2) & first[:, None]
+    return got.sum(-1).double() / first.sum(-1)[:, None]
+
+
+def _decoded(
+    model: Model, instance: Instance
+) -> tuple[dict[Site, Float[Tensor, "trial head"]], Float[Tensor, " trial"]]:
+    """One instance as the published code scores it; right is the recall of the answer's tokens."""
+    written, tops = decode(model, instance)
+    context = torch.tensor([instance.context])
+    shares = {}
+    for site, top in tops.items():
+        hit = _copied(top[None], context, written[None], [instance])
+        shares[site] = hit.sum(-1).double() / len(instance.answer)
+    left, recalled = written.tolist(), 0
+    for token in instance.answer:
+        if token in left:
+            left.remove(token)
+            recalled += 1
+    return shares, torch.tensor([recalled / len(instance.answer)], dtype=torch.float64)
+
+
+def decode(
+    model: Model, instance: Instance
+) -> tuple[Int[Tensor, " step"], dict[Site, Int[Tensor, "head step"]]]:
+    """What the model writes greedily, and every head's top key while it wrote each token.
+
+    Raises:
+        OptionError: a model that cannot generate.
+    """
+    can = getattr(model.module, "can_generate", None)
+    if not (callable(can) and can()):
+        raise OptionError(f"{model.name} has no head to generate with; leave authors off")
+    tops: dict[Site, list[Tensor]] = {}
+
+    def visit(site: Site, call: Call, real: Tensor) -> None:
+        last = torch.tensor([call.z.shape[2] - 1], device=call.z.device)
+        before = tops.setdefault(site, [])
+        # a sliding cache keeps the last keys only: positions count from what it has dropped
+        dropped = max(0, instance.length + len(before) - call.v.shape[2])
+        before.append(call.pattern(last)[0, :, 0].argmax(-1).cpu() + dropped)
+
+    inputs = model.inputs(Prompts((instance.prompt,)))
+    if "attention_mask" in takes(model.module):
+        # else generate takes every id that equals the padding for padding, a BOS of id 0 as well
+        inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
+    pad = getattr(model.config, "pad_token_id", None)
+    with torch.no_grad(), inference(model.module), model.visited(visit):
+        ids = model.module.generate(  # type: ignore[operator]
+            **inputs,
+            max_new_tokens=instance.steps,
+            do_sample=False,
+            pad_token_id=0 if pad is None else pad,
+        )
+    written = ids[0, instance.length :].cpu()
+    return written, {site: torch.stack(x[: len(written)], -1) for site, x in tops.items()}

@@ -1,0 +1,86 @@
+"""Needles made of token ids, for models that answer no questions and may have no tokenizer.
+
+    ... filler, key, value, value, value, filler ... key  ->  value, value, value
+
+Asked with the key alone, a model that can copy at all goes on with the values. Filler, needle and
+the keys of questions about nothing share no token, so every copy has one source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from interp.core.errors import OptionError, PromptError
+from interp.core.prompts import bos_id, ordinary_ids
+from interp.heads.needle.instance import Instance, check_depths, check_room, place, room
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+
+
+def ids_instances(
+    model: Model,
+    *,
+    needles: int = 4,
+    lengths: Iterable[int] = (24, 48),
+    depths: Iterable[float] = (0.0, 0.5, 1.0),
+    answer: int = 4,
+    seed: int = 0,
+    beyond: bool = False,
+) -> list[Instance]:
+    """Every needle in a fresh haystack of every length, at every depth.
+
+    Args:
+        needles: different keys with different values.
+        lengths: tokens of the prompt, BOS and question included; cut to what the model has
+            positions for.
+        depths: where the needle stands, 0 first to 1 last.
+        answer: values per key.
+        beyond: where positions are computed, allow more tokens than the config states.
+
+    Raises:
+        OptionError: no needles, an empty answer or depths outside 0 to 1.
+        PromptError: the haystack is shorter than the needle, or too few tokens in the vocabulary.
+    """
+    if needles < 1 or answer < 1:
+        raise OptionError(f"needles={needles}, answer={answer}: both are at least 1")
+    depths = check_depths(depths)
+    ids, bos = ordinary_ids(model), bos_id(model)
+    # key, values, the key that asks for nothing and the one that asks for what is not there
+    own = answer + 3
+    if len(ids) < own + 2:
+        raise PromptError(
+            f"{model.name} has {len(ids)} tokens to draw from; a needle of {answer} values takes "
+            f"{own} and a haystack 2 more: take a smaller answer"
+        )
+    limit = model.limit if beyond else room(model, answer)
+    lengths = [x if limit is None else min(int(x), limit) for x in lengths]
+    found = []
+    for which in range(needles):
+        rng = np.random.default_rng((seed, which))
+        drawn = rng.choice(ids, own, replace=False).tolist()
+        needle, (null, other) = drawn[: answer + 1], drawn[answer + 1 :]
+        rest = np.setdiff1d(ids, drawn)
+        for length in dict.fromkeys(lengths):
+            n = check_room(length, answer + 1, 1, model)
+            for depth in depths:
+                filler = rng.choice(rest, n, replace=n > len(rest)).tolist()
+                found.append(
+                    place(
+                        filler,
+                        needle,
+                        (1, answer + 1),
+                        round(depth * n),
+                        bos=bos,
+                        question=(needle[0],),
+                        null=(null,),
+                        other=(other,),
+                        needle=which,
+                        depth=depth,
+                        steps=answer,
+                    )
+                )
+    return found

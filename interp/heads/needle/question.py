@@ -1,0 +1,97 @@
+"""Attention from the question to a needle, less the same from a question about nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.core.errors import PromptError
+from interp.core.prompts import Prompts, bos_id
+from interp.heads.needle.instance import Instance
+from interp.model.hooks.calls import Call
+from interp.model.inputs import takes
+from interp.model.locate.sites import Site
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+
+
+@dataclass(frozen=True, eq=False)
+class QuestionMass:
+    """Attention to the needle, per attention `[trial, head]`.
+
+    `asked` under the question and `other` under one about something that is not there, each less
+    the attention of a question about nothing if calibrated.
+    """
+
+    asked: dict[Site, Float[Tensor, "trial head"]]
+    other: dict[Site, Float[Tensor, "trial head"]]
+
+
+def question_mass(
+    model: Model,
+    instances: Sequence[Instance],
+    *,
+    calibrated: bool = True,
+    tell: Callable[[int, int], None] = lambda done, total: None,
+) -> QuestionMass:
+    """Mean attention of the question's tokens on the needle, in every instance.
+
+    Args:
+        calibrated: take off, key by key, the attention of a question about nothing at the same
+            place, and leave out the keys that then lie more than two standard deviations below
+            the mean over the context. BOS is no part of it.
+
+    Raises:
+        PromptError: no instances, or prompts that do not fit the model.
+    """
+    if not instances:
+        raise PromptError("no needles to look for: give at least one instance")
+    asked: dict[Site, list[Tensor]] = {}
+    other: dict[Site, list[Tensor]] = {}
+    bos = int(bos_id(model) is not None)
+    for done, x in enumerate(instances):
+        nothing = _rows(model, x, x.null, bos) if calibrated else {}
+        document = slice(x.document[0] - bos, x.document[1] - bos)
+        for question, found in ((x.question, asked), (x.other, other)):
+            for site, mass in _rows(model, x, question, bos).items():
+                more = _above(mass, nothing[site]) if calibrated else mass
+                found.setdefault(site, []).append(more[:, document].sum(-1))
+        tell(done + 1, len(instances))
+    return QuestionMass(
+        {s: torch.stack(m) for s, m in asked.items()}, {s: torch.stack(m) for s, m in other.items()}
+    )
+
+
+def _above(
+    mass: Float[Tensor, "head key_pos"], nothing: Float[Tensor, "head key_pos"]
+) -> Float[Tensor, "head key_pos"]:
+    """What one question adds to another, without the keys that lose most."""
+    more = mass - nothing
+    low = more.mean(-1, keepdim=True) - 2 * more.std(-1, keepdim=True)
+    return more.where(more >= low, 0)
+
+
+def _rows(
+    model: Model, instance: Instance, question: Sequence[int], bos: int
+) -> dict[Site, Float[Tensor, "head key_pos"]]:
+    """Mean attention of a question's tokens on every key of the context from `bos` on."""
+    first = len(instance.context)
+    rows = torch.arange(first, first + len(question))
+    found: dict[Site, Tensor] = {}
+
+    def visit(site: Site, call: Call, real: Tensor) -> None:
+        model.require_finite(call, site)
+        pattern = call.pattern(rows.to(call.z.device))[0, ..., bos:first]
+        found[site] = pattern.double().mean(1).cpu()
+
+    few: dict[str, Any] = {"logits_to_keep": 1} if "logits_to_keep" in takes(model.module) else {}
+    inputs = model.inputs(Prompts((instance.context + tuple(question),), "needle")) | few
+    with torch.no_grad(), model.visited(visit):
+        model.run(inputs)
+    return found

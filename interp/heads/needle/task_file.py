@@ -1,0 +1,97 @@
+"""Needles and haystack from a JSONL file.
+
+    {"haystack_file": "essays/"}
+    {"needle": "The code of the vault is seven.", "question": "What is the code of the vault?",
+     "answer": "seven"}
+
+One line says where the haystack is (`haystack`: a text or token ids; `haystack_file`: a `.txt` file
+or a folder of them, beside the JSONL), every other line is a needle. Its fields are all texts, or
+all token ids. Without a question the needle's own beginning, up to the answer, is to be completed.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from interp.core.errors import PromptError
+from interp.heads.needle.text import Needle
+
+FIELDS = ("needle", "question", "answer")
+HAYSTACKS = ("haystack", "haystack_file")
+
+
+def read_task(path: str | Path) -> tuple[list[Needle], Any]:
+    """The needles of a file and its haystack.
+
+    Raises:
+        PromptError: no such file, a line that is neither needle nor haystack (its number is
+            named), no needles, or not exactly one haystack.
+    """
+    path = Path(path)
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise PromptError(f"needles cannot be read from {path}: {error}") from error
+    needles, haystacks = [], []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        row = _row(line, f"{path} line {number}")
+        if set(row) <= set(HAYSTACKS):
+            haystacks.append(_haystack(row, path, number))
+        else:
+            needles.append(_needle(row, f"{path} line {number}"))
+    if not needles:
+        raise PromptError(f"{path} holds no needles: a line is {{{', '.join(FIELDS)}}}")
+    if len(haystacks) != 1:
+        raise PromptError(
+            f"{path} names {len(haystacks)} haystacks; it takes one line with 'haystack' (text or "
+            "ids) or 'haystack_file'"
+        )
+    return needles, haystacks[0]
+
+
+def _row(line: str, where: str) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise PromptError(f"{where} is no JSON: {error}") from error
+    if not isinstance(row, dict) or not row:
+        raise PromptError(f"{where} is no object with the fields {', '.join(FIELDS)}")
+    return row
+
+
+def _haystack(row: dict[str, Any], path: Path, number: int) -> Any:
+    if len(row) != 1:
+        raise PromptError(f"{path} line {number} names two haystacks; give one")
+    (name, value), *_ = row.items()
+    if name == "haystack_file":
+        if not isinstance(value, str) or not (path.parent / value).exists():
+            raise PromptError(f"{path} line {number}: haystack file {value!r} does not exist")
+        return path.parent / value
+    if not (isinstance(value, str) or _ids(value)):
+        raise PromptError(f"{path} line {number}: a haystack is a text or a list of token ids")
+    return value
+
+
+def _needle(row: dict[str, Any], where: str) -> Needle:
+    missing = [name for name in FIELDS if name not in row and name != "question"]
+    strange = sorted(set(row) - set(FIELDS))
+    if missing or strange:
+        wrong = f"has no {missing[0]!r}" if missing else f"has the field {strange[0]!r}"
+        raise PromptError(f"{where} {wrong}; a needle has {', '.join(FIELDS)}")
+    given = [name for name in FIELDS if name in row]
+    values = [row[name] for name in given]
+    if not (all(isinstance(v, str) and v.strip() for v in values) or all(map(_ids, values))):
+        raise PromptError(f"{where}: {', '.join(FIELDS)} are texts, or all lists of token ids")
+    return Needle(**({"question": ""} | dict(zip(given, values, strict=True))))
+
+
+def _ids(value: Any) -> bool:
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(isinstance(t, int) and not isinstance(t, bool) and t >= 0 for t in value)
+    )

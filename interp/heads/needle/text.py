@@ -1,0 +1,232 @@
+"""Needles of text in a haystack of text."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from interp.core.errors import PromptError
+from interp.core.prompts import bos_id
+from interp.heads.needle.instance import Instance, check_depths, check_room, place, room
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+
+QUESTION = "\n\nQuestion: {question}\nAnswer:"
+NOTHING = "N/A"  # asked for by a question about nothing
+OPENING = " And then it was"  # a sentence that nothing in the haystack completes
+DECODED = 50  # tokens a model may write as its answer
+ENDS = (".", "!", "?", "\n")
+
+Ids = Sequence[int]
+
+
+@dataclass(frozen=True)
+class Needle:
+    """A sentence to hide, a question about it, and the literal part of it that answers.
+
+    Texts, or all three as token ids. An empty question asks for a completion: the prompt then ends
+    with the needle's own beginning, up to the answer.
+    """
+
+    needle: str | Ids
+    question: str | Ids
+    answer: str | Ids
+
+    @property
+    def completes(self) -> bool:
+        """True if the needle's own beginning serves as the question."""
+        return len(self.question) == 0
+
+
+def text_instances(
+    model: Model,
+    needles: Sequence[Needle],
+    haystack: str | Path | Ids,
+    *,
+    lengths: Iterable[int] = (512, 1024),
+    depths: Iterable[float] = (0.0, 0.5, 1.0),
+    beyond: bool = False,
+) -> list[Instance]:
+    """Every needle in the haystack, cut to every length, at every depth.
+
+    The needle is tokenised by itself and put in after the last sentence end before its depth, so
+    its position is known and need not be searched for; the answer is the part of it that the model
+    is to copy, letter by letter.
+
+    Args:
+        haystack: a text, a `.txt` file, a folder of them (in order of name), or token ids.
+        lengths: tokens of the prompt, question included; cut to what the model has positions for.
+
+    Raises:
+        PromptError: an answer that does not stand in its needle, a haystack shorter than a length
+            asks for or than the needle, or text for a model without a tokenizer.
+        OptionError: depths outside 0 to 1.
+    """
+    if not needles:
+        raise PromptError("no needles to hide: give at least one")
+    hay = haystack_ids(model, haystack)
+    return hidden(
+        model, needles, [hay] * len(needles), lengths=lengths, depths=depths, beyond=beyond
+    )
+
+
+def hidden(
+    model: Model,
+    needles: Sequence[Needle],
+    hays: Sequence[Ids],
+    *,
+    lengths: Iterable[int],
+    depths: Iterable[float],
+    beyond: bool = False,
+    stretch: bool = False,
+) -> list[Instance]:
+    """Every needle in its own haystack; see `text_instances`.
+
+    Args:
+        stretch: raise lengths that a needle does not fit to the shortest that it does, and let
+            every haystack end with a whole sentence.
+    """
+    depths, lengths = check_depths(depths), [int(x) for x in lengths]
+    bos = bos_id(model)
+    texts = [_tokens(model, n, i) for i, n in enumerate(needles, 1)]
+    nothing = _nothing(model, needles[0])
+    found = []
+    for which, (body, question, span) in enumerate(texts):
+        hay, ends = hays[which], _sentence_ends(model, hays[which])
+        limit = model.limit if beyond else room(model, span[1] - span[0])
+        elsewhere = texts[(which + 1) % len(texts)][1] if len(texts) > 1 else nothing * 2
+        fits = 2 * len(body) + len(question) + int(bos is not None) if stretch else 0
+        for asked in dict.fromkeys(
+            max(x, fits) if limit is None else min(max(x, fits), limit) for x in lengths
+        ):
+            n = check_room(asked, len(body), len(question), model)
+            if n > len(hay):
+                raise PromptError(
+                    f"a prompt of {asked} tokens takes a haystack of {n}; this one has {len(hay)}: "
+                    "give a longer text or a smaller length"
+                )
+            # what is to be completed is a sentence of its own, so one must have ended before it
+            end = _after(ends, n) if stretch or needles[which].completes else n
+            filler, stops = hay[end - n : end], [0, *(e - end + n for e in ends if e > end - n)]
+            for depth in depths:
+                at = _before(stops, round(depth * n))
+                found.append(
+                    place(
+                        filler,
+                        body,
+                        span,
+                        at,
+                        bos=bos,
+                        question=question,
+                        null=nothing,
+                        other=elsewhere,
+                        needle=which,
+                        depth=depth,
+                        steps=DECODED,
+                    )
+                )
+    return found
+
+
+def haystack_ids(model: Model, haystack: str | Path | Ids) -> tuple[int, ...]:
+    """The tokens of a haystack: a text, a `.txt` file, a folder of them, or ids as they are.
+
+    Raises:
+        PromptError: nothing to read, or text for a model without a tokenizer.
+    """
+    if not isinstance(haystack, (str, Path)):
+        return tuple(int(t) for t in haystack)
+    text = haystack
+    if isinstance(haystack, Path):
+        files = sorted(haystack.glob("*.txt")) if haystack.is_dir() else [haystack]
+        try:
+            text = "\n\n".join(f.read_text(encoding="utf-8") for f in files)
+        except (OSError, UnicodeDecodeError) as error:
+            raise PromptError(f"haystack {haystack} cannot be read: {error}") from error
+    if not str(text).strip():
+        raise PromptError(f"haystack {str(haystack)[:60]!r} holds no text")
+    return tokens_of(model, str(text))
+
+
+def tokens_of(model: Model, text: str) -> tuple[int, ...]:
+    """The tokens of a text, without special ones.
+
+    Raises:
+        PromptError: a model without a tokenizer.
+    """
+    if model.tokenizer is None:
+        raise PromptError(f"{model.name} has no tokenizer: give needle and haystack as token ids")
+    return tuple(model.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
+
+
+def _tokens(
+    model: Model, needle: Needle, number: int
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, int]]:
+    """Ids of needle and question, and where the answer stands in the needle."""
+    body, question, span = _spelt(model, needle, number)
+    if needle.completes:
+        question = body[: span[0]]
+        if not question:
+            raise PromptError(
+                f"needle {number} has no question and begins with its answer, so there is no "
+                "beginning to complete: give a question, or words before the answer"
+            )
+    return body, question, span
+
+
+def _spelt(
+    model: Model, needle: Needle, number: int
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, int]]:
+    if not isinstance(needle.needle, str):
+        body, answer = tuple(needle.needle), tuple(needle.answer)
+        starts = [i for i in range(len(body)) if body[i : i + len(answer)] == answer]
+        if not starts or not answer:
+            raise PromptError(f"needle {number}: its answer does not stand in it, id by id")
+        return body, tuple(needle.question), (starts[0], starts[0] + len(answer))  # type: ignore[arg-type]
+    body = tokens_of(model, " " + needle.needle.strip())
+    asked = "" if needle.completes else QUESTION.format(question=str(needle.question).strip())
+    question = tokens_of(model, asked) if asked else ()
+    # where each token ends in the text that the tokens spell
+    ends = [len(model.tokenizer.decode(body[: i + 1])) for i in range(len(body))]
+    spelt = model.tokenizer.decode(body)
+    answer = str(needle.answer).strip()
+    at = spelt.find(answer)
+    if at < 0 or not answer:
+        raise PromptError(
+            f"needle {number}: its answer {answer!r} does not stand in it letter by letter (mind "
+            "capitals); only copying is scored"
+        )
+    first = next(i for i, end in enumerate(ends) if end > at)
+    last = next(i for i, end in enumerate(ends) if end >= at + len(answer))
+    return body, question, (first, last + 1)
+
+
+def _nothing(model: Model, needle: Needle) -> tuple[int, ...]:
+    """A question about nothing, in the form of the others."""
+    if not isinstance(needle.needle, str):
+        return tuple(needle.question[:1]) or tuple(needle.needle[:1])  # type: ignore[arg-type]
+    return tokens_of(model, OPENING if needle.completes else QUESTION.format(question=NOTHING))
+
+
+def _sentence_ends(model: Model, ids: Ids) -> list[int]:
+    """Positions after which a sentence has ended; every position where there is no text."""
+    if model.tokenizer is None:
+        return list(range(len(ids) + 1))
+    ending = {
+        t: model.tokenizer.decode([t]).rstrip(" \"')").endswith(ENDS) for t in dict.fromkeys(ids)
+    }
+    return [0, *(i + 1 for i, t in enumerate(ids) if ending[t])]
+
+
+def _before(ends: Sequence[int], at: int) -> int:
+    return ends[bisect_right(ends, at) - 1]
+
+
+def _after(ends: Sequence[int], at: int) -> int:
+    """The first sentence end from `at` on; `at` itself where none follows."""
+    later = bisect_left(ends, at)
+    return ends[later] if later < len(ends) else at

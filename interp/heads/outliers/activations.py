@@ -1,0 +1,175 @@
+"""Outliers of whole layers: infinity norm, kurtosis and massive activations of the streams."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from interp.core.display import Displayed
+from interp.core.errors import NonFiniteError, OptionError, UnknownName, UnreadableAttention
+from interp.core.prompts import Prompts
+from interp.heads.outliers.passes import equal_lengths
+from interp.heads.outliers.written import kurtosis
+from interp.model.capture import STREAM_NAMES
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from interp.model.model import Model
+
+SIZE, TIMES = 100.0, 1000.0
+BESIDE = 1e-6  # beside the squared variance, in Bondarenko et al.'s run_clm.py
+_KEPT = 20  # of the massive activations of one layer and stream
+
+
+@dataclass(frozen=True)
+class Activation:
+    """One massive activation: where it is, its value, and that over the median size there."""
+
+    prompt: int
+    position: int
+    dimension: int
+    value: float
+    times_median: float
+
+
+@dataclass(frozen=True)
+class LayerOutliers:
+    """One activation of one layer over all prompts.
+
+    Args:
+        inf_norm, kurtosis: of each prompt's entries (tokens times d_model), averaged over prompts.
+        largest: the largest entry of any prompt, in size.
+        median: the median size of an entry, over prompts.
+        massive: how many entries are massive; `examples` are the largest of them.
+        dimensions, positions: where they lie, each once.
+    """
+
+    stack: str
+    layer: int
+    name: str
+    inf_norm: float
+    kurtosis: float
+    largest: float
+    median: float
+    massive: int
+    dimensions: tuple[int, ...]
+    positions: tuple[int, ...]
+    n: int
+    examples: tuple[Activation, ...] = field(repr=False)
+
+
+@dataclass(frozen=True, repr=False)
+class Outliers(Displayed):
+    """Every layer and activation asked for, in the order of the layers."""
+
+    layers: tuple[LayerOutliers, ...]
+
+    def to_pandas(self) -> pd.DataFrame:
+        """One row per layer and activation."""
+        import pandas as pd
+
+        rows = [
+            {k: v for k, v in vars(x).items() if k not in ("examples", "dimensions", "positions")}
+            | {"dimensions": " ".join(map(str, x.dimensions)),
+               "positions": " ".join(map(str, x.positions))}
+            for x in self.layers
+        ]  # fmt: skip
+        return pd.DataFrame(rows)
+
+    def model_wide(self, name: str) -> dict[str, float]:
+        """Bondarenko et al.'s two numbers of a model: largest infinity norm, mean kurtosis.
+
+        Raises:
+            UnknownName: an activation that was not measured.
+        """
+        mine = [x for x in self.layers if x.name == name]
+        if not mine:
+            raise UnknownName("measured activation", name, {x.name for x in self.layers})
+        return {
+            "inf_norm": max(x.inf_norm for x in mine),
+            "kurtosis": math.fsum(x.kurtosis for x in mine) / len(mine),
+        }
+
+
+def layer_outliers(
+    model: Model,
+    prompts: Any,
+    *,
+    names: Sequence[str] = ("resid_post", "attn_out", "mlp_out"),
+    size: float = SIZE,
+    times: float = TIMES,
+) -> Outliers:
+    """Infinity norm, kurtosis and massive activations of every layer.
+
+    Args:
+        names: activations of `interp.model.capture.STREAM_NAMES`; one that a layer does not have is
+            left out there.
+        size, times: an entry is massive if it is larger than `size` and at least `times` the
+            median size of its layer (Sun et al. 2024, "Massive Activations in Large Language
+            Models": 100 and about 1000).
+
+    Raises:
+        UnknownName: an activation that does not exist.
+        OptionError: thresholds below zero.
+        UnreadableAttention: no layer has any of the activations.
+        NonFiniteError: NaN or infinity in an activation, naming the layer.
+    """
+    for name in names:
+        if name not in STREAM_NAMES:
+            raise UnknownName("activation of a layer", name, STREAM_NAMES)
+    if size < 0 or times < 0:
+        raise OptionError(f"size={size}, times={times}; both are at least 0")
+    given = Prompts.of(prompts, model)
+    given.check(model)
+    kept: dict[tuple[str, int, str], list[tuple[int, Tensor]]] = {}
+    for site in model.sites:
+        for name in names:
+            if name in site.streams:
+                kept[site.stack, site.layer, name] = []
+    if not kept:
+        raise UnreadableAttention(f"{model.name} has none of {', '.join(names)} in any layer")
+    for which, batch in equal_lengths(given):
+        for site in model.sites:
+            mine = [n for n in names if (site.stack, site.layer, n) in kept]
+            if not mine:
+                continue
+            cache = model.capture(batch, mine, layers=site.layer, stack=site.stack)
+            for name in mine:
+                x = cache[name, site.layer, site.stack].double().cpu()
+                if not bool(torch.isfinite(x).all()):
+                    raise NonFiniteError(f"{model.name}: NaN or infinity in {name} of {site.name}")
+                kept[site.stack, site.layer, name] += list(zip(which, x, strict=True))
+    return Outliers(tuple(_measured(*key, x, size, times) for key, x in kept.items()))
+
+
+def _measured(
+    stack: str, layer: int, name: str, rows: list[tuple[int, Tensor]], size: float, times: float
+) -> LayerOutliers:
+    flat = [x.flatten() for _, x in rows]
+    median = float(torch.cat(flat).abs().median())
+    examples: list[Activation] = []
+    for prompt, x in rows:
+        where = (x.abs() > size) & (x.abs() >= times * median)
+        for position, dimension in where.nonzero().tolist():
+            value = float(x[position, dimension])
+            over = abs(value) / median if median else math.inf
+            examples.append(Activation(prompt, position, dimension, value, over))
+    examples.sort(key=lambda a: -abs(a.value))
+    return LayerOutliers(
+        stack, layer, name,
+        inf_norm=math.fsum(float(x.abs().max()) for x in flat) / len(flat),
+        kurtosis=math.fsum(float(kurtosis(x, beside=BESIDE)) for x in flat) / len(flat),
+        largest=max(float(x.abs().max()) for x in flat),
+        median=median,
+        massive=len(examples),
+        dimensions=tuple(sorted({a.dimension for a in examples})),
+        positions=tuple(sorted({a.position for a in examples})),
+        n=len(rows),
+        examples=tuple(examples[:_KEPT]),
+    )  # fmt: skip

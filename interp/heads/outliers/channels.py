@@ -1,0 +1,225 @@
+"""Massive values in queries and keys, and what depends on them.
+
+Definitions of Jin et al. 2025, "Massive Values in Self-Attention Modules are the Key to Contextual
+Knowledge Understanding": the norm M of every channel over the tokens of a prompt, after rotation;
+a channel is massive where M exceeds 5 times the head's mean M. The test replaces each head's
+channel of largest M, with the channel of smallest M as the control. The paper puts the channel's
+mean in its place, in both; the published code (modeling_llama.py) puts its maximum over tokens in
+place of the largest and the mean in place of the smallest. Both are here: `fill`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.causal.importance import bootstrap
+from interp.causal.task import Task
+from interp.core.clusters import count
+from interp.core.display import Displayed
+from interp.core.errors import OptionError, UnreadableAttention
+from interp.core.prompts import Prompts
+from interp.heads.outliers.passes import PerPrompt, captured
+from interp.model.edits import Edit
+from interp.model.hooks.calls import Call, ComputedCall
+from interp.model.hooks.inference import inference
+from interp.model.locate.sites import Site
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from interp.model.model import Model
+
+MASSIVE = 5.0
+Part = Literal["q", "k"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Massive(Displayed):
+    """Of every head and prompt the largest channel over the mean one, and which channel it is."""
+
+    part: str
+    ratio: PerPrompt
+    channel: PerPrompt
+
+    def to_pandas(self, times: float = MASSIVE) -> pd.DataFrame:
+        """One row per head: mean ratio, share of prompts beyond `times`, its commonest channel."""
+        import pandas as pd
+
+        return pd.DataFrame(
+            {
+                "stack": site.stack, "layer": site.layer, "head": h, "part": self.part,
+                "ratio": float(x[:, h].mean()), "massive": float((x[:, h] > times).double().mean()),
+                "channel": int(self.channel[site][:, h].mode().values),
+            }
+            for site, x in self.ratio.items() for h in range(x.shape[1])
+        )  # fmt: skip
+
+
+def massive(model: Model, prompts: Any, part: Part = "q") -> Massive:
+    """The largest channel of each head's queries or keys, in times the mean channel.
+
+    Raises:
+        OptionError: another part.
+        UnreadableAttention: the scores of this family are no product of queries and keys.
+    """
+    if part not in ("q", "k"):
+        raise OptionError(f"part {part!r}: q or k")
+
+    def measure(site: Site, x: dict[str, Tensor]) -> Tensor:
+        size = x[part].norm(dim=2)  # [batch, head, channel]
+        size = size.repeat_interleave(site.n_heads // size.shape[1], 1)
+        best = size.max(-1)
+        ratio = best.values / size.mean(-1).clamp_min(1e-30)
+        return torch.stack([ratio, best.indices.to(ratio)], -1)
+
+    found = captured(model, prompts, (part,), measure)
+    return Massive(
+        part, {s: x[..., 0] for s, x in found.items()}, {s: x[..., 1] for s, x in found.items()}
+    )
+
+
+def replace_channel(
+    heads: Any,
+    *,
+    parts: Sequence[Part] = ("q", "k"),
+    which: Literal["largest", "smallest"] = "largest",
+    fill: Literal["mean", "max"] = "mean",
+    stack: str | None = None,
+) -> Edit:
+    """An edit: one channel of each head's queries and keys set to one number for all tokens.
+
+    Args:
+        which: the channel of largest or of smallest norm, chosen per head and prompt.
+        fill: the channel's mean over the prompt's tokens, or its maximum.
+
+    Raises:
+        OptionError: other parts or words.
+    """
+    from interp.model.edits import parse_heads
+
+    if which not in ("largest", "smallest") or fill not in ("mean", "max"):
+        raise OptionError(f"which={which!r}, fill={fill!r}; largest or smallest, mean or max")
+    if not parts or set(parts) - {"q", "k"}:
+        raise OptionError(f"parts {list(parts)}: q, k or both")
+
+    def replace(call: Call, site: Site, real: Tensor) -> Tensor:
+        if not isinstance(call, ComputedCall):
+            raise UnreadableAttention(
+                f"{site.name}: this family computes its scores in code of its own, so they cannot "
+                "be computed again from changed queries and keys"
+            )
+        q = _filled(call.q, real, which, fill) if "q" in parts else call.q
+        same = call.k.shape[2] == real.shape[1]
+        seen = real if same else torch.ones_like(call.k[:, 0, :, 0], dtype=torch.bool)
+        k = _filled(call.k, seen, which, fill) if "k" in parts else call.k
+        changed = dataclasses.replace(call, q=q, k=k)
+        return call.mix(changed.pattern())
+
+    name = f"replace-{which}-channel-of-{'+'.join(parts)}"
+    return Edit(name, parse_heads(heads), replace, None, stack, f"fill={fill}")
+
+
+def _filled(
+    x: Float[Tensor, "batch head pos d_head"], real: Tensor, which: str, fill: str
+) -> Tensor:
+    weight = real[:, None, :, None]
+    norm = (x * weight).norm(dim=2)
+    index = norm.argmax(-1) if which == "largest" else norm.argmin(-1)
+    at = index[:, :, None, None].expand(-1, -1, x.shape[2], 1)
+    channel = x.gather(3, at)
+    if fill == "mean":
+        value = (channel * weight).sum(2, keepdim=True) / weight.sum(2, keepdim=True)
+    else:
+        value = channel.masked_fill(~weight, -torch.inf).amax(2, keepdim=True)
+    return x.scatter(3, at, value.expand_as(channel))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Disruption(Displayed):
+    """A task without the largest channels, and without the smallest: value per prompt."""
+
+    task: str
+    unit: str
+    parts: tuple[str, ...]
+    fill: str
+    clean: Float[np.ndarray, " prompt"]
+    largest: Float[np.ndarray, " prompt"]
+    smallest: Float[np.ndarray, " prompt"]
+    clusters: tuple[str, ...] | None = None
+
+    def interval(self, level: float = 0.95) -> tuple[float, float]:
+        """Bootstrap interval of the mean of largest - smallest, over prompts or their clusters."""
+        each = (self.largest - self.smallest)[None]
+        low, high = bootstrap(each, level, clusters=self.clusters)[0]
+        return float(low), float(high)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """One row: the three means, and the difference with its 95 % interval."""
+        import pandas as pd
+
+        clusters = count(len(self.clean), self.clusters)
+        low, high = self.interval() if clusters > 1 else (np.nan, np.nan)
+        row = {
+            "task": self.task, "unit": self.unit, "parts": "+".join(self.parts), "fill": self.fill,
+            "clean": self.clean.mean(), "without_largest": self.largest.mean(),
+            "without_smallest": self.smallest.mean(),
+            "difference": (self.largest - self.smallest).mean(), "low": low, "high": high,
+            "n": len(self.clean), "clusters": clusters,
+        }  # fmt: skip
+        return pd.DataFrame([row])
+
+
+def disruption(
+    model: Model,
+    task: Task,
+    *,
+    parts: Sequence[Part] = ("q", "k"),
+    fill: Literal["mean", "max"] = "mean",
+    stack: str | None = None,
+) -> Disruption:
+    """What a task loses without every head's largest channel, beside its smallest.
+
+    Args:
+        task: on prompts, such as `interp.causal.repeats_task(model)`.
+        parts, fill: see `replace_channel`; the control is always filled with the mean.
+
+    Raises:
+        OptionError: a task on tensors, or wrong words.
+        UnreadableAttention: attention that cannot be computed again.
+    """
+    if not isinstance(task.prompts, Prompts):
+        raise OptionError(f"task {task.name} is on given tensors; the test needs prompts")
+    heads = model.heads(stack)
+    edit = replace_channel(heads, parts=parts, which="largest", fill=fill, stack=stack)
+    control = replace_channel(heads, parts=parts, which="smallest", stack=stack)
+    clean = [_logits(model, task, i, ()) for i in range(len(task))]
+    values = [
+        np.array(
+            [
+                float(task.values(_logits(model, task, i, edits), [i], clean[i]))
+                for i in range(len(task))
+            ]
+        )
+        for edits in ((), (edit,), (control,))
+    ]
+    clean_values, largest, smallest = values
+    return Disruption(
+        task.name, task.unit, tuple(parts), fill, clean_values, largest, smallest, task.clusters
+    )
+
+
+def _logits(model: Model, task: Task, prompt: int, edits: Sequence[Edit]) -> Tensor:
+    """The logits that the task reads of one prompt."""
+    assert isinstance(task.prompts, Prompts)
+    with torch.no_grad(), inference(model.module):
+        whole = model.run(Prompts((task.prompts.ids[prompt],)), edits)
+    rows = whole[0, list(task.positions[prompt])]
+    return rows if task.vocabulary is None else rows[:, list(task.vocabulary)]

@@ -1,0 +1,138 @@
+"""Run prompts of any lengths without padding, and keep one number per prompt and head."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.core.prompts import Prompts
+from interp.heads.engine import ENGINES, to_attention
+from interp.heads.estimate import choose_engine
+from interp.model.hooks.calls import Call, ComputedCall, RecordedCall
+from interp.model.locate.sites import Site
+from interp_kernels import attention_statistics, reference
+from interp_kernels.reductions import Reduction
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+
+PerPrompt = dict[Site, Float[Tensor, "prompt head"]]
+BATCH = 8
+
+
+def equal_lengths(prompts: Prompts, size: int = BATCH) -> Iterator[tuple[list[int], Prompts]]:
+    """Batches of prompts of one length each, so that there is no padding; with their numbers."""
+    by_length: dict[int, list[int]] = {}
+    for i, ids in enumerate(prompts.ids):
+        by_length.setdefault(len(ids), []).append(i)
+    for which in by_length.values():
+        for start in range(0, len(which), size):
+            part = which[start : start + size]
+            yield part, Prompts(tuple(prompts.ids[i] for i in part), prompts.design)
+
+
+def each_call(
+    model: Model,
+    prompts: Any,
+    measure: Callable[[Site, Call, str], tuple[Tensor, ...] | None],
+    *,
+    engine: str = "auto",
+) -> dict[Site, tuple[Tensor, ...]]:
+    """What `measure(site, call, engine)` gives of every attention: tensors `[prompt, head]`.
+
+    Raises:
+        PromptError: the prompts do not fit the model.
+    """
+    given = Prompts.of(prompts, model)
+    given.check(model)
+    found: dict[Site, tuple[Tensor, ...]] = {}
+    chosen = choose_engine(model, given, BATCH, engine)
+    for which, batch in equal_lengths(given):
+
+        def visit(site: Site, call: Call, real: Tensor, which: list[int] = which) -> None:
+            model.require_finite(call, site)
+            values = measure(site, call, chosen)
+            if values is None:
+                return
+            if site not in found:
+                found[site] = tuple(
+                    torch.full((len(given), *x.shape[1:]), torch.nan, dtype=torch.double)
+                    for x in values
+                )
+            for whole, x in zip(found[site], values, strict=True):
+                whole[which] = x.double().cpu()
+
+        with torch.no_grad(), model.visited(visit):
+            model.run(batch)
+    return found
+
+
+def captured(
+    model: Model,
+    prompts: Any,
+    names: tuple[str, ...],
+    measure: Callable[[Site, dict[str, Tensor]], Tensor],
+) -> PerPrompt:
+    """What `measure(site, {name: activation})` gives of captured activations: `[prompt, head]`.
+
+    Raises:
+        PromptError: the prompts do not fit the model.
+        UnreadableAttention: the model has no such activation.
+    """
+    given = Prompts.of(prompts, model)
+    given.check(model)
+    parts: dict[Site, list[Tensor]] = {site: [] for site in model.sites}
+    order: list[int] = []
+    for which, batch in equal_lengths(given):
+        order += which
+        cache = model.capture(batch, names)
+        for site in model.sites:
+            values = {name: cache[name, site.layer, site.stack].double() for name in names}
+            parts[site].append(measure(site, values).cpu())
+    back = torch.tensor(order).argsort()
+    return {site: torch.cat(x)[back] for site, x in parts.items()}
+
+
+def statistic(call: Call, asked: Reduction, engine: str) -> Tensor:
+    """One reduction of a call without padding."""
+    real = torch.ones(call.z.shape[0], call.z.shape[2], dtype=torch.bool, device=call.z.device)
+    attention = to_attention(call, real, None)
+    if isinstance(call, RecordedCall):
+        pattern = call.pattern() * call.visible()
+        found: Any = reference.evaluate(asked, attention, pattern, call.scores())
+    else:
+        found = attention_statistics(attention, [asked], backend=ENGINES[engine])[asked.name]
+    return found
+
+
+def seen_by(call: Call) -> Tensor:
+    """How many queries may attend to each key, `[batch, 1 or head, key]`."""
+    if _plainly_causal(call):
+        keys = call.v.shape[2]
+        return torch.arange(keys, 0, -1, device=call.z.device)[None, None]
+    return call.visible().sum(2)
+
+
+def sees(call: Call) -> Tensor:
+    """How many keys each query may attend to, `[batch, 1 or head, query]`."""
+    if _plainly_causal(call):
+        return torch.arange(1, call.z.shape[2] + 1, device=call.z.device)[None, None]
+    return call.visible().sum(-1)
+
+
+def visible_mean(
+    call: Call, x: Float[Tensor, "batch head key_pos"]
+) -> Float[Tensor, "batch head query_pos"]:
+    """The mean of a number of each key over the keys that a query may attend to."""
+    if _plainly_causal(call):
+        return x.cumsum(-1) / sees(call)
+    total = (call.visible().to(x.dtype) @ x[..., None])[..., 0]
+    return total / sees(call).clamp_min(1)
+
+
+def _plainly_causal(call: Call) -> bool:
+    return isinstance(call, ComputedCall) and call.causal and call.mask is None

@@ -1,0 +1,125 @@
+"""Attention sinks anywhere in a prompt, and heads that are dormant on one kind of text only.
+
+The sink metric of Gu et al. 2025, "When Attention Sink Emerges in Language Models" (their
+eval_sink_open_source.py): position k receives alpha_k, the mean attention from the queries that see
+it; a head has a sink there if alpha_k > epsilon. A position that few queries see has a large alpha
+by chance (the last token sees itself), so a sink anywhere must be seen by a quarter of the queries.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.core.display import Displayed
+from interp.core.errors import OptionError, PromptError
+from interp.core.prompts import Prompts
+from interp.heads.outliers.passes import PerPrompt, each_call, seen_by, statistic
+from interp.model.hooks.calls import Call
+from interp.model.locate.sites import Site
+from interp_kernels.reductions import Received
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from interp.model.model import Model
+
+EPSILON = 0.3
+SEEN = 4  # a sink is seen by at least one of so many queries
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SinkMass(Displayed):
+    """Per attention and prompt: mean attention on the strongest sink, and its position."""
+
+    mass: PerPrompt
+    position: PerPrompt
+
+    def share(self, epsilon: float = EPSILON) -> dict[Site, Float[Tensor, " head"]]:
+        """In which share of the prompts each head has a sink."""
+        if not 0 < epsilon < 1:
+            raise OptionError(f"epsilon={epsilon}; attention on a sink lies between 0 and 1")
+        return {site: (x > epsilon).double().mean(0) for site, x in self.mass.items()}
+
+    def metric(self, epsilon: float = EPSILON) -> float:
+        """Share of heads and prompts with a sink: Gu et al.'s number, as a fraction."""
+        shares = list(self.share(epsilon).values())
+        return float(torch.cat(shares).mean())
+
+    def at_first(self, epsilon: float = EPSILON) -> float:
+        """Of those sinks, the share that lie on the first token; NaN where there is none."""
+        on = torch.cat([(x > epsilon).flatten() for x in self.mass.values()])
+        first = torch.cat([(x == 0).flatten() for x in self.position.values()])
+        return float(first[on].double().mean()) if bool(on.any()) else float("nan")
+
+    def to_pandas(self, epsilon: float = EPSILON) -> pd.DataFrame:
+        """One row per head: mean mass, share of prompts with a sink, its commonest position."""
+        import pandas as pd
+
+        share = self.share(epsilon)
+        return pd.DataFrame(
+            {
+                "stack": site.stack, "layer": site.layer, "head": h,
+                "sink_mass": float(x[:, h].mean()), "sink_share": float(share[site][h]),
+                "position": int(self.position[site][:, h].mode().values),
+            }
+            for site, x in self.mass.items() for h in range(x.shape[1])
+        )  # fmt: skip
+
+
+def sink_mass(
+    model: Model, prompts: Any, *, position: int | None = None, engine: str = "auto"
+) -> SinkMass:
+    """Attention on each head's strongest sink, in every prompt.
+
+    Args:
+        prompts: texts, ids or `Prompts`; Gu et al. take 64 tokens each.
+        position: look at this position only (0 for Gu et al.'s Sink_1) instead of anywhere.
+        engine: "stored", "streamed" or "auto".
+
+    A head that attends evenly to all it sees has mass H_T / T on position 0 (0.0741 for T = 64).
+
+    Raises:
+        OptionError: a position that some prompt does not have.
+        PromptError: prompts that do not fit the model.
+    """
+    given = Prompts.of(prompts, model)
+    shortest = min(map(len, given.ids), default=0)
+    if position is not None and not 0 <= position < shortest:
+        raise OptionError(f"position {position}: the shortest prompt has {shortest} tokens")
+
+    def measure(site: Site, call: Call, engine: str) -> tuple[Tensor, ...]:
+        seen = seen_by(call)
+        alpha = statistic(call, Received(), engine).double() / seen.clamp_min(1)
+        if position is not None:
+            alpha = alpha[..., position : position + 1]
+            return alpha[..., 0], torch.full_like(alpha[..., 0], position)
+        alpha = alpha.masked_fill(seen < -(-call.z.shape[2] // SEEN), -1.0)
+        best = alpha.max(-1)
+        return best.values, best.indices
+
+    found = each_call(model, given, measure, engine=engine)
+    return SinkMass(
+        {site: x[0] for site, x in found.items()}, {site: x[1] for site, x in found.items()}
+    )
+
+
+def active_dormant(model: Model, dormant_on: Any, active_on: Any) -> tuple[PerPrompt, PerPrompt]:
+    """Sink mass of every head on two sets of prompts; a head that parks on one is active-dormant.
+
+    Reference: Guo et al. 2024, "Active-Dormant Attention Heads" (arXiv 2410.13835).
+
+    Raises:
+        PromptError: the two sets are the same prompts, or do not fit the model.
+    """
+    first, second = Prompts.of(dormant_on, model), Prompts.of(active_on, model)
+    same = set(first.ids) & set(second.ids)
+    if same:
+        raise PromptError(
+            f"{len(same)} prompts are in both sets, so they tell no domains apart; give two kinds"
+        )
+    return sink_mass(model, first).mass, sink_mass(model, second).mass

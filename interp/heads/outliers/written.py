@@ -1,0 +1,86 @@
+"""What heads write, and how evenly: no-op heads and outliers among the heads' results."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.heads.outliers.passes import (
+    PerPrompt,
+    captured,
+    each_call,
+    sees,
+    statistic,
+    visible_mean,
+)
+from interp.model.hooks.calls import Call, spread
+from interp.model.locate.sites import Site
+from interp_kernels.reductions import RightProduct
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+
+
+def value_shortfall(model: Model, prompts: Any, *, engine: str = "auto") -> PerPrompt:
+    """How much smaller than the usual values are those a head attends to, `[prompt, head]`.
+
+    1 - (sum over keys of attention times value norm) / (mean value norm of the keys in sight),
+    averaged over the queries that see at least two keys: 0 for a head that attends evenly, 1 for
+    one that attends to nothing but values of size zero, negative for one that seeks large values.
+    """
+
+    def measure(site: Site, call: Call, engine: str) -> tuple[Tensor, ...]:
+        size = spread(call.v.float().norm(dim=-1), call.n_heads)
+        got = statistic(call, RightProduct(size[..., None]), engine)[..., 0].double()
+        usual = visible_mean(call, size.double())
+        several = (sees(call) > 1) & (usual > 0)
+        short = torch.where(several, 1 - got / usual.clamp_min(1e-30), torch.nan)
+        return (short.nanmean(-1),)
+
+    found = each_call(model, prompts, measure, engine=engine)
+    return {site: x[0] for site, x in found.items()}
+
+
+def written_share(model: Model, prompts: Any) -> PerPrompt:
+    """Norm of what a head writes over the norm of the stream it is added to, `[prompt, head]`.
+
+    The mean over positions of |z W_O| / |resid_pre|; near 0 for a head that does nothing, whatever
+    its attention looks like.
+    """
+
+    def measure(site: Site, x: dict[str, Tensor]) -> Tensor:
+        stream = x["resid_pre"].norm(dim=-1)
+        return (x["result"].norm(dim=-1) / stream[..., None].clamp_min(1e-30)).mean(1)
+
+    return captured(model, prompts, ("result", "resid_pre"), measure)
+
+
+def result_kurtosis(model: Model, prompts: Any) -> PerPrompt:
+    """Kurtosis of all entries that a head writes for a prompt; see `kurtosis`."""
+    return captured(model, prompts, ("result",), lambda site, x: kurtosis(_rows(x["result"])))
+
+
+def result_inf_norm(model: Model, prompts: Any) -> PerPrompt:
+    """The largest entry, in size, that a head writes for a prompt."""
+    return captured(model, prompts, ("result",), lambda site, x: _rows(x["result"]).abs().amax(-1))
+
+
+def kurtosis(x: Float[Tensor, "*rows entries"], *, beside: float = 0.0) -> Float[Tensor, "*rows"]:
+    """Fourth central moment over the squared variance: 3 for a Gaussian, about n for a spike of n.
+
+    Not the excess; the variance is unbiased. 0 where all entries are equal.
+
+    Args:
+        beside: added to the squared variance; Bondarenko et al. add 1e-6 (run_clm.py), which for
+            small activations is more than the variance and takes the kurtosis to 0.
+    """
+    centred = x - x.mean(-1, keepdim=True)
+    below = x.var(-1) ** 2 + beside
+    return torch.where(below > 0, (centred**4).mean(-1) / below.clamp_min(1e-300), 0.0)
+
+
+def _rows(result: Float[Tensor, "batch pos head d_model"]) -> Float[Tensor, "batch head entries"]:
+    return result.transpose(1, 2).flatten(2)

@@ -1,0 +1,170 @@
+"""From the scores of every head in every trial to the rows of a table, each with its error, its
+null and the chance of being as far from it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float
+
+from interp.core.chance import p_of_random_weights, spread
+from interp.core.clusters import Summary, summary
+from interp.core.declaration import Bound
+from interp.core.provenance import model_provenance
+from interp.core.table import HeadTable
+from interp.model.locate.sites import Site
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+
+PerTrial = Mapping[Site, Float[np.ndarray, "trial head"]]
+
+
+@dataclass(frozen=True)
+class Found:
+    """The scores that one metric found.
+
+    Args:
+        values: of every head in every trial; one trial where the score is exact.
+        clusters: the cluster of each trial; None where every trial is its own.
+        null_kind: what the table's null is.
+        null: scores of the same trials where there is nothing to find, if that is the null.
+        draws: mean scores on each draw of random weights, by name of the site. They are the null
+            where there is no other, and every p is held against them.
+    """
+
+    values: PerTrial
+    clusters: Sequence[str] | None = None
+    null_kind: str = "none"
+    null: PerTrial | None = None
+    draws: Sequence[Mapping[str, np.ndarray]] = field(default_factory=tuple)
+
+
+def means(values: PerTrial) -> dict[str, np.ndarray]:
+    """The mean of every head over trials, by name of the site."""
+    return {site.name: summary(x).score for site, x in values.items()}
+
+
+def table_of(
+    model: Model, metric: Bound, found: Found, about: Mapping[str, Any], *, parts: bool = False
+) -> HeadTable:
+    """The rows of one metric.
+
+    Args:
+        about: more provenance.
+        parts: also rows of each cluster, as metrics such as `induction [period 12]`.
+    """
+    made = model_provenance(model) | {
+        "options": dict(metric.options),
+        "end": metric.analysis.shown_end,
+        "null": found.null_kind,
+        "edits": list(model.active_edits),
+        "made_by": f"interp.score: {metric.analysis!r}",
+    }
+    if found.draws:
+        made["null_draws"] = len(found.draws)
+    if found.clusters is not None:
+        made["clusters"] = dict(Counter(found.clusters))
+    made |= about
+    records = _records(model, metric, found)
+    provenance = {(model.name, metric.label): made}
+    if parts and found.clusters is not None:
+        for label in dict.fromkeys(found.clusters):
+            name = f"{metric.label} [{label}]"
+            mine = np.array([x == label for x in found.clusters])
+            values = {site: x[mine] for site, x in found.values.items()}
+            records += [row | {"metric": name} for row in _records(model, metric, Found(values))]
+            told = {"null": "none", "clusters": {label: int(mine.sum())}}
+            provenance[model.name, name] = made | told
+    return HeadTable.from_records(records, provenance)
+
+
+def _records(model: Model, metric: Bound, found: Found) -> list[dict[str, Any]]:
+    exact = metric.analysis.kind == "weights"
+    drawn = {site: _drawn(site, found.draws) for site in found.values}
+    against_draws = _against_draws(metric, found, drawn)
+    records = []
+    for site, values in found.values.items():
+        own = summary(values, found.clusters)
+        row = {
+            "model": model.name,
+            "stack": site.stack,
+            "layer": site.layer,
+            "metric": metric.label,
+            "score": own.score,
+            "sem": own.sem,
+            "n": own.n,
+            "clusters": own.clusters,
+            "unit": metric.analysis.unit,
+            "n_kv_heads": site.n_kv_heads,
+        }
+        beside = _null(site, found, drawn[site])
+        if beside is not None:
+            row |= {"null": beside.score, "null_sem": beside.sem}
+            if found.null is None:
+                row["null_sd"] = spread(drawn[site])
+            tests = [against_draws.get(site)]
+            tests += [] if exact else [_against_prompts(site, values, own, found, beside)]
+            row["p"] = _larger(tests, own.score, needs_draws=found.null is None)
+        records.append(row)
+    return records
+
+
+def _drawn(site: Site, draws: Sequence[Mapping[str, np.ndarray]]) -> np.ndarray:
+    """`[draw, head]`, without the draws on which nothing could be scored."""
+    found = [each[site.name] for each in draws if site.name in each]
+    kept = [x for x in found if not np.isnan(x).any()]
+    return np.stack(kept) if kept else np.zeros((0, site.n_heads))
+
+
+def _null(site: Site, found: Found, drawn: np.ndarray) -> Summary | None:
+    """The null of the table: trials of its own, or the draws, each of which counts as one."""
+    if found.null is not None:
+        return summary(found.null[site], found.clusters)
+    return summary(drawn) if len(drawn) else None
+
+
+def _against_draws(
+    metric: Bound, found: Found, drawn: Mapping[Site, np.ndarray]
+) -> dict[Site, np.ndarray]:
+    """p of one more head of one more draw; the layers of a stack are judged together."""
+    out: dict[Site, np.ndarray] = {}
+    for stack in dict.fromkeys(site.stack for site in found.values):
+        sites = [s for s in found.values if s.stack == stack and len(drawn[s])]
+        scores = [summary(found.values[s]).score for s in sites]
+        scored = {s: x for s, x in zip(sites, scores, strict=True) if not np.isnan(x).any()}
+        bounds = metric.analysis.low, metric.analysis.high
+        p = p_of_random_weights([*scored.values()], [drawn[s] for s in scored], *bounds)
+        out |= dict(zip(scored, p, strict=True))
+    return out
+
+
+def _against_prompts(
+    site: Site, values: np.ndarray, own: Summary, found: Found, null: Summary
+) -> np.ndarray:
+    """p of the difference from the null over prompts: of pairs where the null has the same ones."""
+    from scipy.stats import t as student
+
+    if found.null is not None and found.null[site].shape == values.shape:
+        pairs = summary(values - found.null[site], found.clusters)
+        gap, error, clusters = pairs.score, pairs.sem, pairs.clusters
+    else:
+        gap, error, clusters = own.score - null.score, own.sem, own.clusters
+    if clusters < 2:
+        return np.full(len(own.score), np.nan)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        distance = np.where(gap == 0, 0.0, np.abs(gap) / error)
+    return 2 * student.sf(distance, clusters - 1)
+
+
+def _larger(tests: Sequence[Any], like: np.ndarray, *, needs_draws: bool) -> np.ndarray:
+    """The largest p of the tests there are; NaN where the one against draws is needed and not."""
+    there = [np.asarray(p) for p in tests if p is not None and not np.isnan(p).all()]
+    draws = tests[0]
+    if not there or (needs_draws and (draws is None or np.isnan(draws).all())):
+        return np.full(len(like), np.nan)
+    return np.max(there, axis=0)

@@ -1,0 +1,359 @@
+"""Score every head of a model: mean, standard error, sample count and the same score on a null."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from torch import Tensor
+
+from interp.core.asked import Metric, asked_metrics, bound
+from interp.core.declaration import NULLS, Bound, Null
+from interp.core.errors import OptionError, PromptError
+from interp.core.prompts import Prompts, bos_id, repeats
+from interp.core.registry import usual
+from interp.core.table import HeadTable
+from interp.heads.engine import applies, batches, engine_used, reduce_patterns
+from interp.heads.estimate import choose_engine
+from interp.heads.score_rows import Found, means, table_of
+from interp.model.given import given_models
+from interp.model.inputs import probe_inputs
+from interp.model.locate.sites import Site
+from interp.model.random_weights import DRAWS, RandomWeights
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+
+Progress = Callable[[str, int, int], None]
+"""Told what runs, how many layers (over all batches) are done and how many there are."""
+
+
+PerMetric = dict[str, dict[Site, np.ndarray]]  # label -> attention -> [prompt, head]
+
+
+def score(
+    model: Any,
+    metrics: Metric | Iterable[Metric] | None = None,
+    prompts: Any = None,
+    *,
+    null: Null = "auto",
+    seed: int = 0,
+    batch_size: int = 16,
+    engine: str = "auto",
+    null_draws: int = DRAWS,
+    parts: bool = False,
+    progress: Progress | None = None,
+) -> HeadTable:
+    """Score every head of a model, or of several in one table.
+
+    Args:
+        model: what `load` gave, or anything that it takes: a name, a folder, a hub id or a Hugging
+            Face model is loaded first. A list of these gives one table; models that are named are
+            loaded one after another.
+        metrics: names (`"induction"`, `"local_window:width=8"`), analyses, or functions of
+            `(query, key)` or `(query, key, tokens)`, each taken for a detector; by default all but
+            experiments (the room `interp.heads.experiments`).
+        prompts: texts, ids or `Prompts`, or a mapping of input tensors; random tokens repeated
+            twice by default (see `interp.core.prompts.repeats`).
+        null: what `null` is measured on: the same prompts with `shuffled-tokens`, scored where the
+            original tokens had their targets; the same architecture with `random-init` weights;
+            `auto`: shuffled tokens for detectors that read tokens, random weights for the rest,
+            and every head is held against random weights too.
+        seed: of default prompts, shuffling and random weights.
+        batch_size: prompts per forward pass; changes no number.
+        engine: "stored" forms a layer's patterns, "streamed" never does, "auto" decides by size.
+        null_draws: draws of random weights; the null is their mean, its error their spread, and
+            `p` of a head the chance that one more head of one more draw is as far from it. Fewer
+            than three give no p.
+        parts: also the score on each cluster of prompts, as metrics `induction [period 12]`.
+        progress: see `Progress`.
+
+    `sem` is the standard error over clusters of prompts: rows of one prompt are not independent,
+    and neither are prompts that share a period, a needle or an order (see `Prompts.clusters`).
+
+    Raises:
+        UnknownName: a metric or option that does not exist.
+        PromptError: prompts that do not fit the model.
+        OptionError: a metric that cannot be computed on this kind of model, an argument that is
+            no model or metric, or two models of one name.
+        LoadError: a model that cannot be loaded; see `load`.
+    """
+    models, bounds = given_models(model), asked_metrics(metrics)
+    if isinstance(prompts, Iterator):
+        prompts = list(prompts)  # every model reads them
+    options = {"null": null, "seed": seed, "batch_size": batch_size, "engine": engine}
+    options |= {"null_draws": null_draws, "parts": parts}
+    tables: list[HeadTable] = []
+    for given in models:
+        each = given.model()
+        own = bounds
+        if own is None:
+            own = [b for b in map(bound, usual()) if why_not(each, b) is None]
+        found = score_each(each, own, prompts, progress=progress, **options)
+        tables += [table for _, table in found]
+    return HeadTable.concat(tables)
+
+
+def why_not(model: Model, metric: Bound) -> str | None:
+    """One line on why a metric cannot be computed on a model, or None where it can."""
+    spread = model.ranks is not None and f"on {model.ranks.size} processes"
+    where = (model.elsewhere and f"at {model.elsewhere}") or spread
+    if where and not metric.patterned():
+        need = "weights" if metric.analysis.kind == "weights" else "activations"
+        return f"{metric.label}: its {need} stay where {model.name} runs, {where}"
+    if metric.analysis.kind == "weights":
+        from interp.model.locate.weights import why_unreadable
+
+        reason = why_unreadable(model, metric.analysis.requires)
+        return None if reason is None else f"{metric.label}: {reason}"
+    if metric.analysis.kind == "experiment":
+        return _lacks(model, metric)
+    if not any(applies(metric, site, model) for site in model.sites):
+        return f"{metric.label} looks at tokens, and {model.name} reads {model.kind} input"
+    return None
+
+
+def _lacks(model: Model, metric: Bound) -> str | None:
+    """What an experiment needs and the model does not have."""
+    lacks = {
+        "tokens": None if model.takes_text else "reads no tokens",
+        "causal": None if model.kind == "causal" else f"is {model.kind}, not causal",
+        "tokenizer": "has no tokenizer" if model.tokenizer is None else None,
+    }
+    why = next((lacks[x] for x in metric.analysis.requires if lacks[x]), None)
+    return None if why is None else f"{metric.label}: {model.name} {why}"
+
+
+def default_prompts(model: Model, seed: int) -> Prompts | Mapping[str, Tensor]:
+    """Random tokens repeated twice; noise for models that read no tokens."""
+    inputs = probe_inputs(model.module, seed)
+    return (
+        repeats(model, seed=seed) if set(inputs) <= {"input_ids", "decoder_input_ids"} else inputs
+    )
+
+
+def score_each(
+    model: Model,
+    bounds: Sequence[Bound],
+    prompts: Any = None,
+    *,
+    null: Null = "auto",
+    seed: int = 0,
+    batch_size: int = 16,
+    engine: str = "auto",
+    null_draws: int = DRAWS,
+    parts: bool = False,
+    progress: Progress | None = None,
+    random: RandomWeights | None = None,
+) -> Iterator[tuple[str, HeadTable]]:
+    """Like `score`, one table per metric as soon as it is there; one run serves all patterns.
+
+    Args:
+        random: draws of random weights that were made already.
+    """
+    if null not in NULLS:
+        raise OptionError(f"null={null!r} is not known; known: {', '.join(NULLS)}")
+    for b in bounds:
+        reason = why_not(model, b)
+        if reason is not None:
+            raise OptionError(reason)
+    labels = [b.label for b in bounds]
+    if len(set(labels)) < len(labels):
+        raise OptionError(f"a metric is asked for twice: {', '.join(labels)}")
+    tell = progress or (lambda what, done, total: None)
+    if null_draws < 1:
+        raise OptionError(f"null_draws={null_draws}: at least 1; null='none' leaves the null out")
+    random = random or RandomWeights(model, seed, null_draws)
+    patterned = [b for b in bounds if b.patterned()]
+    if patterned:
+        given = default_prompts(model, seed) if prompts is None else prompts
+        given = given if isinstance(given, (Mapping, Prompts)) else Prompts.of(given, model)
+        if isinstance(given, Prompts):
+            given.check(model)
+        chosen = choose_engine(model, given, batch_size, engine)
+        run = _Run(model, given, seed, batch_size, chosen, tell)
+        yield from _from_patterns(run, patterned, null, random, parts)
+    for b in bounds:
+        if b.analysis.kind == "weights":
+            yield b.label, _from_weights(model, b, null, seed, random, tell)
+        elif b.analysis.kind == "experiment":
+            yield b.label, _from_experiment(model, b, null, seed, random, tell, parts)
+
+
+def _from_patterns(
+    run: _Run, bounds: Sequence[Bound], null: Null, random: RandomWeights, parts: bool
+) -> Iterator[tuple[str, HeadTable]]:
+    kinds = {b.label: _null_of(b, null, run.model) for b in bounds}
+    scores = run.of(run.model, run.prompts, bounds, "scoring")
+    shuffled = [b for b in bounds if kinds[b.label] == "shuffled-tokens"]
+    beside = run.shuffled(shuffled) if shuffled else {}
+    # what tokens decide is held against random weights as well: a random head too may attend to
+    # equal tokens more, or less, than to others
+    drawn_for = [b for b in bounds if _needs_draws(b, kinds[b.label], null, run.model)]
+    draws = run.drawn(random, drawn_for) if drawn_for else []
+    about, clusters = run.about(), run.clusters()
+    for b in bounds:
+        mine = [draw[b.label] for draw in draws if b.label in draw]
+        kind = kinds[b.label]
+        found = Found(scores[b.label], clusters, kind, beside.get(b.label), mine)
+        yield b.label, table_of(run.model, b, found, about, parts=parts)
+
+
+def _null_of(metric: Bound, null: Null, model: Model) -> Null:
+    if null != "auto":
+        return null
+    if model.elsewhere is not None and metric.analysis.default_null == "random-init":
+        return "none"  # random weights would need the room on this machine
+    return metric.analysis.default_null
+
+
+def _needs_draws(metric: Bound, kind: str, null: Null, model: Model) -> bool:
+    return kind == "random-init" or (
+        null == "auto" and kind == "shuffled-tokens" and model.elsewhere is None
+    )
+
+
+def _from_weights(
+    model: Model, metric: Bound, null: Null, seed: int, random: RandomWeights, tell: Progress
+) -> HeadTable:
+    held = null in ("auto", "random-init")  # weights read no tokens
+    total = 1 + len(random) * held
+    tell(metric.label, 0, total)
+    values, draws = _exact(metric.from_weights(model)), []
+    tell(metric.label, 1, total)
+    for drawn in random if held else ():
+        draws.append(means(_exact(metric.from_weights(drawn))))
+        tell(metric.label, 1 + len(draws), total)
+    about = {"prompts": "none: weights only", "seed": seed, "engine": "weights"}
+    found = Found(values, None, "random-init" if held else "none", None, draws)
+    return table_of(model, metric, found, about)
+
+
+def _from_experiment(
+    model: Model,
+    metric: Bound,
+    null: Null,
+    seed: int,
+    random: RandomWeights,
+    tell: Progress,
+    parts: bool,
+) -> HeadTable:
+    if null == "shuffled-tokens":
+        raise OptionError(
+            f"{metric.label} makes its own prompts; its null is auto, random-init or none"
+        )
+    trials = metric.experiment(model, seed, tell)
+    kind, beside, draws = "none", None, []
+    if null == "auto" and trials.null is not None:
+        kind, beside = trials.null_kind, _arrays(trials.null)
+    elif null != "none":
+        kind = "random-init"
+    settled = metric.settled(trials.settled)  # the null does the task of the scores
+    for drawn in random if null != "none" else ():
+        try:
+            other = settled.experiment(drawn, seed, tell, notes=False)
+        except PromptError:  # what random weights cannot do has no score on them
+            if beside is None:
+                raise
+            break
+        draws.append(means(_arrays(other.values)))
+    about = {"prompts": "its own", "seed": seed, "engine": "experiment"}
+    about |= {"notes": [f"{k}: {v}" for k, v in trials.notes.items()]}
+    about |= {"headline": trials.headline} if trials.headline else {}
+    about |= {"settled": dict(trials.settled)} if trials.settled else {}
+    found = Found(_arrays(trials.values), trials.clusters, kind, beside, draws)
+    return table_of(model, metric, found, about, parts=parts)
+
+
+@dataclass
+class _Run:
+    model: Model
+    prompts: Prompts | Mapping[str, Tensor]
+    seed: int
+    batch_size: int
+    engine: str
+    tell: Progress
+
+    def of(self, model: Model, prompts: Any, bounds: Sequence[Bound], what: str) -> PerMetric:
+        total = len(self.model.sites) * len(batches(model, prompts, self.batch_size))
+        done = 0
+        self.tell(what, 0, total)
+
+        def advance() -> None:
+            nonlocal done
+            done += 1
+            self.tell(what, done, total)
+
+        per_prompt = reduce_patterns(
+            model,
+            prompts,
+            bounds,
+            batch_size=self.batch_size,
+            engine=self.engine,
+            advance=advance,
+        )
+        return {p.bound.label: {site: p.of(site).numpy() for site in p.values} for p in per_prompt}
+
+    def drawn(
+        self, random: RandomWeights, bounds: Sequence[Bound]
+    ) -> list[dict[str, dict[str, np.ndarray]]]:
+        """Per draw of random weights, metric and site: the mean of every head."""
+        found = []
+        for draw, model in enumerate(random, 1):
+            what = f"null: random weights {draw}/{len(random)}"
+            scores = self.of(model, self.prompts, bounds, what)
+            found.append({label: means(values) for label, values in scores.items()})
+        return found
+
+    def shuffled(self, bounds: Sequence[Bound]) -> PerMetric:
+        """The scores of the same prompts with their tokens in random order."""
+        if not isinstance(self.prompts, Prompts):
+            raise PromptError(
+                f"{self.model.name} reads no tokens, so there are none to shuffle; "
+                "use null='random-init'"
+            )
+        first = bos_id(self.model)
+        keep = first is not None and all(p[0] == first for p in self.prompts.ids)
+        return self.of(
+            self.model, self.prompts.shuffled(self.seed, keep), bounds, "null: shuffled tokens"
+        )
+
+    def clusters(self) -> tuple[str, ...] | None:
+        return self.prompts.clusters if isinstance(self.prompts, Prompts) else None
+
+    def about(self) -> dict[str, Any]:
+        if isinstance(self.prompts, Prompts):
+            longest = max(map(len, self.prompts.ids))
+            what = {
+                "prompts": self.prompts.design,
+                "prompts_hash": self.prompts.hash,
+                "longest": longest,
+            }
+            what["n_prompts"] = len(self.prompts)
+        else:
+            what = {
+                "prompts": f"given {', '.join(sorted(self.prompts))}",
+                "prompts_hash": _tensor_hash(self.prompts),
+            }
+        return what | {"seed": self.seed, "engine": engine_used(self.model, self.engine)}
+
+
+def _tensor_hash(inputs: Mapping[str, Tensor]) -> str:
+    import hashlib
+
+    digest = hashlib.sha256()
+    for name, x in sorted(inputs.items()):
+        digest.update(name.encode())
+        digest.update(x.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _arrays(values: Mapping[Site, Tensor]) -> dict[Site, np.ndarray]:
+    return {site: x.detach().double().cpu().numpy() for site, x in values.items()}
+
+
+def _exact(values: Mapping[Site, Tensor]) -> dict[Site, np.ndarray]:
+    """As one trial."""
+    return {site: x[None] for site, x in _arrays(values).items()}

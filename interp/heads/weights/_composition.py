@@ -1,0 +1,141 @@
+"""How much of what one head writes goes into what a later head reads, for every pair of heads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Literal
+
+from interp.core.errors import OptionError
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+    from torch import Tensor
+
+    from interp.core.head import Head
+    from interp.model.locate.lowrank import LowRank
+    from interp.model.locate.sites import Site
+    from interp.model.model import Model
+
+Kind = Literal["q", "k", "v"]
+_SAMPLES = 12  # random heads on either side of a baseline: its standard error is about 1 % of it
+
+
+@dataclass(frozen=True, eq=False)
+class Compositions:
+    """Composition scores of every pair of heads that can compose.
+
+    `score` and `baseline` map (earlier attention, later attention) to `[earlier head, later head]`
+    and to the mean score of random matrices of the same shapes; `score` is without subtraction.
+    """
+
+    kind: Kind
+    score: dict[tuple[Site, Site], Float[Tensor, "head later_head"]]
+    baseline: dict[tuple[Site, Site], float]
+
+    def of(self, earlier: Site, later: Site) -> Float[Tensor, "head later_head"]:
+        """Scores of one pair of attentions above the baseline.
+
+        Raises:
+            OptionError: the earlier does not write to what the later reads.
+        """
+        if (earlier, later) not in self.score:
+            raise OptionError(f"{earlier.name} does not {self.kind}-compose with {later.name}")
+        return self.score[earlier, later] - self.baseline[earlier, later]
+
+    def top(self, k: int = 10) -> list[tuple[str, Head, str, Head, float]]:
+        """The k largest scores above baseline: stack and head that writes, that reads, score."""
+        from interp.core.head import Head
+
+        found = [
+            (a.stack, Head(a.layer, i), b.stack, Head(b.layer, j), x)
+            for a, b in self.score
+            for i, row in enumerate(self.of(a, b).tolist())
+            for j, x in enumerate(row)
+        ]
+        return sorted(found, key=lambda pair: -pair[-1])[:k]
+
+
+def composition_scores(model: Model, kind: Kind) -> Compositions:
+    """Q-, K- or V-composition of every pair of heads, of which the first comes before the second.
+
+    The score of heads 1 and 2 is `|A B| / (|A| |B|)` in Frobenius norms, with A the OV circuit of
+    head 1 and B what head 2 does with it: its QK circuit from the query's side ("q"), from the
+    key's side ("k"), or its OV circuit ("v"). Weights are folded (see
+    `interp.model.locate.weights`).
+
+    Raises:
+        OptionError: a kind that does not exist.
+        UnreadableAttention: the circuits are no fixed matrices, or nothing comes after anything.
+
+    Reference: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits".
+    """
+    from interp.model.locate.weights import pairs
+
+    if kind not in ("q", "k", "v"):
+        raise OptionError(f"composition kind {kind!r} does not exist; known: q, k, v")
+    written: dict[Site, Tensor] = {}
+    read: dict[Site, Tensor] = {}
+    score, baseline = {}, {}
+    for earlier, later in pairs(model, kind):
+        if earlier not in written:
+            written[earlier] = _unit(model.weights_of(earlier).OV.rows_reduced())
+        if later not in read:
+            read[later] = _unit(_reader(model, later, kind).columns_reduced())
+        a, b = written[earlier], read[later]
+        if a.shape[2] != b.shape[1]:
+            continue  # a layer between them changes the width of the stream (Swin)
+        score[earlier, later] = _norms(a, b)
+        baseline[earlier, later] = random_composition(a.shape[2], a.shape[1], b.shape[2])
+    return Compositions(kind, score, baseline)
+
+
+def strongest(model: Model, kind: Kind, subtract_baseline: bool) -> dict[Site, Tensor]:
+    """For each head the largest score with an earlier head; 0 where there is none."""
+    import torch
+
+    found = composition_scores(model, kind)
+    best: dict[Site, Tensor] = {}
+    for (earlier, later), score in found.score.items():
+        here = found.of(earlier, later) if subtract_baseline else score
+        here = here.amax(0)
+        best[later] = torch.maximum(best[later], here) if later in best else here
+    zeros = {s: torch.zeros(s.n_heads, dtype=torch.float64) for s in model.sites}
+    return zeros | best
+
+
+def _reader(model: Model, site: Site, kind: Kind) -> LowRank:
+    weights = model.weights_of(site)
+    if kind == "v":
+        return weights.OV
+    return weights.QK if kind == "q" else weights.QK.T
+
+
+def _unit(x: Float[Tensor, "head a b"]) -> Float[Tensor, "head a b"]:
+    """Of norm one; a head that does nothing stays zero."""
+    return x / x.flatten(1).norm(dim=1).clamp_min(1e-30)[:, None, None]
+
+
+def _norms(
+    a: Float[Tensor, "head rank d_model"], b: Float[Tensor, "later_head d_model rank"]
+) -> Float[Tensor, "head later_head"]:
+    both = a.flatten(0, 1) @ b.transpose(0, 1).flatten(1)
+    blocks = both.reshape(a.shape[0], a.shape[1], b.shape[0], b.shape[2])
+    return blocks.double().square().sum((1, 3)).sqrt().cpu()
+
+
+@lru_cache(maxsize=256)
+def random_composition(d_model: int, rank: int, later_rank: int) -> float:
+    """Mean score of products of Gaussian matrices of these shapes: about `d_model ** -0.5`."""
+    import torch
+
+    from interp.model.locate.lowrank import LowRank
+
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(n: int, m: int) -> Tensor:
+        return torch.randn(_SAMPLES, n, m, generator=generator)
+
+    first = LowRank(draw(d_model, rank), draw(rank, d_model))
+    second = LowRank(draw(d_model, later_rank), draw(later_rank, d_model))
+    return float(_norms(_unit(first.rows_reduced()), _unit(second.columns_reduced())).mean())

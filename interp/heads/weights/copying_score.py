@@ -1,0 +1,49 @@
+"""Heads that copy, by the logits they would raise for the token they attend to."""
+
+from interp.core.declaration import weights
+from interp.core.errors import OptionError
+
+
+@weights(unit="share of raised logit", low=-1.0, high=1.0, requires=("ov", "vocabulary"))
+def copying_score(model, *, tokens: int = 25, samples: int = 8, draw: int = 0):
+    """Raises the logit of the token it attends to above those of other random tokens.
+
+    Of `tokens` random token ids each is attended to in turn; the logits of all of them that the
+    head then writes (`W_E W_OV W_U`) have their mean subtracted and what is lowered cut off; the
+    score is the share of what is left that falls on the attended token, averaged over tokens and
+    samples, and stretched from [0, 1] to [-1, 1]. So 1 raises that token alone, -1 never raises
+    it, and random weights score about `2 / tokens - 1`. The paper runs the model on the random
+    tokens and takes the head's true output; here the head attends to one token at a time with the
+    embedding as its input, so the score needs no prompt, and sees no earlier layer.
+
+    Options:
+        tokens: how many ids compete; the whole vocabulary where it is smaller.
+        samples: how many times they are drawn.
+        draw: seed of the draws.
+
+    Reference: Olsson et al. 2022, "In-context Learning and Induction Heads".
+    """
+    import torch
+
+    from interp.model.locate.layout import stream_read
+    from interp.model.locate.weights import embeddings, predicting_sites
+
+    if tokens < 2 or samples < 1:
+        raise OptionError(f"copying_score: tokens={tokens} must be 2 or more, samples={samples} 1")
+    vocabulary, scores = embeddings(model), {}
+    unembedding, entering = vocabulary.W_U, {}
+    n = min(tokens, unembedding.shape[1])
+    generator = torch.Generator().manual_seed(draw)
+    draws = [torch.randperm(unembedding.shape[1], generator=generator)[:n] for _ in range(samples)]
+    for site in predicting_sites(model):
+        stream = stream_read(site, "v")
+        if stream not in entering:
+            entering[stream] = vocabulary.W_E(stream)
+        ov, shares = model.weights_of(site).OV, []
+        for ids in draws:
+            logits = (entering[stream][ids] @ ov.left) @ (ov.right @ unembedding[:, ids])
+            raised = (logits - logits.mean(-1, keepdim=True)).clamp_min(0).double()
+            own = raised.diagonal(dim1=-2, dim2=-1)
+            shares.append((own / raised.sum(-1).clamp_min(1e-30)).mean(-1))
+        scores[site] = 2 * torch.stack(shares).mean(0) - 1
+    return scores

@@ -1,0 +1,28 @@
+"""K-composition of heads."""
+
+from interp.core.declaration import weights
+
+
+@weights(unit="Frobenius ratio", low=None, high=1.0, requires=("ov", "qk", "pairs"), end="high")
+def k_composition(model, *, subtract_baseline: bool = True):
+    """Keys made of what an earlier head wrote: K-composition with the strongest such head.
+
+    `|A B| / (|A| |B|)` in Frobenius norms, with A the OV circuit of a head of an earlier attention
+    and B this head's QK circuit from the key's side, of folded weights. The largest over earlier
+    heads: `interp.heads.weights.composition_scores` gives every pair. Heads of the first attention
+    have no earlier head and score 0.
+
+    So an induction head's keys are made by a previous-token head. With rotary positions the
+    score is that of query and key at one place: distance zero.
+    A maximum over many pairs lies above their mean, so chance is what the random weights of the
+    null score. What MLPs in between do is left out.
+
+    Options:
+        subtract_baseline: subtract the mean score of random matrices of the same shapes (about
+            1/sqrt(d_model), measured), so that 0 is what one random pair scores.
+
+    Reference: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits".
+    """
+    from interp.heads.weights._composition import strongest
+
+    return strongest(model, "k", subtract_baseline)

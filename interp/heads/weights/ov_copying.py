@@ -1,0 +1,34 @@
+"""Heads that copy, by the eigenvalues of the full OV circuit."""
+
+from interp.core.declaration import weights
+
+
+@weights(unit="balance of eigenvalues", low=-1.0, high=1.0, requires=("ov", "vocabulary"))
+def ov_copying(model):
+    """Raises the logit of the token it attends to: the balance of its OV circuit's eigenvalues.
+
+    The sum of the eigenvalues of `W_E W_OV W_U` over the sum of their absolute values: 1 where
+    every token raises itself, -1 where every token lowers itself, near 0 for random weights.
+    Norms are folded, and the mean over the vocabulary is taken out of W_U, since a softmax does
+    not see it. Says what a head would write if it attended to a token in the first layer's
+    stream, not that it attends there, nor what it does with what earlier heads wrote. A head with
+    tiny weights scores as high as one with large ones: see `ov_norm`. One that writes nothing into
+    the vocabulary but rounding scores 0. Norms between layers of
+    post-norm models (BART) are passed over. In an encoder-decoder the encoder's heads write no
+    logits and get no score.
+
+    Reference: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits".
+    """
+    from interp.model.locate.layout import stream_read
+    from interp.model.locate.weights import embeddings, predicting_sites
+
+    vocabulary = embeddings(model)
+    unembedding, back, scores = vocabulary.W_U, {}, {}
+    for site in predicting_sites(model):
+        stream = stream_read(site, "v")
+        if stream not in back:  # d_model x d_model, once; never d_vocab x d_vocab
+            back[stream] = unembedding @ vocabulary.W_E(stream)
+        values = model.weights_of(site).OV.eigenvalues(back[stream])
+        size = values.abs().sum(-1)
+        scores[site] = values.real.sum(-1) / size.clamp_min(1e-30)
+    return scores

@@ -1,0 +1,27 @@
+"""V-composition of heads."""
+
+from interp.core.declaration import weights
+
+
+@weights(unit="Frobenius ratio", low=None, high=1.0, requires=("ov", "pairs"), end="high")
+def v_composition(model, *, subtract_baseline: bool = True):
+    """Values made of what an earlier head wrote: V-composition with the strongest such head.
+
+    `|A B| / (|A| |B|)` in Frobenius norms, with A the OV circuit of a head of an earlier attention
+    and B this head's OV circuit, of folded weights. The largest over earlier heads:
+    `interp.heads.weights.composition_scores` gives every pair. Heads of the first attention have no
+    earlier head and score 0.
+
+    The two heads together act as a virtual head, which attends by both patterns in turn.
+    A maximum over many pairs lies above their mean, so chance is what the random weights of the
+    null score. What MLPs in between do is left out.
+
+    Options:
+        subtract_baseline: subtract the mean score of random matrices of the same shapes (about
+            1/sqrt(d_model), measured), so that 0 is what one random pair scores.
+
+    Reference: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits".
+    """
+    from interp.heads.weights._composition import strongest
+
+    return strongest(model, "v", subtract_baseline)

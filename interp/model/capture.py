@@ -1,0 +1,390 @@
+"""What one forward pass leaves behind: chosen activations of chosen heads, by standard names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from interp.core.errors import NonFiniteError, OptionError, UnknownName, UnreadableAttention
+from interp.model.edits import Edit
+from interp.model.hooks.calls import Call
+from interp.model.hooks.threads import in_this_thread
+from interp.model.locate.projection import output_projection
+from interp.model.locate.sites import Site, Where, first_tensor
+from interp.model.locate.streams import unavailable
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+    from interp.report.viewer import View
+
+HEAD_NAMES = {
+    "q": "queries that enter the scores, after rotary and norms [batch, head, query_pos, d_head]",
+    "k": "keys that enter the scores, after rotary and norms [batch, kv_head, key_pos, d_head]",
+    "v": "values [batch, kv_head, key_pos, d_v]",
+    "scores": "logits that enter the softmax [batch, head, query_pos, key_pos]",
+    "pattern": "attention probabilities [batch, head, query_pos, key_pos]",
+    "z": "heads' outputs before the output projection [batch, head, query_pos, d_v]",
+    "result": "each head's part of the attention output, without the bias [batch, query_pos, "
+    "head, d_model]",
+}
+STREAM_NAMES = {
+    "resid_pre": "residual stream that enters the block [batch, pos, d_model]",
+    "resid_mid": "residual stream between attention and MLP [batch, pos, d_model]",
+    "resid_post": "residual stream that leaves the block [batch, pos, d_model]",
+    "attn_out": "what attention adds to the stream, bias included [batch, pos, d_model]",
+    "mlp_out": "what the MLP adds to the stream [batch, pos, d_model]",
+}
+NAMES = HEAD_NAMES | STREAM_NAMES
+
+
+class NotCaptured(OptionError, KeyError):
+    """An activation that a cache does not hold; a `KeyError` too, so that `in` and `get` work."""
+
+    __str__ = Exception.__str__  # KeyError would print quotes around the sentence
+
+
+@dataclass(frozen=True, eq=False)
+class ActivationCache(Mapping):
+    """Read-only activations of one pass: `cache["pattern", 3]`, or `cache["z", 3, "encoder"]`.
+
+    The head axis holds `heads[stack, layer]`, in that order (all of them unless chosen).
+    """
+
+    logits: Tensor
+    values: Mapping[tuple[str, str, int], Tensor] = field(repr=False)
+    heads: Mapping[tuple[str, int], tuple[int, ...]]
+    edits: tuple[str, ...] = ()
+
+    def _key(self, key: Any) -> tuple[str, str, int]:
+        if not isinstance(key, tuple) or len(key) not in (2, 3):
+            raise OptionError(
+                f"cache[{key!r}]: ask for a name and a layer, such as cache['pattern', 0]"
+            )
+        name, layer, *rest = key
+        if name not in NAMES:
+            raise UnknownName("activation", str(name), NAMES)
+        stacks = dict.fromkeys(s for n, s, _ in self.values if n == name)
+        fits = [
+            (name, s, layer)
+            for s in stacks
+            if (not rest or rest[0] == s) and (name, s, layer) in self.values
+        ]
+        if len(fits) > 1:
+            raise OptionError(
+                f"layer {layer} was captured in {', '.join(s for _, s, _ in fits)}; add the stack"
+            )
+        if not fits:
+            have = sorted({f"{n} of {s}.{x}" for n, s, x in self.values})
+            where = f"{rest[0]} layer {layer}" if rest else f"layer {layer}"
+            raise NotCaptured(
+                f"{name} of {where} was not captured; captured: {', '.join(have) or 'nothing'}"
+            )
+        return fits[0]
+
+    def __getitem__(self, key: Any) -> Tensor:
+        return self.values[self._key(key)]
+
+    def __iter__(self) -> Iterator[tuple[str, int, str]]:
+        return ((name, layer, stack) for name, stack, layer in self.values)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def stack(self, name: str, stack: str | None = None) -> Tensor:
+        """One activation of all captured layers, `[layer, ...]`; layers must have one shape."""
+        found = {
+            (s, layer): x
+            for (n, s, layer), x in self.values.items()
+            if n == name and stack in (None, s)
+        }
+        if not found:
+            raise UnknownName("captured activation", name, {n for n, _, _ in self.values})
+        shapes = {tuple(x.shape) for x in found.values()}
+        if len(shapes) > 1:
+            raise OptionError(
+                f"{name} has several shapes over the layers ({shapes}); take the layers one by one"
+            )
+        return torch.stack(list(found.values()))
+
+    def by_site(self, name: str) -> dict[tuple[str, int], Tensor]:
+        """One activation of all captured layers, keyed by stack and layer."""
+        return {(s, layer): x for (n, s, layer), x in self.values.items() if n == name}
+
+    def view(self, tokens: Sequence[str] | None = None, *, item: int = 0) -> View:
+        """The captured patterns of one prompt of the batch, to look at: `.save_html`, `.plot`.
+
+        Args:
+            tokens: texts of the positions; numbers without them.
+
+        Raises:
+            NotCaptured: no patterns were captured.
+        """
+        from interp.report.viewer.cached import view_of_cache
+
+        return view_of_cache(self, tokens, item)
+
+    def _repr_html_(self) -> str:
+        from interp.report.viewer.cached import cache_html
+
+        return cache_html(self)
+
+    def z_by_site(self) -> dict[tuple[str, int], Tensor]:
+        """All captured z, as `interp.model.edits.resample` takes it."""
+        return self.by_site("z")
+
+
+@dataclass
+class Request:
+    """What was asked for, checked against the model."""
+
+    names: tuple[str, ...]
+    sites: list[Site]
+    heads: dict[tuple[str, int], tuple[int, ...]]
+    rows: Any
+    positions: Any
+
+
+def _index(x: Any, what: str) -> Any:
+    if x is None or isinstance(x, slice):
+        return slice(None) if x is None else x
+    if isinstance(x, Tensor):
+        if x.dtype.is_floating_point or x.dtype == torch.bool or x.dim() > 1:
+            raise OptionError(f"{what} are integers or a slice, not a tensor of {x.dtype}")
+        return x.reshape(-1).long()
+    x = [x] if isinstance(x, (int, np.integer)) else list(x)
+    if not all(isinstance(i, (int, np.integer)) for i in x):
+        raise OptionError(f"{what} are integers or a slice, not {x!r}")
+    return torch.tensor(x, dtype=torch.long)
+
+
+def requested(model: Model, names: Sequence[str], layers, stack, heads, rows, positions) -> Request:
+    """A request, or the reason why it cannot be met.
+
+    Raises:
+        UnknownName: an activation name that does not exist.
+        OptionError: layers, heads or indices that do not exist.
+        UnreadableAttention: the model has no such activation.
+    """
+    names = (names,) if isinstance(names, str) else tuple(names)
+    for name in names:
+        if name not in NAMES:
+            raise UnknownName("activation", name, NAMES)
+    sites = [s for s in model.sites if stack in (None, s.stack)]
+    if layers is not None:
+        wanted = [layers] if isinstance(layers, int) else list(layers)
+        have = {s.layer for s in sites}
+        if set(wanted) - have:
+            raise OptionError(
+                f"{model.name} has no attention in layers {sorted(set(wanted) - have)}; it has "
+                f"{sorted(have)}"
+            )
+        sites = [s for s in sites if s.layer in wanted]
+    chosen = {}
+    for site in sites:
+        mine = (
+            list(range(site.n_heads))
+            if heads is None
+            else [heads]
+            if isinstance(heads, int)
+            else list(heads)
+        )
+        if mine and not all(isinstance(h, int) and -site.n_heads <= h < site.n_heads for h in mine):
+            raise OptionError(f"{site.name} has heads 0 to {site.n_heads - 1}; asked for {mine}")
+        chosen[site.stack, site.layer] = tuple(h % site.n_heads for h in mine)
+    for name in names:
+        for site in sites:
+            if name in ("q", "k") and not site.has_qk:
+                raise UnreadableAttention(
+                    f"{site.name}: the scores of this family are a sum of several products, "
+                    f"so no single {name} makes them; scores and pattern can be captured"
+                )
+            if name in STREAM_NAMES and name not in site.streams:
+                raise UnreadableAttention(f"{site.name} has no {name}: {unavailable(site, name)}")
+    return Request(names, sites, chosen, _index(rows, "rows"), _index(positions, "positions"))
+
+
+def _inside(index: Any, size: int, what: str) -> Any:
+    """The same index counted from the front.
+
+    Raises:
+        OptionError: it points outside.
+    """
+    if isinstance(index, slice):
+        return index
+    outside = index[(index < -size) | (index >= size)].tolist()
+    if outside:
+        raise OptionError(f"{what} {outside} of {size}: they are counted from 0 to {size - 1}")
+    return torch.where(index < 0, index + size, index)
+
+
+def _take(x: Tensor, axis: int, index: Any) -> Tensor:
+    if isinstance(index, slice):
+        return x[(slice(None),) * axis + (index,)]
+    return x.index_select(axis, _inside(index, x.shape[axis], "positions").to(x.device))
+
+
+class Recorder:
+    """Fills the tensors of one forward pass."""
+
+    def __init__(self, model: Model, request: Request, *, to: torch.device | None):
+        self.model, self.request, self.to = model, request, to
+        self.values: dict[tuple[str, str, int], Tensor] = {}
+        self.shapes: dict[Site, tuple[int, int]] = {}  # batch and positions of each attention
+
+    def keep(self, name: str, site: Site, x: Tensor) -> None:
+        """File one activation, on the device asked for."""
+        self.values[name, site.stack, site.layer] = x if self.to is None else x.to(self.to)
+
+    def visit(self, site: Site, call: Call, real: Tensor) -> None:
+        """Keep what was asked for of one attention call."""
+        if (site.stack, site.layer) not in self.request.heads:
+            return
+        self.model.require_finite(call, site)
+        self.shapes[site] = call.z.shape[0], call.z.shape[2]
+        heads = torch.tensor(self.request.heads[site.stack, site.layer], device=call.z.device)
+        rows, positions = self.request.rows, self.request.positions
+        kv = torch.unique(heads // (site.n_heads // site.n_kv_heads)) if len(heads) else heads
+        for name in self.request.names:
+            if name in ("scores", "pattern"):
+                index = _inside(rows, call.z.shape[2], "rows")
+                index = index if isinstance(index, slice) else index.to(call.z.device)
+                full = call.scores(index) if name == "scores" else call.pattern(index)
+                self.keep(name, site, _take(full, 1, heads))
+            elif name in ("k", "v"):
+                x = call.k if name == "k" else call.v
+                assert x is not None
+                self.keep(name, site, _take(_take(x, 1, kv), 2, positions))
+            elif name in ("q", "z"):
+                x = call.q if name == "q" else call.z
+                assert x is not None
+                self.keep(name, site, _take(_take(x, 1, heads), 2, positions))
+
+    @contextmanager
+    def hooks(self) -> Iterator[None]:
+        """Keep streams and results of this thread's runs in the block."""
+        runs: dict[nn.Module, int] = {}
+        matrices: dict[Site, Tensor] = {}
+        watched: dict[tuple[str, int, str], list[tuple[str, Site, Where]]] = {}
+        for site in self.request.sites:
+            for name in self.request.names:
+                if name in STREAM_NAMES:
+                    where = site.streams[name]
+                    watched.setdefault((where.module, where.run, where.side), []).append(
+                        (name, site, where)
+                    )
+                elif name == "result":
+                    where = Where(site.projection or "", "in", site.run)
+                    # before the hooks are there: an adapter's matrix is found by running it
+                    matrices[site] = output_projection(self.model.module, site)[0]
+                    watched.setdefault((where.module, where.run, "in"), []).append(
+                        (name, site, where)
+                    )
+        modules = {path: self.model.module.get_submodule(path) for path, _, _ in watched}
+
+        def take(path: str, run: int, side: str, x: Tensor | None) -> None:
+            wanted = watched.get((path, run, side), ())
+            if wanted:
+                assert x is not None
+                x = x.clone()  # the family may add to the stream in place
+            for name, site, where in wanted:
+                assert x is not None
+                value = (
+                    self._result(site, x, matrices[site])
+                    if name == "result"
+                    else x * where.scale
+                    if where.scale != 1
+                    else x
+                )
+                if value.dim() == 2 + (name == "result"):  # OPT and mixtures of experts run on rows
+                    value = value.unflatten(0, self.shapes[site])
+                self.keep(name, site, _take(value, 1, self.request.positions))
+
+        with ExitStack() as stack:
+            for path, module in modules.items():
+
+                def before(module: nn.Module, args: tuple, kwargs: dict, path: str = path) -> None:
+                    run = runs[module] = runs.get(module, -1) + 1
+                    given = first_tensor(args)
+                    x = first_tensor(kwargs) if given is None else given
+                    take(path, run, "in", x)
+
+                def after(module: nn.Module, args: tuple, output: object, path: str = path) -> None:
+                    take(path, runs[module], "out", first_tensor(output))
+
+                for handle in (
+                    module.register_forward_pre_hook(in_this_thread(before), with_kwargs=True),
+                    module.register_forward_hook(in_this_thread(after)),
+                ):
+                    stack.callback(handle.remove)
+            yield
+
+    def _result(self, site: Site, given: Tensor, matrix: Tensor) -> Tensor:
+        heads = list(self.request.heads[site.stack, site.layer])
+        given = given.reshape(*given.shape[:-1], site.n_heads, site.d_v)[..., heads, :]
+        return torch.einsum("...hd,hdm->...hm", given, matrix[heads].to(given.dtype))
+
+
+def capture(
+    model: Model,
+    prompts: Any,
+    names: Sequence[str] = ("pattern",),
+    *,
+    layers: int | Sequence[int] | None = None,
+    stack: str | None = None,
+    heads: int | Sequence[int] | None = None,
+    rows: int | slice | Sequence[int] | Tensor | None = None,
+    positions: int | slice | Sequence[int] | Tensor | None = None,
+    edits: Sequence[Edit] = (),
+    grad: bool = False,
+    to: torch.device | str | None = None,
+) -> ActivationCache:
+    """Run once and keep the activations named.
+
+    Args:
+        names: any of `interp.model.capture.NAMES`.
+        layers, stack, heads: whose; all by default. `heads` are query heads; of k and v the kv
+            heads they read are kept.
+        rows: query positions of scores and patterns; only these are ever formed.
+        positions: positions of everything else.
+        edits: interventions under which to run.
+        grad: keep the graph, so that gradients flow through what is kept.
+        to: where to put what is kept, such as "cpu".
+
+    Positions count the padded columns of the batch as the model sees them.
+
+    Raises:
+        UnknownName: an activation name that does not exist.
+        UnreadableAttention: the model has no such activation, with the reason.
+        NonFiniteError: NaN or infinity in an attention output, naming the layer.
+    """
+    request = requested(model, names, layers, stack, heads, rows, positions)
+    recorder = Recorder(model, request, to=None if to is None else torch.device(to))
+    with torch.enable_grad() if grad else torch.no_grad(), ExitStack() as contexts:
+        if edits:
+            contexts.enter_context(model.edited(*edits))
+        active = model.active_edits
+        inputs = model.inputs(prompts)  # before the visit: it may try the model on padding
+        contexts.enter_context(recorder.hooks())
+        contexts.enter_context(model.visited(recorder.visit))
+        logits = model.run(inputs)
+    if bool(torch.isnan(logits).any()):
+        raise NonFiniteError(
+            f"{model.name}: NaN in the output, though every attention output is finite: it "
+            "comes from "
+            f"the last MLP, norm or head; the activations overflow in {model.dtype} or the "
+            "weights are damaged"
+        )
+    for site in request.sites:
+        for name in request.names:
+            if (name, site.stack, site.layer) not in recorder.values:
+                raise UnreadableAttention(
+                    f"{site.name} (module {site.module}) did not run on these inputs, so it has no "
+                    f"{name}; name the stack or the layers that did"
+                )
+    return ActivationCache(logits, recorder.values, request.heads, active)

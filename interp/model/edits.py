@@ -1,0 +1,354 @@
+"""Interventions on heads, each under its own name: what replaces a head's z, where.
+
+"Ablation" is several different interventions and they give different numbers, so there is no
+function of that name here. Every edit acts on z, the input of the output projection split by
+head, which is what a head hands on; an edited pattern acts on z through the values. The name of
+the edit travels into every result. With grouped-query attention an edit acts on query heads.
+
+    with model.edited(zero("L1H4"), mean(["L0H2"], over="batch")):
+        logits = model.run(prompts)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+import torch
+from torch import Tensor
+
+from interp.core.errors import OptionError
+from interp.core.head import Head
+
+if TYPE_CHECKING:
+    from interp.model.hooks.calls import Call
+    from interp.model.locate.sites import Site
+
+HeadLike = Head | str | tuple[int, int]
+Positions = slice | int | Sequence[int] | None
+
+
+@dataclass(frozen=True, eq=False)
+class Edit:
+    """One intervention. `replace(call, site, real)` gives the new z of all heads of a call.
+
+    Args:
+        kind: the intervention's name.
+        heads: which heads; of every stack when `stack` is None.
+        positions: which query positions, counted from the first real token of each prompt.
+    """
+
+    kind: str
+    heads: tuple[Head, ...]
+    replace: Callable[[Call, Site, Tensor], Tensor] = field(repr=False)
+    positions: Positions = None
+    stack: str | None = None
+    detail: str = ""
+
+    @property
+    def name(self) -> str:
+        """What results carry, such as `mean-batch(L1H4, L1H5)`."""
+        where = ", ".join(map(str, self.heads))
+        if self.stack:
+            where = f"{self.stack} {where}"
+        if self.positions is not None:
+            where += f" at {self.positions}"
+        return f"{self.kind}({where}{'; ' + self.detail if self.detail else ''})"
+
+    def applies(self, site: Site) -> list[int]:
+        """The heads of a site that this edit changes."""
+        if self.stack is not None and site.stack != self.stack:
+            return []
+        return [h.head for h in self.heads if h.layer == site.layer]
+
+    def __call__(self, call: Call, site: Site, real: Tensor) -> None:
+        """Assign the edited z to the call; `real [batch, query_pos]` marks what is no padding."""
+        heads = self.applies(site)
+        if not heads:
+            return
+        z = call.z
+        chosen = torch.zeros(z.shape[1], dtype=torch.bool, device=z.device)
+        chosen[heads] = True
+        where = chosen[None, :, None] & _at(self.positions, real, call.before)[:, None, :]
+        call.z = torch.where(where[..., None], self.replace(call, site, real).to(z.dtype), z)
+
+
+def _at(positions: Positions, real: Tensor, before: Tensor | None = None) -> Tensor:
+    """The chosen positions of each prompt, counted without its padding: `[batch, query_pos]`.
+
+    Args:
+        before: tokens of each prompt that a cache already holds, while generating.
+
+    Raises:
+        OptionError: a position that no prompt of the batch has (and, generating, may never have).
+    """
+    if positions is None:
+        return torch.ones_like(real)
+    past = torch.zeros(len(real), dtype=torch.long, device=real.device)
+    past = past if before is None else past + before
+    order = real.long().cumsum(1) - 1 + past[:, None]  # the place of each token in its own prompt
+    length = real.long().sum(1) + past
+    if isinstance(positions, slice):
+        bounds = [positions.indices(n) for n in length.tolist()]
+        picked = [range(*b) for b in bounds]
+    else:
+        wanted = [positions] if isinstance(positions, int) else list(positions)
+        known = int(length.max())
+        absent = [p for p in wanted if not -known <= p < known]
+        if absent and before is None:
+            raise OptionError(
+                f"an edit at positions {absent}; the longest prompt has {known} tokens (0 to "
+                f"{known - 1})"
+            )
+        picked = [[p if p >= 0 else n + p for p in wanted] for n in length.tolist()]
+    chosen = torch.zeros_like(real)
+    for row, places in enumerate(picked):
+        chosen[row] = real[row] & torch.isin(
+            order[row], torch.tensor(list(places), dtype=torch.long, device=real.device)
+        )
+    return chosen
+
+
+def _fitting(value: Tensor, like: Tensor, what: str, site: Site) -> Tensor:
+    try:
+        return value.to(like).expand_as(like)
+    except RuntimeError as error:
+        raise OptionError(
+            f"{what} at {site.name}: a value of shape {tuple(value.shape)} does not broadcast to "
+            f"{tuple(like.shape)}"
+        ) from error
+
+
+def parse_heads(heads: HeadLike | Iterable[HeadLike]) -> tuple[Head, ...]:
+    """Heads from one head or several, as `Head`, `"L5H1"` or `(5, 1)`.
+
+    Raises:
+        OptionError: there is none, or one is given twice.
+    """
+    if isinstance(heads, (str, Head)):
+        heads = [heads]
+    elif isinstance(heads, tuple) and len(heads) == 2 and all(isinstance(x, int) for x in heads):
+        heads = [heads]  # type: ignore[list-item]
+    parsed = tuple(Head.parse(h) for h in heads)  # type: ignore[arg-type]
+    if not parsed:
+        raise OptionError("an edit without heads; name at least one, such as 'L5H1'")
+    if len(set(parsed)) < len(parsed):
+        raise OptionError(f"a head is named twice in {', '.join(map(str, parsed))}")
+    return parsed
+
+
+def zero(heads, *, positions: Positions = None, stack: str | None = None) -> Edit:
+    """Put 0 in place of z: what a head would write with all-zero values."""
+    return Edit(
+        "zero",
+        parse_heads(heads),
+        lambda call, site, real: torch.zeros_like(call.z),
+        positions,
+        stack,
+    )
+
+
+def gate(
+    heads, factor: float | Tensor, *, positions: Positions = None, stack: str | None = None
+) -> Edit:
+    """Multiply z by a factor; a tensor `[len(heads)]` with gradient gives gate gradients."""
+    chosen = parse_heads(heads)
+    if isinstance(factor, Tensor) and factor.shape not in ((), (1,), (len(chosen),)):
+        raise OptionError(
+            f"gate on {len(chosen)} heads with factors of shape {tuple(factor.shape)}; give "
+            "one per head"
+        )
+
+    def replace(call: Call, site: Site, real: Tensor) -> Tensor:
+        if not isinstance(factor, Tensor):
+            return call.z * factor
+        scale = torch.ones(call.z.shape[1], dtype=factor.dtype, device=call.z.device)
+        mine = [(i, h.head) for i, h in enumerate(chosen) if h.layer == site.layer]
+        index = torch.tensor([h for _, h in mine], device=call.z.device)
+        values = factor.expand(len(chosen))[[i for i, _ in mine]].to(call.z.device)
+        return call.z * scale.index_put((index,), values)[:, None, None]
+
+    detail = f"factor={factor:g}" if isinstance(factor, (int, float)) else "factor=tensor"
+    return Edit("gate", chosen, replace, positions, stack, detail)
+
+
+def mean(
+    heads,
+    *,
+    over: Literal["batch", "position", "dataset"] = "batch",
+    reference: dict[tuple[str, int], Tensor] | None = None,
+    positions: Positions = None,
+    stack: str | None = None,
+) -> Edit:
+    """Put the mean of z in place of z; three different interventions, told apart by `over`.
+
+    Args:
+        over: `batch`: over all real positions of all prompts of the batch at hand;
+            `position`: over the prompts of the batch, at each position counted from the first
+            real token; `dataset`: over other prompts, given by `reference`.
+        reference: for `dataset`: what `model.mean_z(prompts)` returns.
+    """
+    if over == "dataset" and reference is None:
+        raise OptionError("mean over='dataset' needs reference=model.mean_z(prompts)")
+    if over != "dataset" and reference is not None:
+        raise OptionError(f"mean over={over!r} takes no reference; use over='dataset'")
+    if over not in ("batch", "position", "dataset"):
+        raise OptionError(f"mean over={over!r}; known: batch, position, dataset")
+
+    def replace(call: Call, site: Site, real: Tensor) -> Tensor:
+        z, weight = call.z, real[:, None, :, None].to(call.z.dtype)
+        if reference is not None:
+            value = reference.get((site.stack, site.layer))
+            if value is None:
+                raise OptionError(f"the reference of mean over='dataset' has no {site.name}")
+            return _fitting(value[None, :, None, :], z, "mean over='dataset'", site)
+        if over == "batch":
+            return (
+                (z * weight).sum((0, 2), keepdim=True) / weight.sum((0, 2), keepdim=True)
+            ).expand_as(z)
+        return _position_mean(z, real)
+
+    return Edit(f"mean-{over}", parse_heads(heads), replace, positions, stack)
+
+
+def _position_mean(z: Tensor, real: Tensor) -> Tensor:
+    """The mean over prompts at each position counted from the prompt's first real token."""
+    order = (real.long().cumsum(1) - 1).clamp_min(0)
+    index = order[:, None, :, None].expand_as(z)
+    kept = z * real[:, None, :, None]
+    total = torch.zeros_like(z).scatter_add(2, index, kept).sum(0)
+    count = torch.zeros_like(real, dtype=z.dtype).scatter_add(1, order, real.to(z.dtype)).sum(0)
+    average = total / count.clamp_min(1)[None, :, None]
+    return average[None].expand_as(z).gather(2, index)
+
+
+def resample(
+    heads,
+    source: dict[tuple[str, int], Tensor],
+    *,
+    positions: Positions = None,
+    stack: str | None = None,
+) -> Edit:
+    """Put z from another run in place of z, position by position.
+
+    Args:
+        source: `model.capture(other_prompts, ["z"]).z_by_site()`, of the same shape as this run.
+    """
+
+    def replace(call: Call, site: Site, real: Tensor) -> Tensor:
+        value = source.get((site.stack, site.layer))
+        if value is None:
+            raise OptionError(f"the source of resample has no {site.name}; capture that layer too")
+        if value.shape != call.z.shape and value.shape[0] != 1:
+            raise OptionError(
+                f"resample at {site.name}: the source has shape {tuple(value.shape)}, "
+                f"the run {tuple(call.z.shape)}; use prompts of equal number and length"
+            )
+        return value.to(call.z).expand_as(call.z)
+
+    return Edit("resample", parse_heads(heads), replace, positions, stack)
+
+
+def uniform(heads, *, positions: Positions = None, stack: str | None = None) -> Edit:
+    """Spread the head's attention evenly over the keys it may see; its values still flow."""
+
+    def replace(call: Call, site: Site, real: Tensor) -> Tensor:
+        seen = call.visible().to(call.z.dtype).expand(-1, call.n_heads, -1, -1)
+        return call.mix(seen / seen.sum(-1, keepdim=True).clamp_min(1))
+
+    return Edit("uniform-attention", parse_heads(heads), replace, positions, stack)
+
+
+def set_z(heads, value: Tensor, *, positions: Positions = None, stack: str | None = None) -> Edit:
+    """Put given values in place of z.
+
+    Args:
+        value: anything that broadcasts to `[batch, head, query_pos, d_head]` of the layer.
+    """
+    return Edit(
+        "set",
+        parse_heads(heads),
+        lambda call, site, real: _fitting(value, call.z, "set", site),
+        positions,
+        stack,
+    )
+
+
+def set_pattern(
+    heads,
+    pattern: Tensor | Callable[[Tensor], Tensor],
+    *,
+    positions: Positions = None,
+    stack: str | None = None,
+) -> Edit:
+    """Put another attention pattern in place of the head's own; z follows from it and the values.
+
+    Args:
+        pattern: broadcasts to `[batch, head, query_pos, key_pos]`, or a function of the pattern.
+    """
+
+    def replace(call: Call, site: Site, real: Tensor) -> Tensor:
+        own = call.pattern()
+        # a copy, since the function may write into it while the model's own is still in use
+        new = pattern(own.clone()) if callable(pattern) else pattern
+        return call.mix(_fitting(new, own, "pattern", site))
+
+    return Edit("pattern", parse_heads(heads), replace, positions, stack)
+
+
+def calibrate(
+    heads,
+    *,
+    keep: float = 0.4,
+    over: float = 5.0,
+    threshold: float | None = None,
+    first: int = 1,
+    positions: Positions = None,
+    stack: str | None = None,
+) -> Edit:
+    """Attention calibration (ACT): take attention off sinks that are not the first token.
+
+    A key is a sink of a head where the mean attention from the queries that see it is above
+    `over / keys`, or above `threshold`. Its attention is multiplied by `keep`, and what is freed
+    goes to the keys that are no such sinks, in proportion to what they have; a row that looks at
+    sinks alone stays as it is.
+
+    Args:
+        threshold: of the mean attention, as in the published code, in place of `over`.
+        first: so many tokens at the beginning are never taken for sinks (the published code
+            spares the first sink it finds, wherever that is).
+
+    Reference: Yu et al. 2024, "Unveiling and Harnessing Hidden Attention Sinks" (ICML).
+
+    Raises:
+        OptionError: numbers that make no sense.
+    """
+    if not 0 <= keep <= 1 or over <= 0 or first < 0 or (threshold is not None and threshold < 0):
+        raise OptionError(
+            f"keep={keep}, over={over}, threshold={threshold}, first={first}; keep is in 0 to 1, "
+            "the others are not negative"
+        )
+
+    def replace(call: Call, site: Site, real: Tensor) -> Tensor:
+        pattern, seen = call.pattern(), call.visible()
+        queries = (seen & real[:, None, :, None]).to(pattern.dtype)
+        alpha = (pattern * queries).sum(2) / queries.sum(2).clamp_min(1)
+        same = seen.shape[-1] == real.shape[1]  # the keys are the queries' own tokens
+        keys = real if same else seen.any(2).any(1)
+        order = keys.long().cumsum(1) - 1
+        limit = over / keys.sum(1, keepdim=True) if threshold is None else threshold
+        limit = limit[:, None] if isinstance(limit, Tensor) else limit
+        sink = (alpha > limit) & (keys & (order >= first))[:, None]
+        on = pattern * sink[:, :, None]
+        off = pattern - on
+        rest = off.sum(-1, keepdim=True)
+        given = (1 - keep) * on.sum(-1, keepdim=True)
+        moved = on * keep + off * (1 + given / rest.clamp_min(torch.finfo(rest.dtype).tiny))
+        return call.mix(torch.where(rest > 0, moved, pattern))
+
+    detail = f"keep={keep:g}, " + (
+        f"over={over:g}" if threshold is None else f"threshold={threshold:g}"
+    )
+    detail += f", first={first}"
+    return Edit("calibrate-attention", parse_heads(heads), replace, positions, stack, detail)

@@ -1,0 +1,100 @@
+"""Generation with a cache, seen step by step: what every new token attends to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from interp.core.errors import OptionError
+from interp.core.prompts import Prompts
+from interp.model.capture import HEAD_NAMES, ActivationCache, Recorder, requested
+from interp.model.edits import Edit
+from interp.model.hooks.calls import Call
+from interp.model.hooks.inference import inference
+from interp.model.inputs import takes
+from interp.model.locate.sites import Site
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+
+
+@dataclass(frozen=True, eq=False)
+class Generation:
+    """Greedily generated ids, and what was captured at each step (the first step is the prompt)."""
+
+    ids: Tensor
+    steps: tuple[ActivationCache, ...]
+
+
+_NOT_FOR_GENERATE = ("decoder_input_ids", "decoder_attention_mask", "position_ids")
+
+
+def generate(
+    model: Model,
+    prompts: Any,
+    max_new_tokens: int,
+    *,
+    names: Sequence[str] = (),
+    edits: Sequence[Edit] = (),
+) -> Generation:
+    """Generate greedily with the model's own cache and keep activations of every step.
+
+    Prompts of unequal length are padded on the left, where nothing comes between a prompt and
+    what follows it. A sliding-window cache keeps only the last keys: the key axis of a step counts
+    what the cache holds, not positions of the text.
+
+    Raises:
+        OptionError: the model cannot generate, or an activation that is not kept while generating.
+    """
+    can = getattr(model.module, "can_generate", None)
+    if not (callable(can) and can()):
+        raise OptionError(f"{model.name} ({model.kind}) has no head to generate with")
+    if not isinstance(prompts, Mapping):
+        prompts = Prompts.of(prompts, model)
+        if model.kind != "encoder-decoder":  # what is generated must follow the prompt's last token
+            prompts = replace(prompts, padding="left")
+    inputs = model.inputs(prompts)
+    # generate numbers the positions itself, by the mask
+    inputs = {k: v for k, v in inputs.items() if k not in _NOT_FOR_GENERATE}
+    if "input_ids" in inputs and "attention_mask" in takes(model.module):
+        # or generate takes tokens of the padding's id for padding, wherever they stand
+        inputs.setdefault("attention_mask", torch.ones_like(inputs["input_ids"]))
+    request = requested(model, names, None, None, None, None, None)
+    wrong = [n for n in request.names if n not in HEAD_NAMES or n == "result"]
+    if wrong:
+        raise OptionError(
+            f"while generating, {', '.join(wrong)} are not kept; known: q, k, v, scores, pattern, z"
+        )
+    recorders: list[Recorder] = []
+    seen: dict[tuple[str, int], int] = {}
+
+    def visit(site: Site, call: Call, real: Tensor) -> None:
+        key = site.stack, site.layer
+        step = seen[key] = seen.get(key, -1) + 1
+        while len(recorders) <= step:
+            recorders.append(Recorder(model, request, to=None))
+        recorders[step].visit(site, call, real)
+
+    pad = getattr(model.config, "pad_token_id", None)
+    with ExitStack() as contexts:
+        contexts.enter_context(torch.no_grad())
+        contexts.enter_context(inference(model.module))
+        if edits:
+            contexts.enter_context(model.edited(*edits))
+        contexts.enter_context(model.visited(visit))
+        active = model.active_edits
+        ids = model.module.generate(  # type: ignore[operator]
+            **inputs,
+            max_new_tokens=max_new_tokens,
+            do_sample=False,
+            pad_token_id=0 if pad is None else pad,
+        )
+    steps = tuple(
+        ActivationCache(torch.empty(0), r.values, request.heads, active) for r in recorders
+    )
+    return Generation(ids, steps)

@@ -1,0 +1,1 @@
+"""Attention calls of a forward pass, shown to a visitor."""

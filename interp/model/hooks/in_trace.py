@@ -1,0 +1,164 @@
+"""What travels to the machine that runs the model: an attention call in, numbers per head out.
+
+These functions are shipped by their source and run where this package is not installed, so they
+import nothing and use nothing but the methods of the tensors they are given. They follow the same
+definitions as `interp.model.hooks.calls` and `interp_kernels.reference`; the tests compare them.
+"""
+
+from __future__ import annotations
+
+
+def parts_of(given):
+    """The tensors of an operation that is an attention call; None where it is something else.
+
+    Every call of transformers' attention interface has the module, q, k, v and a mask, in this
+    order or by these names.
+    """
+    args, named = given
+    found = {}
+    found.update(zip(("module", "query", "key", "value", "attention_mask"), args, strict=False))
+    found.update(named)
+    if not all(getattr(found.get(n), "ndim", 0) == 4 for n in ("query", "key", "value")):
+        return None
+    module, query, mask = found["module"], found["query"], found.get("attention_mask")
+    kernel = str(getattr(module.config, "_attn_implementation", "eager"))
+    unread = mask is not None and getattr(mask, "ndim", 0) != 4
+    if unread or "fla" in kernel or "flex" in kernel or "/" in kernel:
+        raise ValueError(f"the kernel {kernel!r} has a mask that cannot be read; use sdpa or eager")
+    causal = found.get("is_causal")
+    causal = getattr(module, "is_causal", True) if causal is None else causal
+    scale, bias = found.get("scaling"), found.get("position_bias")
+    sinks = found.get("s_aux") if found.get("s_aux") is not None else found.get("sinks")
+    return {  # without the graph that the run may keep: numbers go back, not gradients
+        "q": query.detach(),
+        "k": found["key"].detach(),
+        "v": found["value"].detach(),
+        "mask": mask,
+        "scale": float(query.shape[-1] ** -0.5 if scale is None else scale),
+        # the eager functions never hide the future themselves: their mask does
+        "causal": kernel != "eager" and bool(causal) and mask is None and query.shape[2] > 1,
+        "bias": None if bias is None else bias.detach(),
+        "softcap": found.get("softcap"),
+        "sinks": None if sinks is None else sinks.detach(),
+    }
+
+
+def rows_of(call, start, stop):
+    """Pattern `[batch, head, row, key]` in float32 and which keys may be seen, of some rows."""
+    q, k = call["q"][:, :, start:stop], call["k"]
+    q, k = (q.float(), k.float()) if q.element_size() < 4 else (q, k)
+    batch, heads, rows, width = q.shape
+    groups, keys = k.shape[1], k.shape[2]
+    s = q.reshape(batch, groups, -1, width) @ k.transpose(-1, -2)
+    s = s.reshape(batch, heads, rows, keys) * call["scale"]
+    if call["softcap"] is not None:
+        s = (s / call["softcap"]).tanh() * call["softcap"]
+    bias, mask = call["bias"], call["mask"]
+    if bias is not None:
+        s = s + (bias if bias.shape[2] == 1 else bias[:, :, start:stop])[..., :keys].to(s.dtype)
+    seen = s.new_ones(s.shape).bool()
+    key = s.new_ones(keys).cumsum(0) - 1
+    query = s.new_ones(rows).cumsum(0) - 1 + start
+    if call["causal"]:
+        seen = seen & (key <= query[:, None])
+    if mask is not None:
+        mask = (mask if mask.shape[2] == 1 else mask[:, :, start:stop])[..., :keys]
+        if mask.is_floating_point():
+            hidden = mask < -1e30 if mask.element_size() >= 4 else mask < -3e4
+            seen, s = seen & ~hidden, s + mask.masked_fill(hidden, 0).to(s.dtype)
+        else:
+            seen = seen & mask
+    s = s.masked_fill(~seen, -1e30)
+    if call["sinks"] is not None:
+        sink = call["sinks"].to(s.dtype).reshape(1, -1, 1)
+        total = s.logsumexp(-1).logaddexp(sink)
+        return (s - total[..., None]).exp() * seen, seen, query[:, None], key
+    return s.softmax(-1) * seen, seen, query[:, None], key
+
+
+def sketch(given, output):
+    """Sizes of an attention call, whether it looks back only, and how far pattern·v is from z.
+
+    None where the operation is something else than an attention call.
+    """
+    call = parts_of(given)
+    if call is None:
+        return None
+    out = output[0].detach()
+    q, k, v = call["q"], call["k"], call["v"]
+    pattern, seen, query, key = rows_of(call, 0, q.shape[2])
+    z = out.reshape(out.shape[0], out.shape[1], q.shape[1], -1).transpose(1, 2).to(pattern.dtype)
+    groups = v.shape[1]
+    mixed = pattern.reshape(pattern.shape[0], groups, -1, pattern.shape[-1]) @ v.to(pattern.dtype)
+    error = (mixed.reshape(z.shape) - z).abs().max() / z.abs().max().clamp_min(1e-30)
+    square = q.shape[2] == k.shape[2] and k.shape[2] > 1
+    ahead = bool((seen & (key > query)).any()) if square else True
+    back = bool((seen & (key < query)).any()) if square else False
+    return {
+        "n_heads": q.shape[1],
+        "n_kv_heads": v.shape[1],
+        "d_head": q.shape[-1],
+        "d_v": v.shape[-1],
+        "queries": q.shape[2],
+        "keys": k.shape[2],
+        "causal": back and not ahead,
+        "error": float(error),
+        "finite": bool(out.isfinite().all()),
+    }
+
+
+def means(given, output, asked, real, block):
+    """Per prompt and head the mean of each statistic over the rows that count; NaN without rows.
+
+    Args:
+        asked: label, what of (`mass`, `entropy`, `distance`, `largest`) and for a mass the targets
+            `[batch or 1, query, key]`.
+        real: which queries hold tokens, `[batch, query]`.
+        block: rows of the pattern that are formed at a time.
+    """
+    call, out = parts_of(given), output[0]
+    assert call is not None
+    q = call["q"]
+    totals = {}
+    for start in range(0, q.shape[2], block):
+        stop = min(start + block, q.shape[2])
+        pattern, seen, query, key = rows_of(call, start, stop)
+        for label, what, target in asked:
+            counted = real.to(q.device)[:, None, start:stop]
+            if what == "mass":
+                hit = seen & target.to(q.device)[:, None, start:stop]
+                value, counted = (pattern * hit).sum(-1), counted & hit.any(-1)
+            elif what == "entropy":
+                value = -(pattern * pattern.clamp_min(1e-38).log()).sum(-1)
+            elif what == "distance":
+                value = (pattern * (query - key).abs()).sum(-1)
+            else:
+                value = pattern.amax(-1)
+            value, counted = value.double(), counted.expand_as(value).double()
+            before = totals.get(label, (0, 0))
+            totals[label] = before[0] + (value * counted).sum(-1), before[1] + counted.sum(-1)
+    found = {label: (total / number).cpu() for label, (total, number) in totals.items()}
+    return {"finite": bool(out.isfinite().all()), "means": found}
+
+
+def last_row(given, output, asked):
+    """Statistics of the last query alone, `[batch, head]` each: of a step of generation."""
+    call = parts_of(given)
+    assert call is not None
+    last = call["q"].shape[2]
+    # while a cache is read there is one query, after every key
+    pattern, _, _, key = rows_of(call, last - 1, last)
+    pattern = pattern[:, :, 0]
+    back = (key.shape[0] - 1 - key).abs()
+    found = {}
+    for what in asked:
+        if what == "entropy":
+            value = -(pattern * pattern.clamp_min(1e-38).log()).sum(-1)
+        elif what == "distance":
+            value = (pattern * back).sum(-1)
+        elif what == "first_token":
+            value = pattern[..., 0]
+        else:
+            value = pattern.amax(-1)
+        found[what] = value.double().cpu()
+    return found

@@ -1,0 +1,172 @@
+"""Show every attention call of a Hugging Face model to a visitor, whatever kernel it runs on.
+
+transformers looks its attention function up by name at each call, in `ALL_ATTENTION_FUNCTIONS`.
+While a tap is open, each registered name there points at a wrapper that runs the original and
+then shows the call; the eager functions, which families define for themselves and pass as the
+default of the look-up, are wrapped as they are passed. No name of our own is registered: under
+an unknown name transformers makes no mask at all, and some families switch their sparse attention
+off. The model's config, kernel, mask and numbers stay as they are, and the registry is as before
+once the last tap closes.
+
+Attention code that does not go through that interface is watched by `softmax_watch`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from threading import Lock
+
+from torch import Tensor, nn
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from interp.core.errors import UnreadableAttention
+from interp.model.hooks.calls import Call, ComputedCall
+
+Visitor = Callable[[nn.Module, int, Call], None]
+"""Gets the attention module, how often it ran before in this tap, and the call."""
+
+# What families pass besides the common arguments and what does not change the scores: everything
+# else that is not None is a quirk the formulas do not know, and the self-check at load finds it.
+_SINK_NAMES = ("s_aux", "sinks")
+
+
+@dataclass(eq=False)
+class _Tap:
+    modules: frozenset[nn.Module]
+    visit: Visitor
+    fused: bool = False
+    runs: dict[nn.Module, int] = field(default_factory=lambda: defaultdict(int))
+
+    def show(self, module: nn.Module, call: Call) -> None:
+        run = self.runs[module]
+        self.runs[module] = run + 1
+        self.visit(module, run, call)
+
+
+_taps: ContextVar[tuple[_Tap, ...]] = ContextVar("interp_taps", default=())
+inside_interface: ContextVar[bool] = ContextVar("interp_inside_interface", default=False)
+_lock = Lock()
+_open = 0
+_before: dict[str, Callable] = {}
+
+
+def _read_call(
+    name: str, module: nn.Module, args: tuple, kwargs: dict, out: Tensor
+) -> ComputedCall:
+    query, key, value, mask = args
+    unread = mask is not None and not (isinstance(mask, Tensor) and mask.dim() == 4)
+    # A kernel from the hub ("owner/name") or a flash one takes its window and its lengths as
+    # arguments, so a mask of None does not mean that every key is seen.
+    if unread or "fla" in name or "flex" in name or "/" in name:
+        raise UnreadableAttention(
+            f"{type(module).__name__} runs the kernel {name!r}, whose mask cannot be read; "
+            "load the model with attn_implementation='sdpa' or 'eager'"
+        )
+    scale, causal = kwargs.get("scaling"), kwargs.get("is_causal")
+    causal = getattr(module, "is_causal", True) if causal is None else causal
+    sinks = next((kwargs[n] for n in _SINK_NAMES if kwargs.get(n) is not None), None)
+    return ComputedCall(
+        q=query,
+        k=key,
+        v=value,
+        z=out.reshape(out.shape[0], out.shape[1], query.shape[1], -1).transpose(1, 2),
+        scale=float(query.shape[-1] ** -0.5 if scale is None else scale),
+        mask=mask,
+        # the eager functions never hide the future themselves: their mask does
+        causal=name != "eager" and bool(causal) and mask is None and query.shape[2] > 1,
+        bias=kwargs.get("position_bias"),
+        softcap=kwargs.get("softcap"),
+        sinks=sinks,
+    )
+
+
+def _wrap(name: str, original: Callable) -> Callable:
+    def attention(module, query, key, value, attention_mask=None, *args, **kwargs):
+        taps = [tap for tap in _taps.get() if module in tap.modules]
+        fused = any(tap.fused for tap in taps)
+        if fused:  # a visitor gives the output: the model's own kernel does not run
+            shape = (query.shape[0], query.shape[2], query.shape[1], value.shape[-1])
+            out, weights = value.new_zeros(()).expand(shape), None
+        else:
+            token = inside_interface.set(True)
+            try:
+                out, weights = original(module, query, key, value, attention_mask, *args, **kwargs)
+            finally:
+                inside_interface.reset(token)
+        if not taps:
+            return out, weights
+        call = _read_call(name, module, (query, key, value, attention_mask), kwargs, out)
+        z = call.z
+        for tap in taps:
+            tap.show(module, call)
+        if call.z is z:
+            assert not fused, "a fused visitor assigns z"
+            return out, weights
+        return call.z.to(out.dtype).transpose(1, 2).reshape(out.shape), weights
+
+    return attention
+
+
+def _install() -> None:
+    global _open  # noqa: PLW0603  one registry in transformers, so one count here
+    with _lock:
+        _open += 1
+        if _open > 1:
+            return
+        look_up = ALL_ATTENTION_FUNCTIONS.get_interface
+
+        def get_interface(attn_implementation: str, default: Callable) -> Callable:
+            # The default is known only here: some files hold several eager functions, and a class
+            # derived from a family's lives in a file that holds none.
+            return look_up(attn_implementation, _wrap("eager", default))
+
+        _before.update(ALL_ATTENTION_FUNCTIONS)
+        for name, run in _before.items():
+            ALL_ATTENTION_FUNCTIONS[name] = _wrap(name, run)
+        ALL_ATTENTION_FUNCTIONS.get_interface = get_interface  # type: ignore[method-assign]
+
+
+def _restore() -> None:
+    global _open  # noqa: PLW0603
+    with _lock:
+        _open -= 1
+        if _open:
+            return
+        del ALL_ATTENTION_FUNCTIONS.get_interface
+        for name, run in _before.items():
+            del ALL_ATTENTION_FUNCTIONS[name]
+            if ALL_ATTENTION_FUNCTIONS.get(name) is not run:  # it was the caller's own override
+                ALL_ATTENTION_FUNCTIONS[name] = run
+        _before.clear()
+
+
+@contextmanager
+def tapped(model: nn.Module, visit: Visitor, *, watch: bool, fused: bool = False) -> Iterator[None]:
+    """Show `visit` each attention call of `model` made inside the block.
+
+    A model that has a way of its own (`tapped_by_itself`) is read that way alone.
+
+    Args:
+        watch: also look for softmaxes outside transformers' attention interface.
+        fused: the visitor computes z itself and assigns it; the model's kernel does not run.
+    """
+    from interp.model.hooks.softmax_watch import watching
+
+    tap = _Tap(frozenset(model.modules()), visit, fused)
+    own = getattr(model, "tapped_by_itself", None)
+    if own is not None:
+        with own(tap.show):
+            yield
+        return
+    _install()
+    token = _taps.set((*_taps.get(), tap))
+    try:
+        with watching(model, tap.show) if watch else nullcontext():
+            yield
+    finally:
+        _taps.reset(token)
+        _restore()

@@ -1,0 +1,1 @@
+"""Search for heads, streams and weights of a model by value."""

@@ -1,0 +1,144 @@
+"""Look at a module once and write down where its heads are."""
+
+from __future__ import annotations
+
+import re
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from interp.core.errors import LoadError, UnreadableAttention
+from interp.model.hooks.inference import inference
+from interp.model.hooks.unchanged import unchanged
+from interp.model.inputs import is_encoder_decoder, probe_inputs, takes
+from interp.model.locate.sites import Event, Site, calls_of_one_forward, find_sites, recorded
+from interp.model.locate.stirring import stirred
+from interp.model.locate.streams import find_streams, layers_of
+from interp.model.model import Model
+from interp.model.sources.folder import one_line
+from interp.model.sources.ranks import ranks_of
+
+# what a forward raises on a config that does not fit its code
+_FAILURES = (
+    TypeError, ValueError, RuntimeError, IndexError, AttributeError, KeyError, StopIteration,
+    ZeroDivisionError,
+)  # fmt: skip
+
+
+def probe_run(
+    module: nn.Module, seed: int = 0, within: AbstractContextManager[None] | None = None
+) -> tuple[dict[str, torch.Tensor], list[Event]]:
+    """One forward pass on random inputs, with everything that modules got and gave.
+
+    Args:
+        within: what acts on the modules during the run; it is seen as if it were the model's.
+
+    Raises:
+        LoadError: the model does not run on the inputs its forward names.
+        UnreadableAttention: it exchanges its own modules as it runs.
+    """
+    inputs = probe_inputs(module, seed)
+    cached = {"use_cache": False} if "use_cache" in takes(module) else {}
+    with (
+        torch.no_grad(),
+        unchanged(module) as snapshot,
+        inference(module),
+        within or nullcontext(),
+        recorded(module) as events,
+    ):
+        try:
+            module(**inputs, **cached)
+        except _FAILURES as error:
+            shapes = ", ".join(f"{k} {tuple(v.shape)}" for k, v in inputs.items())
+            raise LoadError(
+                f"{type(module).__name__} does not run on {shapes}: {one_line(error)}"
+            ) from error
+        exchanged = snapshot.exchanged()
+    if exchanged:
+        raise UnreadableAttention(
+            f"{type(module).__name__} exchanges modules of its own ({exchanged[0]}) as it runs on "
+            "a short input, so what runs depends on the length of the prompt; choose one kind of "
+            "attention in its config (BigBird: attention_type='original_full')"
+        )
+    return inputs, events
+
+
+def probe(
+    module: nn.Module, name: str, tokenizer: Any = None, revision: str | None = None
+) -> Model:
+    """A `Model` whose attention sites and streams were found by one run on a few tokens.
+
+    Raises:
+        UnreadableAttention: no softmax attention was seen, with the reason.
+    """
+    inputs, events = probe_run(module)
+    length = inputs["decoder_input_ids"].shape[1] if is_encoder_decoder(module) else None
+    sites = find_sites(module, events, length) if any(e.call for e in events) else []
+    if not sites:
+        raise UnreadableAttention(_why_nothing(module))
+    _require_known_layout(module, sites, events)
+    ranks = ranks_of(module, sites)
+    if ranks is None:  # nobody reads the streams of a model that is spread
+        noise = stirred(module, events, sites, layers_of(module, sites, events))
+        events = probe_run(module, within=noise)[1]
+    streams = find_streams(module, events, sites)
+    sites = [replace(site, streams=s) for site, s in zip(sites, streams, strict=True)]
+    model = Model(module, name, tuple(sites), tokenizer, revision, unread=_unread(module, sites))
+    model.ranks = ranks
+    return model
+
+
+def _attention_modules(module: nn.Module) -> list[str]:
+    """Modules that call themselves attention and hold a matrix: candidates that no tap has seen."""
+    found = []
+    for name, m in module.named_modules():
+        # by class or by place: Qwen3-Next's GatedDeltaNet sits at `linear_attn`
+        named = re.search("attention|attn", type(m).__name__.lower())
+        named = named or re.search("(attention|attn)$", name)
+        if named and any(p.dim() >= 2 for p in m.parameters()):
+            found.append(name)
+    return [n for n in found if not any(o != n and n.startswith(f"{o}.") for o in found)]
+
+
+def _unread(module: nn.Module, sites: list[Site]) -> tuple[str, ...]:
+    return tuple(
+        name
+        for name in _attention_modules(module)
+        if not any(
+            s.module == name or s.module.startswith(f"{name}.") or name.startswith(f"{s.module}.")
+            for s in sites
+        )
+    )
+
+
+def _why_nothing(module: nn.Module) -> str:
+    kind = type(module).__name__
+    names = _attention_modules(module)
+    if not names:
+        return f"{kind} has no softmax attention (no attention module at all): no patterns to read"
+    return (
+        f"{kind} computes its attention ({names[0]}) in a form of its own, without a product, "
+        "a softmax over "
+        "keys and a second product; sparse, banded and linear attention cannot be read as patterns"
+    )
+
+
+def _require_known_layout(module: nn.Module, sites: list[Site], events: list[Event]) -> None:
+    for together in calls_of_one_forward(events):
+        mine = [sites[i] for i in together]
+        if len(mine) > 1 and any(site.projection is None or site.gated for site in mine):
+            raise UnreadableAttention(
+                f"{type(module).__name__}: {mine[0].module} calls attention {len(mine)} times in "
+                "one forward and combines the results before its output projection, as "
+                "differential attention does; the output of such a head is not one softmax over "
+                "keys times the values, so its patterns cannot be read"
+            )
+    for site in sites:
+        if site.n_heads % site.n_kv_heads:
+            raise UnreadableAttention(
+                f"{type(module).__name__}: {site.module} has {site.n_heads} heads over "
+                f"{site.n_kv_heads} kv heads"
+            )

@@ -1,0 +1,238 @@
+"""Find the residual stream by value: `mid = pre + attention`, `post = mid + mlp`.
+
+Nothing here knows an architecture. In one recorded run, tensors that modules get and give are
+searched for the ones that satisfy those equations, up to a constant factor (some families scale
+their branches) and to the rounding of each entry's sum, which half precision makes coarse. Where
+a family has no such tensor (attention and MLP in parallel have no stream between them), the name
+is left out and refused when asked for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from interp.model.locate.sites import Event, Site, Where
+
+_TOLERANCE = 1e-4  # of the largest entry; random activations do not agree to that by accident
+
+
+def find_streams(
+    model: nn.Module, events: list[Event], sites: list[Site]
+) -> list[dict[str, Where]]:
+    """For each site the places of `resid_pre`, `resid_mid`, `resid_post`, `mlp_out`, `attn_out`."""
+    blocks = layers_of(model, sites, events)
+    found: list[dict[str, Where]] = []
+    mids: dict[tuple[str | None, int], Tensor] = {}
+    for site, block in zip(sites, blocks, strict=True):
+        found.append(_search(events, site, block, mids))
+    return found
+
+
+def layers_of(model: nn.Module, sites: list[Site], events: list[Event]) -> list[str | None]:
+    """The element of a list that is the layer: the innermost whose list holds other layers too.
+
+    A stage that makes the stream smaller on its way out (Swin) is no layer, even where it is the
+    only thing with siblings because it holds one layer: then the outermost element inside it is.
+    """
+    resized = {
+        e.name
+        for e in events
+        if e.given is not None and e.returned is not None and e.given.numel() != e.returned.numel()
+    }
+    lists = {
+        name
+        for name, module in model.named_modules()
+        if isinstance(module, (nn.ModuleList, nn.Sequential)) and len(module)
+    }
+    elements: list[list[str]] = []  # innermost first
+    for site in sites:
+        parts = site.module.split(".")
+        paths = [".".join(parts[: i + 1]) for i in range(len(parts))]
+        elements.append([p for p in reversed(paths) if p.rpartition(".")[0] in lists])
+    siblings: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for site, chain in zip(sites, elements, strict=True):
+        for element in chain:
+            siblings[site.stack, element.rpartition(".")[0]].add(element)
+    chosen: list[str | None] = []
+    for site, chain in zip(sites, elements, strict=True):
+        with_others = [e for e in chain if len(siblings[site.stack, e.rpartition(".")[0]]) > 1]
+        layer = with_others[0] if with_others else chain[-1] if chain else None
+        within = [e for e in chain if layer and e.startswith(f"{layer}.") and e not in resized]
+        chosen.append(within[-1] if layer in resized and within else layer)
+    return chosen
+
+
+@dataclass(frozen=True, eq=False)
+class _Rest:
+    """What a tensor has over others, entry by entry, and by how much rounding may have moved it."""
+
+    of: Float[Tensor, " entry"]
+    rounding: Float[Tensor, " entry"]
+
+
+def _rest(total: Tensor, *parts: Tensor) -> _Rest:
+    """Total minus parts, in float64."""
+    whole, *rest = (x.reshape(-1).double() for x in (total, *parts))
+    coarsest = max(torch.finfo(x.dtype).eps for x in (total, *parts))
+    sizes = sum((x.abs() for x in rest), whole.abs())
+    return _Rest(whole - sum(rest), coarsest * sizes)
+
+
+def _factor(rest: _Rest, part: Tensor) -> float | None:
+    """The number a with `rest = a * part`, if there is one."""
+    whole, eps = rest.of, torch.finfo(part.dtype).eps
+    if whole.numel() != part.numel():
+        return None
+    part = part.reshape(-1).double()
+    size = float(part @ part)
+    if size == 0:
+        return None
+    a = float(whole @ part) / size
+    error = whole - a * part
+    close = _TOLERANCE * float(whole.abs().max()) + rest.rounding + eps * (a * part).abs()
+    if abs(a) < 1e-3 or bool((error.abs() > close).any()):
+        return None
+    uncertain = float(error.norm()) / math.sqrt(max(1, len(part) - 1) * size)
+    return 1.0 if abs(a - 1) < max(1e-5, 5 * uncertain) else a
+
+
+def _search(
+    events: list[Event], site: Site, block: str | None, mids: dict[tuple[str | None, int], Tensor]
+) -> dict[str, Where]:
+    at = next(
+        i for i, e in enumerate(events) if e.call and e.name == site.module and e.run == site.run
+    )
+    end = next((i for i, e in enumerate(events) if i > at and not e.call and e.name == block), None)
+    if block is None or end is None or events[end].given is None or events[end].returned is None:
+        return {}
+    whole = events[end]
+    pre, post = whole.given, whole.returned
+    assert pre is not None
+    assert post is not None
+    places = {
+        "resid_pre": Where(block, "in", whole.run),
+        "resid_post": Where(block, "out", whole.run),
+    }
+    if pre.numel() != post.numel():
+        return places  # no sum: the block changes the size of the stream
+    inside = [e for e in events[at + 1 : end] if not e.call and e.name.startswith(f"{block}.")]
+    after = [i for i, e in enumerate(inside) if e.name == site.projection]
+    if not after:
+        return places
+    written = inside[after[0] :]
+    start = mids.get((block, whole.run), pre)
+    for source in written:  # the projection itself, or a norm or scale after it
+        if source.returned is None:
+            continue
+        found = _around(start, post, source.returned, written)
+        if found is not None:
+            tensor, extra = found
+            if tensor is not None:
+                mids[block, whole.run] = tensor
+            if tensor is post:
+                places["resid_mid"] = places["resid_post"]
+            scale = extra.pop("scale")
+            places["attn_out"] = Where(source.name, "out", source.run, scale)  # type: ignore[arg-type]
+            places.update(extra)  # type: ignore[arg-type]
+            return places
+    return places
+
+
+def _around(
+    pre: Tensor, post: Tensor, attention: Tensor, written: list[Event]
+) -> tuple[Tensor | None, dict[str, Where | float]] | None:
+    """What follows if `attention` is what is added to `pre`."""
+    if attention.numel() != pre.numel():
+        return None
+    scale = _factor(_rest(post, pre), attention) if post.shape == pre.shape else None
+    if scale is not None:  # no MLP in this block: what comes out is the stream after attention
+        return post, {"scale": scale}
+    for at, event in enumerate(written):
+        if event.given is None or event.given.numel() != pre.numel():
+            continue
+        scale = _factor(_rest(event.given, pre), attention)
+        if scale is None:
+            continue
+        before, mid = event.given.reshape(pre.shape), Where(event.name, "in", event.run)
+        after = written[at + 1 :]
+        normed = event.returned
+        if (
+            not _goes_on(before, post, after)
+            and normed is not None
+            and normed.numel() == pre.numel()
+        ):
+            normed = normed.reshape(pre.shape)
+            if _goes_on(normed, post, after):  # the norm comes after the sum (BERT)
+                before, mid = normed, Where(event.name, "out", event.run)
+        mlp = _mlp(before, post, written)
+        return before, {"scale": scale, "resid_mid": mid} | (
+            {} if mlp is None else {"mlp_out": mlp}
+        )
+    for event in written:  # attention and MLP side by side
+        if (
+            event.returned is not None
+            and event.returned.numel() == pre.numel()
+            and post.shape == pre.shape
+        ):
+            a = _factor(_rest(post, pre, attention), event.returned)
+            if a is not None:
+                return None, {"scale": 1.0, "mlp_out": Where(event.name, "out", event.run, a)}
+    return None
+
+
+def _goes_on(stream: Tensor, post: Tensor, after: list[Event]) -> bool:
+    """Whether a later tensor is this one plus the output of a module: what makes it the stream."""
+    totals = [e.given for e in after if e.given is not None and e.given.numel() == stream.numel()]
+    outputs = [e for e in after if e.returned is not None and e.returned.numel() == stream.numel()]
+    for total in [*totals, post]:
+        rest = _rest(total, stream)
+        if float(rest.of.abs().max()) and any(_factor(rest, _of(e)) is not None for e in outputs):
+            return True
+    return False
+
+
+def _mlp(mid: Tensor, post: Tensor, written: list[Event]) -> Where | None:
+    """The module whose output is what the block's result has over the stream before the MLP."""
+    outputs = [e for e in written if e.returned is not None and e.returned.numel() == mid.numel()]
+    totals = [post]
+    for e in outputs:  # where the block ends in a norm, the sum is what that norm is given
+        if (
+            e.given is not None
+            and e.given.numel() == mid.numel()
+            and _factor(_rest(post), _of(e)) == 1.0
+        ):
+            totals.append(e.given)
+    # cross attention may come between: then the stream before the MLP is a later one
+    given = [e.given for e in written if e.given is not None and e.given.numel() == mid.numel()]
+    for total in totals:
+        for base in [mid, *given]:
+            rest = _rest(total, base)
+            if not float(rest.of.abs().max()):
+                continue
+            for event in outputs:
+                a = _factor(rest, _of(event))
+                if a is not None:
+                    return Where(event.name, "out", event.run, a)
+    return None
+
+
+def _of(event: Event) -> Tensor:
+    assert event.returned is not None
+    return event.returned
+
+
+def unavailable(site: Site, name: str) -> str:
+    """Why a stream tensor of a site cannot be had."""
+    have: Mapping[str, Where] = site.streams
+    if name == "mlp_out" and "resid_post" in have and "attn_out" in have:
+        return "this block has no MLP whose output is added to the stream"
+    if name == "resid_mid" and "mlp_out" in have:
+        return "attention and MLP run side by side, so no stream runs between them"
+    return "no tensor of this block adds up to it"

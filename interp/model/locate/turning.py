@@ -1,0 +1,216 @@
+"""What stands between a projection and the queries and keys that enter the scores, as matrices.
+
+Rotary positions, partial or scaled, turn what the projections give by a matrix for each position.
+It is read off one run in which the projections' outputs are replaced by unit vectors: no table of
+families, and no angle computed twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.core.errors import UnreadableAttention
+from interp.model.hooks.calls import Call, precise, spread
+from interp.model.hooks.inference import inference
+from interp.model.hooks.threads import in_this_thread
+from interp.model.locate.layout import Layout, Reading, layouts
+from interp.model.locate.matching import Columns, find_columns, flat, heads_flat
+from interp.model.locate.recording import TOKENS
+from interp.model.locate.sites import Site
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+
+
+Turn = Float[Tensor, "#head pos given entering"]
+"""`entering = given @ turn`, for queries or for keys, at every position; one where heads agree."""
+
+
+def turns(model: Model, inputs: dict[str, Any]) -> dict[tuple[Site, str], Turn]:
+    """By site and part ("q", "k"): what stands between projection and scores at every position.
+
+    Args:
+        inputs: the tensors of a run; positions and length are taken from its first row.
+
+    Raises:
+        UnreadableAttention: queries or keys that are no columns of one matrix, or attention that
+            runs several times in a forward.
+    """
+    sites, found = layouts(model).sites, {}
+    for site, layout in sites.items():
+        _check(site, layout)
+    places = _places(model, sites, inputs)
+    tokens = inputs["input_ids"].shape[1]
+    rows = _copies(inputs, max(site.d_head for site in sites))
+
+    def visit(site: Site, call: Call, real: Tensor) -> None:
+        for part, x in _parts(site, call).items():
+            found[site, part] = _turn(site, x)
+
+    def units(place: _Place, output: Tensor) -> Tensor:
+        """Row b of the batch: every head's query and key is unit vector b."""
+        axis = _token_axis(output, tokens, place.single)
+        if axis is None:  # one row per token
+            new = output.clone().unflatten(0, (-1, tokens))
+        else:
+            new = output.movedim(axis, 1).clone()
+        shape = new.shape
+        new = new.flatten(2)
+        for columns, d in place.columns:
+            n = len(columns.index)
+            unit = new.new_zeros(len(new), n)
+            unit[torch.arange(n) % d, torch.arange(n)] = 1.0
+            unit = (unit - columns.offset.to(unit)) / columns.factor.to(unit)
+            new[:, :, columns.index.to(new.device)] = unit[:, None]
+        new = new.reshape(shape)
+        return new.flatten(0, 1) if axis is None else new.movedim(1, axis)
+
+    _run(model, rows, places, units, visit)
+    return found
+
+
+@dataclass(eq=False)
+class _Place:
+    """A module whose output's columns are queries or keys, which ones, and of how many entries."""
+
+    columns: list[tuple[Columns, int]]
+    single: tuple[int, ...] | None  # its output's shape on single tokens, where it is a norm's
+
+
+def _places(model: Model, sites: dict[Site, Layout], inputs: dict[str, Any]) -> dict[str, _Place]:
+    """Where queries and keys come from, with every column, also those that weights leave at zero.
+
+    Columns are told apart on noise in place of what the projections give: as weights have them,
+    two may be equal, or constant.
+    """
+    found = {name: _Place([], shape) for name, shape in _candidates(model, sites).items()}
+    noise: dict[str, Tensor] = {}
+    generator = torch.Generator().manual_seed(0)
+
+    def drawn(place: _Place, output: Tensor) -> Tensor:
+        new = torch.randn(output.shape, generator=generator).to(output)
+        noise[next(name for name, p in found.items() if p is place)] = flat(new, TOKENS)
+        return new
+
+    def visit(site: Site, call: Call, real: Tensor) -> None:
+        for part, x in _parts(site, call, spreading=False).items():
+            names = list(noise)
+            columns = find_columns(heads_flat(x), [noise[name] for name in names])
+            if columns is None or bool((columns.index < 0).any()):
+                raise UnreadableAttention(
+                    f"{site.name} ({site.module}): no one matrix gives {part} column by column; "
+                    "something else stands between"
+                )
+            found[names[columns.source]].columns.append((columns, site.d_head))
+
+    one = {name: x[:, :1] if _by_token(x) else x for name, x in inputs.items()}
+    _run(model, _copies(one, TOKENS), found, drawn, visit)
+    return found
+
+
+def _candidates(model: Model, sites: dict[Site, Layout]) -> dict[str, tuple[int, ...] | None]:
+    """Modules that may give queries or keys, with what a norm of these gives on single tokens.
+
+    The matrices of the attention too: where weights are zero, any module could have given a
+    constant, and the layout may name another.
+    """
+    found: dict[str, tuple[int, ...] | None] = {}
+    for site, layout in sites.items():
+        for reading in (layout.q, layout.k):
+            assert isinstance(reading, Reading)
+            own = reading.own_norm
+            if own is not None:
+                found[own.module] = own.shape
+                continue
+            found[reading.module] = None
+            attention = model.module.get_submodule(site.module)
+            for name, module in attention.named_modules():
+                weight = getattr(module, "weight", None)
+                if isinstance(weight, Tensor) and weight.dim() == 2:
+                    found[f"{site.module}.{name}" if name else site.module] = None
+    return found
+
+
+def _by_token(x: Any) -> bool:
+    return isinstance(x, Tensor) and x.dim() > 1
+
+
+def _copies(inputs: dict[str, Any], n: int) -> dict[str, Any]:
+    return {
+        name: x[:1].expand(n, *x.shape[1:]) if isinstance(x, Tensor) and x.dim() else x
+        for name, x in inputs.items()
+    }
+
+
+def _parts(site: Site, call: Call, *, spreading: bool = True) -> dict[str, Tensor]:
+    assert call.q is not None
+    assert call.k is not None
+    k = spread(call.k, site.n_heads) if spreading else call.k
+    return {"q": precise(call.q), "k": precise(k)}
+
+
+def _run(
+    model: Model,
+    inputs: dict[str, Any],
+    places: dict[str, _Place],
+    put: Callable[[_Place, Tensor], Tensor],
+    visit: Callable[[Site, Call, Tensor], None],
+) -> None:
+    """A run with something else in place of what these modules give."""
+
+    def hook(place: _Place) -> Any:
+        return in_this_thread(lambda module, args, output: put(place, output))
+
+    handles = [
+        model.module.get_submodule(name).register_forward_hook(hook(place))
+        for name, place in places.items()
+    ]
+    try:
+        with torch.no_grad(), inference(model.module), model.visited(visit):
+            model.run(inputs)
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _check(site: Site, layout: Layout) -> None:
+    for reading in (layout.q, layout.k):
+        if isinstance(reading, str):
+            raise UnreadableAttention(reading)
+        if reading.run or site.run:
+            raise UnreadableAttention(
+                f"{site.name} ({site.module}): it runs several times in a forward (shared layers)"
+            )
+    own = [r.own_norm.module for r in (layout.q, layout.k) if not isinstance(r, str) and r.own_norm]
+    if len(set(own)) < len(own):
+        raise UnreadableAttention(
+            f"{site.name} ({site.module}): one norm, {own[0]}, runs for both queries and keys, "
+            "after their positions as far as is known (Llama 4), so no matrix makes them"
+        )
+    if layout.scale is None:
+        raise UnreadableAttention(f"{site.name} ({site.module}): scores are no multiple of q·k")
+
+
+def _token_axis(x: Tensor, tokens: int, single: tuple[int, ...] | None) -> int | None:
+    """Which axis counts tokens; None where batch and tokens share the first one.
+
+    Args:
+        single: the shape without batch that a run on single tokens gave.
+    """
+    if single is None or len(single) + 1 != x.dim():
+        return 1 if x.dim() > 2 else None
+    fits = [i + 1 for i, size in enumerate(single) if size == 1 and x.shape[i + 1] == tokens]
+    return fits[0] if fits else 1
+
+
+def _turn(site: Site, x: Float[Tensor, "batch head pos entering"]) -> Tensor:
+    """What unit vectors became."""
+    matrix = x[: site.d_head].permute(1, 2, 0, 3)
+    apart = float((matrix - matrix[:1]).abs().max())
+    return matrix[:1] if apart <= 1e-6 * float(matrix.abs().max()) else matrix

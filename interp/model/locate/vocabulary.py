@@ -1,0 +1,129 @@
+"""Where tokens enter the residual stream and where they leave it, found by value.
+
+The stream that the first attention of a stack reads is followed back to the noise that stood in
+for the embedding; what the logits are made of is followed back to the stream. Norms and matrices
+on the way can be folded; anything else makes the path nonlinear, and is refused by name.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from interp.model.locate.layout import Entering, Leaving, Step, Vocabulary, stream_written
+from interp.model.locate.recording import Recording, same
+
+if TYPE_CHECKING:
+    from interp.model.locate.sites import Event, Site
+    from interp.model.model import Model
+
+_STEPS = 4
+
+
+def find_vocabulary(model: Model, recording: Recording) -> Vocabulary:
+    """Follow the first stream of each stack back to its embedding, and the logits to the last."""
+    entering: dict[str, Entering | str] = {}
+    for site in model.sites:
+        stream = stream_written(site)
+        if stream not in entering and site.stack != "cross":
+            entering[stream] = _entering(model, recording, site, stream)
+    return Vocabulary(entering, _leaving(model, recording))
+
+
+def _matrix_giving(recording: Recording, x: Tensor) -> Event | None:
+    for e in reversed(recording.events):
+        if e.given is None or e.returned is None or not same(e.returned, x):
+            continue
+        weight = getattr(recording.module.get_submodule(e.name), "weight", None)
+        if isinstance(weight, Tensor) and weight.dim() == 2 and not same(e.given, e.returned):
+            return e
+    return None
+
+
+def _back(recording: Recording, x: Tensor) -> tuple[Step, Tensor] | None:
+    """One step back: the norm or matrix that gave x, and what it was given."""
+    for kind, e in (
+        ("norm", recording.norm_giving(x)),
+        ("matrix", _matrix_giving(recording, x)),
+    ):
+        if e is not None and e.given is not None:
+            return Step(kind, e.name, e.given.shape[-1]), e.given
+    return None
+
+
+def _entering(model: Model, recording: Recording, site: Site, stream: str) -> Entering | str:
+    if not recording.embedded:
+        return f"{model.name}: the {stream} stream is made of no token ids"
+    blocks = recording.blocks(site)
+    if not blocks:
+        return f"{model.name}: where the {stream} stream begins was not found"
+    x = blocks[0].given
+    steps: list[Step] = []
+    for _ in range(_STEPS):
+        if x is None:
+            break
+        for (table, _), (noise, own) in recording.embedded.items():
+            factor = _shifted(x, noise)
+            if factor is not None:
+                return Entering(table, own * factor, tuple(reversed(steps)))
+        back = _back(recording, x)
+        if back is None:
+            break
+        steps.append(back[0])
+        x = back[1]
+    return f"{model.name}: the first {stream} stream is no linear function of a token embedding"
+
+
+def _shifted(x: Tensor, noise: Tensor) -> float | None:
+    """The factor by which x is the noise, plus what is the same for every token; or None.
+
+    What differs between positions (position embeddings) is taken out per position.
+    """
+    if x.numel() != noise.numel() or x.shape[-1] != noise.shape[-1]:
+        return None
+    x, noise = x.reshape(noise.shape).double(), noise.double()
+    if noise.dim() != 3 or noise.shape[0] < 2:
+        return None
+    x, noise = x - x.mean(0), noise - noise.mean(0)
+    factor = float((x * noise).sum() / noise.square().sum())
+    close = float((x - factor * noise).abs().max()) < 1e-4 * float(x.abs().max())
+    return factor if close and factor > 0 else None
+
+
+def _leaving(model: Model, recording: Recording) -> Leaving | str:
+    if recording.logits is None:
+        return f"{model.name} has no unembedding: its output is no logits"
+    n = recording.logits.shape[-1]
+    if n != model.d_vocab:
+        return f"{model.name} reads {model.d_vocab} tokens but predicts {n}: no shared vocabulary"
+    last = next(
+        (
+            e
+            for e in reversed(recording.events)
+            if e.given is not None and e.returned is not None and e.returned.shape[-1] == n
+            and _is_matrix(recording.module.get_submodule(e.name))
+        ),
+        None,
+    )  # fmt: skip
+    if last is None or last.given is None:
+        return f"{model.name}: no module's matrix gives the logits"
+    x, steps = last.given, []
+    for _ in range(_STEPS):
+        if recording.is_stream(x):
+            return Leaving(last.name, last.given.shape[-1], tuple(reversed(steps)))
+        back = _back(recording, x)
+        if back is None:
+            break
+        steps.append(back[0])
+        x = back[1]
+    return (
+        f"{model.name}: what {last.name} reads is no linear function of the residual stream "
+        "(a layer with a nonlinearity stands before the unembedding)"
+    )
+
+
+def _is_matrix(module: nn.Module) -> bool:
+    weight = getattr(module, "weight", None)
+    return isinstance(weight, torch.Tensor) and weight.dim() == 2

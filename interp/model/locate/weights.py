@@ -1,0 +1,348 @@
+"""W_Q, W_K, W_V, W_O of every head, W_E and W_U, found by value: no table of families.
+
+`W_Q`, `W_K`, `W_V` act on what the projections read (the output of the norm before them), `W_O`
+writes what the output projection gives. `folded` has everything between them and the residual
+stream taken in: the norm before (its gain, and its centring for layer norms), the norm or factor
+after the output projection (Gemma 2, OLMo 2, Granite, layer scale), and, where the stream is read
+through layer norms, the mean that no reader sees taken out of `W_O`. What a norm divides by
+depends on the token and is a positive number, which no folding can hold: folded weights are
+defined up to that factor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from interp.core.errors import UnreadableAttention
+from interp.model.hooks.calls import precise
+from interp.model.locate.layout import Layout, Reading, Step, layouts, stream_read, stream_written
+from interp.model.locate.linear import linear_map
+from interp.model.locate.lowrank import LowRank
+from interp.model.locate.norms import Norm, read_norm
+from interp.model.locate.projection import output_projection
+
+if TYPE_CHECKING:
+    from interp.model.locate.sites import Site
+    from interp.model.model import Model
+
+PARTS = ("qk", "ov", "vocabulary", "pairs")
+
+
+@dataclass(frozen=True, eq=False)
+class HeadWeights:
+    """The weights of one attention, read from the model when asked for, in at least float32.
+
+    Keys and values have one matrix per key-value head; `site.kv_head(head)` says which a query
+    head reads. Each part raises `UnreadableAttention` with the reason where it is no one matrix.
+    """
+
+    site: Site
+    module: nn.Module
+    layout: Layout
+    is_folded: bool = False
+
+    @property
+    def folded(self) -> HeadWeights:
+        """The same weights between residual stream and residual stream."""
+        return replace(self, is_folded=True)
+
+    @cached_property
+    def W_Q(self) -> Float[Tensor, "head d_model d_head"]:
+        """What makes queries of what the attention reads."""
+        return self._read("q", self.site.n_heads)[0]
+
+    @cached_property
+    def W_K(self) -> Float[Tensor, "kv_head d_model d_head"]:
+        """What makes keys of what the attention reads."""
+        return self._read("k", self.site.n_kv_heads)[0]
+
+    @cached_property
+    def W_V(self) -> Float[Tensor, "kv_head d_model d_v"]:
+        """What makes values of what the attention reads."""
+        return self._read("v", self.site.n_kv_heads)[0]
+
+    @cached_property
+    def b_Q(self) -> Float[Tensor, "head d_head"]:
+        """What is added to queries (before their own norm, if they have one)."""
+        return self._read("q", self.site.n_heads)[1]
+
+    @cached_property
+    def b_K(self) -> Float[Tensor, "kv_head d_head"]:
+        """What is added to keys (before their own norm, if they have one)."""
+        return self._read("k", self.site.n_kv_heads)[1]
+
+    @cached_property
+    def b_V(self) -> Float[Tensor, "kv_head d_v"]:
+        """What is added to values."""
+        return self._read("v", self.site.n_kv_heads)[1]
+
+    @cached_property
+    def W_O(self) -> Float[Tensor, "head d_v d_model"]:
+        """What a head's z is written to the stream by."""
+        if not self.is_folded:
+            if isinstance(self.layout.o, str):
+                raise UnreadableAttention(self.layout.o)
+            return precise(output_projection(self.module, self.site)[0].detach())
+        weight = self.added
+        return weight - weight.mean(-1, keepdim=True) if self.stream_centred else weight
+
+    @cached_property
+    def added(self) -> Float[Tensor, "head d_v d_model"]:
+        """What a head's z adds to the stream by: with the norm or factor after the projection."""
+        if isinstance(self.layout.o, str):
+            raise UnreadableAttention(self.layout.o)
+        weight = precise(output_projection(self.module, self.site)[0].detach())
+        if self.layout.o.after is not None:
+            weight = self._follow(self.layout.o.after, weight)
+        return weight * self.layout.o.scale
+
+    @cached_property
+    def b_O(self) -> Float[Tensor, "d_model"]:
+        """The output projection's bias, which belongs to no head; never folded."""
+        weight, bias = output_projection(self.module, self.site)
+        if bias is None:
+            return torch.zeros(weight.shape[-1], dtype=precise(weight).dtype, device=weight.device)
+        return precise(bias.detach())
+
+    @property
+    def qk_normed(self) -> bool:
+        """Whether queries or keys pass a norm of their own: scores hold up to a positive factor."""
+        return any(
+            isinstance(r, Reading) and r.own_norm is not None
+            for r in (self.layout.q, self.layout.k)
+        )
+
+    @property
+    def scale(self) -> float:
+        """What q·k is multiplied by to give the score (1/sqrt(d_head) in most families).
+
+        Raises:
+            UnreadableAttention: scores are no multiple of q·k.
+        """
+        self.require("qk")
+        assert self.layout.scale is not None
+        return self.layout.scale
+
+    @cached_property
+    def stream_centred(self) -> bool:
+        """Whether the mean over the stream's entries is subtracted before anybody reads it."""
+        if self.layout.readers is None:
+            return False
+        name, width = self.layout.readers
+        return self._norm(name, (width,)).centred
+
+    @cached_property
+    def QK(self) -> LowRank:
+        """Scores between folded stream vectors at distance zero: `score = x_query QK x_key`."""
+        self.require("qk")
+        w, scale = self.folded, self.scale
+        keys = w.W_K.mT[self._kv_heads()]
+        return LowRank(w.W_Q * scale, keys)
+
+    @cached_property
+    def OV(self) -> LowRank:
+        """What a head writes of what it attends to: `written = x OV`.
+
+        Raises:
+            UnreadableAttention: values or output are no one matrix, or are gated in between.
+        """
+        self.require("ov")
+        w = self.folded
+        return LowRank(w.W_V[self._kv_heads()], w.W_O)
+
+    def require(self, circuit: str) -> None:
+        """Raise unless a circuit, "qk" or "ov", is a fixed matrix between streams.
+
+        Raises:
+            UnreadableAttention: with the reason.
+        """
+        parts = (
+            (self.layout.q, self.layout.k) if circuit == "qk" else (self.layout.v, self.layout.o)
+        )
+        for part in parts:
+            if isinstance(part, str):
+                raise UnreadableAttention(part)
+        where = f"{self.site.name} ({self.site.module})"
+        if circuit == "qk" and self.layout.scale is None:
+            raise UnreadableAttention(f"{where}: scores are no multiple of q·k")
+        if circuit == "ov" and self.site.gated:
+            raise UnreadableAttention(
+                f"{where}: z is gated entry by entry before the output projection, so what a head "
+                "writes is no fixed matrix of what it reads"
+            )
+
+    def _kv_heads(self) -> list[int]:
+        return [self.site.kv_head(h) for h in range(self.site.n_heads)]
+
+    def _norm(self, name: str, shape: tuple[int, ...]) -> Norm:
+        norm = read_norm(self.module.get_submodule(name), shape)
+        assert norm is not None, f"{name} was a norm when the layout was found"
+        return norm
+
+    def _follow(self, name: str, weight: Tensor) -> Tensor:
+        """What stands after the output projection: a norm, or a factor per entry (layer scale)."""
+        after = self.module.get_submodule(name)
+        norm = read_norm(after, weight.shape[-1:])
+        if norm is not None:
+            return norm.follow(weight)
+        with torch.no_grad():
+            gain = after(torch.ones(1, 1, weight.shape[-1], device=weight.device).to(weight))
+        return weight * gain.reshape(-1).to(weight)
+
+    def _read(self, part: str, heads: int) -> tuple[Tensor, Tensor]:
+        reading = getattr(self.layout, part)
+        if isinstance(reading, str):
+            raise UnreadableAttention(reading)
+        matrix, bias = linear_map(self.module.get_submodule(reading.module), reading.width)
+        matrix, columns = precise(matrix), reading.columns
+        weight = columns.take(matrix)
+        added = columns.offset.to(weight)
+        if bias is not None:
+            added = added + columns.take(precise(bias))
+        if reading.own_norm is not None:
+            own = self._norm(reading.own_norm.module, reading.own_norm.shape)
+            weight, added = (reading.own_norm.columns.take(own.follow(x)) for x in (weight, added))
+        if self.is_folded and reading.before is not None:
+            before = self._norm(reading.before, (reading.width,))
+            added = added + before.bias.to(weight) @ weight
+            weight = before.fold(weight)
+        return weight.reshape(reading.width, heads, -1).transpose(0, 1), added.reshape(heads, -1)
+
+
+@dataclass(frozen=True, eq=False)
+class Embeddings:
+    """W_E into a stream and W_U out of the last one, with the norms and matrices between folded.
+
+    W_U has its mean over the vocabulary taken out: a number added to every logit changes nothing.
+    """
+
+    model: Model
+
+    def W_E(self, stream: str = "decoder") -> Float[Tensor, "d_vocab d_model"]:
+        """What each token adds to the first stream, without positions.
+
+        Raises:
+            UnreadableAttention: the stream is not made of tokens, or not by a linear map.
+        """
+        entering = layouts(self.model).vocabulary.entering.get(stream)
+        if entering is None or isinstance(entering, str):
+            raise UnreadableAttention(entering or f"{self.model.name} has no {stream} stream")
+        table = self.model.module.get_submodule(entering.table).weight
+        assert isinstance(table, Tensor)
+        x = precise(table.detach()) * entering.factor
+        for step in entering.steps:
+            norm = self._norm(step)
+            x = norm.follow(x) if norm is not None else x @ self._matrix(step).to(x)
+        return x
+
+    @cached_property
+    def W_U(self) -> Float[Tensor, "d_model d_vocab"]:
+        """What makes logits of the last stream.
+
+        Raises:
+            UnreadableAttention: there is no unembedding, or something nonlinear stands before it.
+        """
+        leaving = layouts(self.model).vocabulary.leaving
+        if isinstance(leaving, str):
+            raise UnreadableAttention(leaving)
+        module = self.model.module.get_submodule(leaving.matrix)
+        x = precise(linear_map(module, leaving.width)[0])
+        for step in reversed(leaving.steps):
+            norm = self._norm(step)
+            x = norm.fold(x) if norm is not None else self._matrix(step).to(x) @ x
+        return x - x.mean(-1, keepdim=True)
+
+    def _norm(self, step: Step) -> Norm | None:
+        if step.kind == "matrix":
+            return None
+        norm = read_norm(self.model.module.get_submodule(step.module), (step.width,))
+        assert norm is not None, f"{step.module} was a norm when the layout was found"
+        return norm
+
+    def _matrix(self, step: Step) -> Tensor:
+        return linear_map(self.model.module.get_submodule(step.module), step.width)[0]
+
+
+def head_weights(model: Model, site: Site) -> HeadWeights:
+    """The weights of one attention of a model."""
+    return HeadWeights(site, model.module, layouts(model).sites[site])
+
+
+def embeddings(model: Model) -> Embeddings:
+    """W_E and W_U of a model."""
+    return Embeddings(model)
+
+
+def predicting_sites(model: Model) -> list[Site]:
+    """The attentions that read tokens' streams and write the stream that logits are made of.
+
+    In an encoder-decoder the encoder's attentions are not among them.
+
+    Raises:
+        UnreadableAttention: there are none, with the reason.
+    """
+    vocabulary = layouts(model).vocabulary
+    if isinstance(vocabulary.leaving, str):
+        raise UnreadableAttention(vocabulary.leaving)
+    last = "decoder" if "decoder" in model.stacks else model.sites[-1].stack
+    entering = {site: vocabulary.entering.get(stream_read(site, "v")) for site in model.sites}
+    found = [
+        site
+        for site, e in entering.items()
+        if stream_written(site) == last and e is not None and not isinstance(e, str)
+    ]
+    if not found:
+        reason = next((e for e in entering.values() if isinstance(e, str)), None)
+        raise UnreadableAttention(reason or f"{model.name}: no head reads tokens and writes logits")
+    return found
+
+
+def pairs(model: Model, part: str) -> list[tuple[Site, Site]]:
+    """Attentions where the first writes to the stream that `part` (q, k or v) of the later reads.
+
+    Raises:
+        UnreadableAttention: there is no such pair.
+    """
+    found = [
+        (first, later)
+        for j, later in enumerate(model.sites)
+        for first in model.sites[:j]
+        if stream_written(first) == stream_read(later, part)
+        and (first.layer < later.layer or first.stack != later.stack)
+    ]
+    if not found:
+        raise UnreadableAttention(
+            f"{model.name} has no two attentions in sequence, so nothing composes"
+        )
+    return found
+
+
+def why_unreadable(model: Model, parts: Iterable[str]) -> str | None:
+    """One line on why the weights an analysis needs are not to be had, or None.
+
+    Args:
+        parts: of "qk", "ov", "vocabulary" and "pairs".
+    """
+    parts = set(parts)
+    assert parts <= set(PARTS), parts
+    if not parts:
+        return None
+    found = layouts(model)
+    try:
+        sites = predicting_sites(model) if "vocabulary" in parts else model.sites
+        if "pairs" in parts:
+            pairs(model, "q")
+        for site in sites:
+            w = HeadWeights(site, model.module, found.sites[site])
+            for circuit in parts & {"qk", "ov"}:
+                w.require(circuit)
+    except UnreadableAttention as error:
+        return f"{model.name}: {error}" if not str(error).startswith(model.name) else str(error)
+    return None

@@ -1,0 +1,109 @@
+"""Say what is wrong with a model's folder before transformers says it in thirty lines."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+
+from interp.core.errors import LoadError
+
+_INDEX = "model.safetensors.index.json"
+_PICKLES = (
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+    "model.pt",
+    "model.pth",
+    "model.ckpt",
+)
+
+
+def one_line(error: BaseException) -> str:
+    """An error as one line, in the words of a config file rather than those of Python's types."""
+    text = re.sub(r"\s+", " ", str(error)).strip() or type(error).__name__
+    text = re.sub(r"<class '([\w.]+)'>", r"\1", text)
+    return re.sub(r"'NoneType' object|NoneType", "null", text)[:300]
+
+
+def _check_config(config: Path) -> None:
+    try:
+        told = json.loads(config.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise LoadError(f"{config} is no JSON: {error}") from error
+    except OSError as error:
+        raise LoadError(f"{config} cannot be read: {error.strerror or error}") from error
+    if not isinstance(told, dict):
+        raise LoadError(f"{config} holds a {type(told).__name__}, and a config is an object")
+    classes = told.get("architectures") or []
+    if not (isinstance(classes, list) and all(isinstance(name, str) for name in classes)):
+        raise LoadError(
+            f"{config}: architectures is {classes!r}; expected a list with the name of the class"
+        )
+    for name in ("dtype", "torch_dtype"):
+        value = told.get(name)
+        if value is not None and not isinstance(value, (str, dict)):
+            raise LoadError(f"{config}: {name} is {value!r}; expected a name such as 'float32'")
+
+
+def _check_files(path: Path) -> None:
+    for file in sorted(path.iterdir()):
+        if file.exists() and not file.is_file() and not file.is_dir():
+            raise LoadError(
+                f"{file} is a pipe, socket or device, and reading it could wait for ever; a "
+                "model's folder holds regular files"
+            )
+        if file.suffix == ".safetensors" and file.is_dir():
+            raise LoadError(f"{file} is a folder; expected a file of weights")
+
+
+def check_folder(path: Path, *, allow_pickle: bool) -> None:
+    """Say what is wrong with a folder before transformers says it in thirty lines."""
+    if not path.exists():
+        raise LoadError(f"{path} does not exist")
+    if not path.is_dir():
+        raise LoadError(
+            f"{path} is no folder; give the folder that holds config.json and model.safetensors"
+        )
+    _check_files(path)
+    config = path / "config.json"
+    if not config.exists():
+        raise LoadError(f"{path} has no config.json; it is no Hugging Face model folder")
+    _check_config(config)
+    shards = sorted(path.glob("*.safetensors"))
+    if not shards:
+        pickles = [p for p in _PICKLES if (path / p).exists()] or [
+            p.name for p in path.glob("*.bin")
+        ]
+        if not pickles:
+            raise LoadError(f"{path} has a config but no weights (*.safetensors)")
+        if not allow_pickle:
+            raise LoadError(
+                f"{path} holds its weights as a pickle ({pickles[0]}), and a pickle can run "
+                "any code; "
+                "convert it to safetensors, or allow it with allow_pickle=True "
+                "(--allow-pickle) if you trust it"
+            )
+    index = path / _INDEX
+    if index.exists():
+        try:
+            wanted = set(json.loads(index.read_text())["weight_map"].values())
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise LoadError(
+                f"{index} is damaged ({one_line(error)}); download or copy it again"
+            ) from error
+        missing = sorted(wanted - {p.name for p in shards})
+        if missing:
+            raise LoadError(
+                f"{path} lacks {len(missing)} of {len(wanted)} weight files: "
+                f"{', '.join(missing[:3])}"
+            )
+    for shard in shards:
+        try:
+            with safe_open(shard, framework="pt") as file:
+                file.keys()
+        except SafetensorError as error:
+            raise LoadError(
+                f"{shard} is damaged or cut short ({error}); download or copy it again"
+            ) from error

@@ -1,0 +1,43 @@
+"""Where a large model's parts go on one host: layers over devices, or heads over processes."""
+
+from __future__ import annotations
+
+import os
+from importlib.util import find_spec
+from typing import Any
+
+from torch import nn
+
+from interp.core.errors import LoadError
+
+
+def placement(
+    *, device: Any, device_map: str | dict | None, tp_plan: str | dict | None
+) -> dict[str, Any]:
+    """Options of `from_pretrained` for what was asked.
+
+    Raises:
+        LoadError: two ways at once, or what a way needs is not there.
+    """
+    given = {"device": device, "device_map": device_map, "tp_plan": tp_plan}
+    asked = [name for name, value in given.items() if value is not None]
+    if len(asked) > 1:
+        raise LoadError(f"{' and '.join(asked)} are different ways to place a model; give one")
+    if device_map is not None and find_spec("accelerate") is None:
+        raise LoadError("device_map needs the package accelerate: pip install accelerate")
+    if tp_plan is not None and int(os.environ.get("WORLD_SIZE", "1")) < 2:
+        raise LoadError(
+            "tp_plan spreads heads over processes, and this is one; start it with "
+            "torchrun --nproc-per-node N"
+        )
+    return {k: v for k, v in given.items() if v is not None and k != "device"}
+
+
+def require_here(module: nn.Module, name: str) -> None:
+    """Raise LoadError for parameters that wait on disk until they are used."""
+    away = [n for n, p in module.named_parameters() if p.device.type == "meta"]
+    if away:
+        raise LoadError(
+            f"{name}: device_map leaves {len(away)} tensors on the disk or beside the device "
+            f"({away[0]}), where they cannot be read; give it more room, or a smaller dtype"
+        )

@@ -1,0 +1,81 @@
+"""Modules around a model: taken off where the model inside computes the same, else refused.
+
+`torch.compile`, data parallelism and PEFT put a module around the model whose forward takes
+anything (`*args, **kwargs`), so neither inputs nor heads can be found from outside. The model
+inside is the very one that runs, with PEFT's adapters in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+from interp.core.errors import LoadError
+
+
+def unwrapped(module: nn.Module) -> tuple[nn.Module, tuple[str, ...]]:
+    """The model inside all wrappers, and the names of their classes, outermost first.
+
+    Raises:
+        LoadError: a wrapper that adds something to the model's input, which would be lost.
+    """
+    taken: list[str] = []
+    while True:
+        inner = _inside(module)
+        if inner is None or inner is module:
+            return module, tuple(taken)
+        taken.append(type(module).__name__)
+        module = inner
+
+
+def _inside(module: nn.Module) -> nn.Module | None:
+    own: Any = module
+    compiled = module._modules.get("_orig_mod")  # of torch.compile
+    if compiled is not None:
+        return compiled
+    if isinstance(module, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
+        return module.module
+    base = getattr(module, "get_base_model", None)
+    if callable(base) and hasattr(module, "peft_config"):
+        config = getattr(own, "active_peft_config", None)
+        if getattr(config, "is_prompt_learning", False):
+            raise LoadError(
+                f"{type(module).__name__} puts learned vectors before the prompt "
+                f"({type(config).__name__}), and positions would no longer be the prompt's; pass "
+                "the model without them: get_base_model()"
+            )
+        found = base()
+        return found if isinstance(found, nn.Module) else None
+    return None
+
+
+def require_tensors(module: nn.Module, name: str) -> None:
+    """Raise where weights are no tensors, as after `torch.ao.quantization.quantize_dynamic`.
+
+    Raises:
+        LoadError: naming the first such module.
+    """
+    for path, m in module.named_modules():
+        if type(m).__module__.startswith(("torch.ao.nn.quantized", "torch.nn.quantized")):
+            raise LoadError(
+                f"{name}: {path} is a quantised {type(m).__name__} of torch "
+                f"({type(m).__module__}), whose weights are packed and cannot be read; pass the "
+                "model as it was before quantising"
+            )
+
+
+@contextmanager
+def eager(module: nn.Module) -> Iterator[None]:
+    """Compiled parts of the module run as they were written, so that hooks see every step."""
+    compiled = any(
+        m._compiled_call_impl is not None or "_orig_mod" in m._modules for m in module.modules()
+    )
+    if not compiled:
+        yield
+        return
+    with torch.compiler.set_stance("force_eager"):
+        yield

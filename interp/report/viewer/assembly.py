@@ -1,0 +1,249 @@
+"""The page of a view: pictures and tables first, then what a script needs to show one head."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from html import escape
+from importlib.resources import files as resources
+
+from interp.core.errors import OptionError
+from interp.report.viewer.budget import (
+    Detail,
+    Store,
+    details,
+    heads_written,
+    order,
+    terms_size,
+    terms_written,
+)
+from interp.report.viewer.coding import codes, resolution, triangular
+from interp.report.viewer.showing import View
+from interp.report.viewer.stack import Stack
+from interp.report.viewer.static import (
+    about,
+    colour_bar,
+    heads_table,
+    thumbs,
+    tile_figures,
+    token_list,
+)
+
+SCRIPTS = ("decode.js", "draw.js", "lines.js", "pair.js", "page.js")
+
+
+def assembled(view: View, title: str, budget: int) -> str:
+    """The page with the most detail that `budget` bytes hold.
+
+    Raises:
+        OptionError: none does.
+    """
+    frame = _Frame(view, title)
+    least = 0
+    ways = details(view)
+    for detail in ways:
+        store = Store()
+        written = _written(view, detail, store, budget - frame.size)
+        if written is None:
+            continue
+        kept = _add_terms(view, detail, store, written, budget - frame.size)
+        page = frame.filled(written, store, _told(view, detail, ways[0], kept, budget))
+        least = len(page.encode())
+        if least <= budget:
+            return page
+    if not least:  # not even the last one was written to its end
+        least = frame.size + 1
+    raise OptionError(
+        f"a page of {sum(len(s.weights) for s in view.stacks):,} heads takes more than "
+        f"{budget / 1e6:g} MB with the least detail; give one stack, fewer tokens or a larger "
+        "budget"
+    )
+
+
+def _written(view: View, detail: Detail, store: Store, room: float) -> list[dict] | None:
+    """Every stack as the script reads it; None where it takes more than `room` bytes."""
+    stacks = []
+    for stack in view.stacks:
+        heads = heads_written(stack, detail, store, room)
+        if heads is None:
+            return None
+        item: dict[str, object] = {
+            "name": stack.name,
+            "queries": stack.queries,
+            "keys": stack.keys,
+            "second": stack.second,
+            "block": stack.block,
+            "tokens": [stack.n_queries, stack.n_keys],
+            "heads": heads,
+            "why": stack.without_terms,
+            "tiles": [_tile(tile, store) for tile in stack.tiles],
+        }
+        if stack.picture is not None:
+            item["picture"] = {
+                "grid": stack.picture.grid,
+                "skip": stack.picture.skip,
+                "size": stack.picture.pixels.shape[:2],
+            }
+        stacks.append(item)
+    return stacks
+
+
+def _tile(tile: object, store: Store) -> dict[str, object]:
+    weights = tile.weights  # type: ignore[attr-defined]
+    return {
+        "name": tile.name,  # type: ignore[attr-defined]
+        "of": str(tile.head),  # type: ignore[attr-defined]
+        "first": [tile.queries.start, tile.keys.start],  # type: ignore[attr-defined]
+        "queries": tile.query_tokens,  # type: ignore[attr-defined]
+        "keys": tile.key_tokens,  # type: ignore[attr-defined]
+        "bits": 16,
+        "w": store.put(codes(weights, 16), triangle=triangular(weights)),
+    }
+
+
+def _add_terms(
+    view: View, detail: Detail, store: Store, written: list[dict], room: float
+) -> tuple[int, int]:
+    """Add queries and keys of as many heads as fit; how many have them, and how many could."""
+    by_name = {stack.name: stack for stack in view.stacks}
+    items = {(stack["name"], item["name"]): item for stack in written for item in stack["heads"]}
+    could = done = 0
+    for name, head in order(view):
+        terms = by_name[name].terms.get(head)
+        if terms is None:
+            continue
+        could += 1
+        item = items[name, str(head)]
+        if item["block"] == 1 and store.size + terms_size(terms) < room - 20_000:
+            item["terms"] = terms_written(terms, store)
+            done += 1
+    return done, could
+
+
+def _told(
+    view: View, detail: Detail, best: Detail, terms: tuple[int, int], budget: int
+) -> list[str]:
+    """What the page says about the numbers in it."""
+    step = resolution(detail.bits)
+    told = [
+        f"Weights are stored in {detail.bits} bits as the square root: each is within "
+        f"{step:.1g} of the weight of the run, small ones within much less."
+    ]
+    if detail.block > 1:
+        kept = len(detail.kept)
+        told.append(
+            f"With all tokens of all heads the page would be larger than {budget / 1e6:g} MB: "
+            f"{kept or 'no'} head{' is' if kept == 1 else 's are'} in full, and in the others a "
+            f"row and a column stand for {detail.block} tokens (the mean over the queries of what "
+            "they give to the keys together)."
+        )
+    elif detail.bits < best.bits:
+        told.append(f"In 16 bits the page would be larger than {budget / 1e6:g} MB.")
+    done, could = terms
+    if could:
+        each = "every head" if done == could else f"{done:,} of {could:,} heads"
+        told.append(
+            f"Queries and keys of {each} are stored, in 16 bits per number relative to the largest "
+            "of each vector."
+        )
+    return told
+
+
+class _Frame:
+    """The parts of a page that do not depend on how much detail its numbers have."""
+
+    def __init__(self, view: View, title: str):
+        self.view, self.title = view, title
+        self.sections = [_section(at, stack) for at, stack in enumerate(view.stacks)]
+        self.style = _asset("interp.report", "style.css") + _asset(
+            "interp.report.viewer", "viewer.css"
+        )
+        self.script = "".join(_asset("interp.report.viewer", name) for name in SCRIPTS)
+        self.size = len(self.filled([], Store(), []).encode()) + 4_000
+        self.size += sum(len(json.dumps([s.queries, s.keys])) for s in view.stacks)
+        self.size += sum(120 * (len(s.weights) + len(s.tiles)) for s in view.stacks)
+
+    def filled(self, written: list[dict], store: Store, told: list[str]) -> str:
+        """The whole page."""
+        from interp.draw.plot import palette
+
+        view = self.view
+        data = {
+            "palette": palette(False),
+            "signed": palette(True),
+            "stacks": written,
+            "open": _first(view),
+        }
+        notes = "".join(f"<p>{escape(note)}</p>" for note in (*view.notes, *told))
+        blobs = "".join(
+            f'<script type="text/plain" id="{name}">{text}</script>\n'
+            for name, text in store.blobs.items()
+        )
+        made = escape(json.dumps(dict(view.provenance), indent=1, ensure_ascii=False, default=str))
+        return "\n".join(
+            [
+                '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
+                # Tokens are text of strangers: nothing is fetched, and only our script runs.
+                '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
+                f"img-src data:; style-src '{_hash(self.style)}'; "
+                f"script-src '{_hash(self.script)}'\">",
+                '<meta name="viewport" content="width=device-width, initial-scale=1">',
+                '<meta name="color-scheme" content="light dark">',
+                f"<title>{escape(self.title)}</title>\n<style>{self.style}</style>\n</head>\n<body>",
+                f"<header><h1>{escape(self.title)}</h1>{about(view)}</header>\n<main>",
+                colour_bar(view),
+                *self.sections,
+                f'<section class="stored"><h2>About the numbers</h2>{notes}'
+                f"<details><summary>How it was made</summary><pre>{made}</pre></details></section>",
+                "</main>",
+                f'<script type="application/json" id="data">{_json(data)}</script>',
+                blobs,
+                f"<script>{self.script}</script>\n</body>\n</html>\n",
+            ]
+        )
+
+
+def _first(view: View) -> list[int] | None:
+    """The stack and place of the head that a page opens with, if there is a reason for one."""
+    for at, stack in enumerate(view.stacks):
+        heads = list(stack.weights)
+        for head in view.named:
+            if head in stack.weights:
+                return [at, heads.index(head)]
+        if len(view.stacks) == len(heads) == 1:
+            return [0, 0]
+    return None
+
+
+def _section(at: int, stack: Stack) -> str:
+    per_layer = {layer: sum(h.layer == layer for h in stack.weights) for layer in stack.layers}
+    most = max(per_layer.values())
+    what = (
+        f"{len(per_layer)} by {most} heads"
+        if len(stack.weights) > 1
+        else str(next(iter(stack.weights)))
+    )
+    several = "" if stack.block == 1 else f" in blocks of {stack.block}"
+    keys = "" if stack.queries == stack.keys else f", {stack.n_keys:,} keys"
+    return (
+        f'<section class="stack" id="s{at}"><h2>{escape(stack.name)}</h2>'
+        f"<p>{what}, {stack.n_queries:,} queries{keys}{several}.</p>"
+        f"{thumbs(at, stack)}<div class=opened></div>{tile_figures(at, stack)}"
+        f"<details><summary>Heads in numbers</summary>{heads_table(stack)}</details>"
+        f"{token_list(stack)}</section>"
+    )
+
+
+def _json(data: object) -> str:
+    """JSON that no text in it can end or comment out."""
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def _asset(package: str, name: str) -> str:
+    return resources(package).joinpath(name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

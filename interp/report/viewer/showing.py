@@ -1,0 +1,268 @@
+"""`View`: patterns with their tokens, as a page, in a notebook, as a figure and as rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float
+
+from interp.core.display import Displayed
+from interp.core.errors import OptionError
+from interp.core.head import Head
+from interp.report.viewer.stack import Picture, Stack, summary
+
+if TYPE_CHECKING:
+    import os
+
+    import pandas as pd
+    import plotly.graph_objects as go
+
+BUDGET = 10_000_000  # bytes of a page: what a browser opens and a mail carries without trouble
+CELL_BUDGET = 3_000_000  # of a notebook's output, which is saved with the notebook
+_HEIGHT = 720
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class View(Displayed):
+    """Attention over one text or image, to look at; made by `view`, `of_patterns`, `over_image`.
+
+    `named` are heads to open first and to keep in full where a page has to leave something out.
+    """
+
+    stacks: tuple[Stack, ...]
+    title: str = "Attention"
+    named: tuple[Head, ...] = ()
+    notes: tuple[str, ...] = ()
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.stacks:
+            raise OptionError("there is nothing to show; give the patterns of one stack")
+        for head in self.named:
+            if not any(head in stack.weights for stack in self.stacks):
+                self.stacks[0].head(head)  # says which heads there are
+
+    @classmethod
+    def of_patterns(
+        cls,
+        patterns: Any,
+        tokens: Sequence[str],
+        *,
+        key_tokens: Sequence[str] | None = None,
+        second: int | tuple[int, int] | None = None,
+        stack: str = "attention",
+        title: str = "Attention",
+        named: Sequence[Any] = (),
+        provenance: Mapping[str, Any] | None = None,
+    ) -> View:
+        """Patterns that are there already, of any library.
+
+        Args:
+            patterns: `[layer, head, query_pos, key_pos]`, or one such array per layer without the
+                first axis; a batch axis of one is taken off, as in what transformers return.
+            tokens: texts of the queries, and of the keys unless `key_tokens` has those.
+            second: where a second text begins, for queries and keys if they differ.
+
+        Raises:
+            OptionError: shapes or weights that do not fit.
+        """
+        keys = tokens if key_tokens is None else key_tokens
+        pair = (second, second) if isinstance(second, int) else second
+        shown = Stack(
+            stack, _by_head(patterns), tuple(map(str, tokens)), tuple(map(str, keys)), second=pair
+        )
+        made = dict(provenance or {"made_by": "patterns that were given"})
+        return cls((shown,), title, tuple(Head.parse(h) for h in named), provenance=made)
+
+    @classmethod
+    def over_image(
+        cls,
+        patterns: Any,
+        image: Any,
+        grid: tuple[int, int],
+        *,
+        title: str = "Attention over an image",
+        named: Sequence[Any] = (),
+        provenance: Mapping[str, Any] | None = None,
+    ) -> View:
+        """Patterns between the patches of an image.
+
+        Args:
+            patterns: as for `of_patterns`; tokens beyond `grid` come first, as ViT's class token.
+            image: `[height, width, 3]` or `[height, width]`, bytes or numbers from 0 to 1.
+            grid: patches down and across.
+
+        Raises:
+            OptionError: shapes or weights that do not fit.
+        """
+        weights = _by_head(patterns)
+        n = next(iter(weights.values())).shape[-1]
+        skip = n - grid[0] * grid[1]
+        if skip < 0 or min(grid) < 1:
+            raise OptionError(
+                f"the patterns have {n} tokens, fewer than {grid[0]} x {grid[1]} patches"
+            )
+        tokens = patch_names(grid, skip)
+        picture = Picture(as_pixels(image), (int(grid[0]), int(grid[1])), skip)
+        made = dict(provenance or {"made_by": "patterns that were given"})
+        shown = Stack("attention", weights, tokens, tokens, picture=picture)
+        return cls((shown,), title, tuple(Head.parse(h) for h in named), provenance=made)
+
+    def stack(self, name: str | None = None) -> Stack:
+        """One stack; the first unless named.
+
+        Raises:
+            OptionError: there is no such stack.
+        """
+        for stack in self.stacks:
+            if name in (None, stack.name):
+                return stack
+        known = ", ".join(s.name for s in self.stacks)
+        raise OptionError(f"there is no stack {name!r}; there is {known}")
+
+    def pattern(
+        self, head: Any, stack: str | None = None
+    ) -> Float[np.ndarray, "query_pos key_pos"]:
+        """The weights of one head."""
+        shown = self.stack(stack)
+        return shown.weights[shown.head(head)]
+
+    def to_pandas(self, head: Any = None, stack: str | None = None) -> pd.DataFrame:
+        """One row per head; of one head, one row per query and key with a weight above zero."""
+        import pandas as pd
+
+        if head is None:
+            stacks = self.stacks if stack is None else (self.stack(stack),)
+            return pd.DataFrame([row for s in stacks for row in summary(s)])
+        shown, weights = self.stack(stack), self.pattern(head, stack)
+        query, key = np.nonzero(weights)
+        return pd.DataFrame(
+            {
+                "query": query,
+                "query_token": np.array(shown.queries, dtype=object)[query],
+                "key": key,
+                "key_token": np.array(shown.keys, dtype=object)[key],
+                "weight": weights[query, key],
+            }
+        )
+
+    def plot(self, head: Any = None, stack: str | None = None) -> go.Figure:
+        """One head's weights as a plotly heat map; the first named head, or the first of all."""
+        import plotly.graph_objects as go
+
+        from interp.draw.page import text
+        from interp.draw.plot import palette
+
+        shown = self.stack(stack)
+        which = shown.head(head or next(iter(h for h in self.named if h in shown.weights), None)
+                           or next(iter(shown.weights)))  # fmt: skip
+        weights = shown.weights[which]
+        figure = go.Figure(
+            go.Heatmap(
+                z=weights.astype(np.float32),
+                zmin=0.0,
+                zmax=float(weights.max()) or 1.0,
+                colorscale=palette(False),
+                hovertemplate="query %{y}, key %{x}: %{z:.4f}<extra></extra>",
+                colorbar={"title": {"text": "weight"}},
+            )
+        )
+        for axis, tokens, name in (("x", shown.keys, "key"), ("y", shown.queries, "query")):
+            ticks = {}
+            if len(tokens) <= 64:
+                ticks = {"tickvals": [*range(len(tokens))], "ticktext": [*map(text, tokens)]}
+            figure.update_layout({f"{axis}axis": {"title": {"text": name}, **ticks}})
+        figure.update_yaxes(autorange="reversed")
+        figure.update_layout(title={"text": text(f"{self.title}: {shown.name} {which}")})
+        return figure
+
+    def heading(self) -> str:
+        """The view in one line."""
+        parts = [f"{s.name} ({len(s.weights)} heads, {s.n_queries:,} queries)" for s in self.stacks]
+        return f"{type(self).__name__}({self.title}: {', '.join(parts)})"
+
+    def __repr__(self) -> str:
+        return self.heading()
+
+    def html(self, *, budget: int = BUDGET, title: str | None = None) -> str:
+        """The page: one file that needs no network, and no script to be read.
+
+        Raises:
+            OptionError: no detail brings it within `budget` bytes.
+        """
+        from interp.report.viewer.assembly import assembled
+
+        return assembled(self, title or self.title, budget)
+
+    def save_html(
+        self, path: str | os.PathLike, *, title: str | None = None, budget: int = BUDGET
+    ) -> None:
+        """Write the page, whole or not at all; raises StoreError and what `html` raises."""
+        from interp.core.files import write_atomically
+
+        write_atomically(Path(path), self.html(budget=budget, title=title).encode())
+
+    def _repr_html_(self) -> str:
+        # a frame of its own: the notebook's styles and ids do not meet the page's
+        page = escape(self.html(budget=CELL_BUDGET))
+        return (
+            f'<iframe sandbox="allow-scripts" width="100%" height="{_HEIGHT}" '
+            f'title="{escape(self.title)}" style="border:1px solid #8886;resize:vertical" '
+            f'srcdoc="{page}"></iframe>'
+        )
+
+
+def _by_head(patterns: Any) -> dict[Head, np.ndarray]:
+    found = {}
+    for layer, heads in enumerate(patterns):
+        array = to_numpy(heads)
+        if array.ndim == 4 and array.shape[0] == 1:
+            array = array[0]
+        if array.ndim != 3:
+            raise OptionError(
+                f"the patterns of layer {layer} are {list(array.shape)}; give "
+                "[head, query_pos, key_pos] for one text"
+            )
+        found |= {Head(layer, head): weights for head, weights in enumerate(array)}
+    if not found:
+        raise OptionError("there are no patterns to show")
+    return found
+
+
+def to_numpy(x: Any) -> np.ndarray:
+    """Any library's array as float32."""
+    if hasattr(x, "detach"):
+        x = x.detach().float().cpu().numpy()
+    return np.asarray(x, dtype=np.float32)
+
+
+def patch_names(grid: tuple[int, int], skip: int) -> tuple[str, ...]:
+    """Names of image tokens: those without a place, then patches by row and column."""
+    others = [f"[{i}]" for i in range(skip)]
+    patches = [f"{row},{column}" for row in range(grid[0]) for column in range(grid[1])]
+    return (*others, *patches)
+
+
+def as_pixels(image: Any) -> np.ndarray:
+    """An image as `[height, width, 3]` bytes.
+
+    Raises:
+        OptionError: it is no such image.
+    """
+    pixels = image.detach().cpu().numpy() if hasattr(image, "detach") else np.asarray(image)
+    if pixels.ndim == 2:
+        pixels = np.repeat(pixels[:, :, None], 3, 2)
+    if pixels.ndim != 3 or pixels.shape[2] != 3:
+        raise OptionError(
+            f"the image is {list(pixels.shape)}; give [height, width, 3] or [height, width]"
+        )
+    if pixels.dtype != np.uint8:
+        if not (np.isfinite(pixels).all() and pixels.min() >= 0 and pixels.max() <= 1):
+            raise OptionError("the image's numbers must lie from 0 to 1, or be bytes")
+        pixels = np.rint(pixels * 255).astype(np.uint8)
+    return pixels

@@ -1,0 +1,177 @@
+"""What there is to show: the heads of one attention stack over one text, or in blocks of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from jaxtyping import Bool, Float, UInt8
+
+from interp.core.errors import OptionError
+from interp.core.head import Head
+from interp.report.viewer.coding import checked
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Terms:
+    """What the scores of one head are made of: cap(scale q k) + bias, and who may be seen.
+
+    `q` and `k` are those that enter the product, after rotary positions and norms.
+    """
+
+    q: Float[np.ndarray, "query_pos d_head"]
+    k: Float[np.ndarray, "key_pos d_head"]
+    scale: float
+    softcap: float | None = None
+    sink: float | None = None  # a logit that takes part in the softmax and is then dropped
+    bias: Float[np.ndarray, "query_pos key_pos"] | None = None
+    visible: Bool[np.ndarray, "query_pos key_pos"] | None = None  # None: every key is
+
+    def scores(self) -> Float[np.ndarray, "query_pos key_pos"]:
+        """Logits that enter the softmax; -inf where a key is hidden."""
+        s = self.scale * (self.q.astype(float) @ self.k.astype(float).T)
+        if self.softcap is not None:
+            s = self.softcap * np.tanh(s / self.softcap)
+        if self.bias is not None:
+            s = s + self.bias
+        return s if self.visible is None else np.where(self.visible, s, -np.inf)
+
+    def weights(self) -> Float[np.ndarray, "query_pos key_pos"]:
+        """The softmax of the scores; rows with a sink sum to less than one."""
+        s = self.scores()
+        top = s.max(-1, keepdims=True)
+        if self.sink is not None:
+            top = np.maximum(top, self.sink)
+        e = np.exp(s - top)
+        total = e.sum(-1, keepdims=True)
+        return e / (total if self.sink is None else total + np.exp(self.sink - top))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Picture:
+    """An image whose patches are the tokens, row by row, after `skip` tokens without a place."""
+
+    pixels: UInt8[np.ndarray, "height width 3"]
+    grid: tuple[int, int]  # patches down, patches across
+    skip: int
+
+    @property
+    def n_tokens(self) -> int:
+        """Tokens of the image and before it."""
+        return self.skip + self.grid[0] * self.grid[1]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Tile:
+    """A piece of one head's pattern, exact: some queries and some keys of a long prompt."""
+
+    head: Head
+    queries: range
+    keys: range
+    weights: Float[np.ndarray, "query_pos key_pos"]
+    query_tokens: tuple[str, ...]
+    key_tokens: tuple[str, ...]
+    why: str = "asked for"
+
+    @property
+    def name(self) -> str:
+        """As `--tile` takes it."""
+        q, k = self.queries, self.keys
+        return f"{self.head}:{q.start}-{q.stop},{k.start}-{k.stop}"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Stack:
+    """Patterns of the heads of one stack, all over the same queries and keys.
+
+    With `block` > 1 a row stands for so many queries and a column for so many keys: a weight is the
+    mean over the queries of what they give to the keys together.
+    """
+
+    name: str
+    weights: Mapping[Head, Float[np.ndarray, "query_pos key_pos"]]
+    queries: tuple[str, ...]
+    keys: tuple[str, ...]
+    second: tuple[int, int] | None = None  # the first query and the first key of the second text
+    terms: Mapping[Head, Terms] = field(default_factory=dict)
+    without_terms: str = "only patterns were given"  # why heads have none
+    picture: Picture | None = None
+    block: int = 1
+    n_queries: int = 0  # tokens behind the rows; as many as `queries` unless in blocks
+    n_keys: int = 0
+    tiles: tuple[Tile, ...] = ()
+
+    def __post_init__(self) -> None:
+        shape = len(self.queries), len(self.keys)
+        if not self.weights:
+            raise OptionError(f"{self.name}: there are no heads to show")
+        if 0 in shape:
+            raise OptionError(f"{self.name}: there are no tokens to show")
+        held = {}
+        for head, weights in self.weights.items():
+            if np.shape(weights) != shape:
+                raise OptionError(
+                    f"{self.name} {head} is {list(np.shape(weights))} for {shape[0]} query and "
+                    f"{shape[1]} key tokens; give one weight per pair, [query_pos, key_pos]"
+                )
+            held[Head(*head)] = checked(weights, f"the pattern of {self.name} {head}")
+        object.__setattr__(self, "weights", held)
+        for name, tokens in (("n_queries", self.queries), ("n_keys", self.keys)):
+            if getattr(self, name) == 0:
+                object.__setattr__(self, name, len(tokens))
+        picture = self.picture
+        if picture is not None and len(self.keys) != picture.n_tokens:
+            raise OptionError(
+                f"{self.name}: {picture.grid[0]} x {picture.grid[1]} patches after {picture.skip} "
+                f"other tokens are {picture.n_tokens}; the patterns have {len(self.keys)} keys"
+            )
+
+    @property
+    def layers(self) -> list[int]:
+        """Layers that have a head here."""
+        return sorted({head.layer for head in self.weights})
+
+    def head(self, head: object) -> Head:
+        """One of the heads here.
+
+        Raises:
+            OptionError: it cannot be read as a head, or is not here.
+        """
+        found = head if isinstance(head, Head) else Head.parse(head)
+        if found not in self.weights:
+            heads = list(self.weights)
+            raise OptionError(f"{self.name} has no head {found}; it has {heads[0]} to {heads[-1]}")
+        return found
+
+
+def summary(stack: Stack) -> list[dict[str, object]]:
+    """One row per head: where its weight goes on average, and its largest single weight."""
+    square = len(stack.queries) == len(stack.keys)
+    n = len(stack.queries)
+    rows = []
+    for head, w in stack.weights.items():
+        logs = np.log(w, out=np.zeros_like(w), where=w > 0)
+        # the first query of a causal head has one key to look at, which says nothing
+        off = w.copy()
+        off[:1] = 0 if n > 1 else off[:1]
+        query, key = np.unravel_index(int(off.argmax()), off.shape)
+        row: dict[str, object] = {
+            "stack": stack.name,
+            "layer": head.layer,
+            "head": head.head,
+            "entropy": float(-(w * logs).sum(1).mean()),
+            "first": float(w[:, 0].mean()),
+        }
+        if square:
+            row["itself"] = float(w.diagonal().mean())
+            row["previous"] = float(w.diagonal(-1).mean()) if n > 1 else float("nan")
+        row |= {
+            "query": int(query),
+            "query_token": stack.queries[query],
+            "key": int(key),
+            "key_token": stack.keys[key],
+            "largest": float(w[query, key]),
+        }
+        rows.append(row)
+    return rows
