@@ -135,8 +135,8 @@ def programs() -> list[dict[str, Any]]:
     sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of jax and haiku, while they are imported
-        from discovery.test_tracr import NAMES, compiled_program, setting
-        from discovery.test_tracr import auroc as of_edges
+        from circuits.test_tracr import NAMES, compiled_program, setting
+        from circuits.test_tracr import auroc as of_edges
 
         ready = {name: (setting(name), compiled_program(name)[1].edges) for name in NAMES}
     rows = []

@@ -19,7 +19,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from discovery.contrasts import induction_pairs
+from circuits.contrasts import induction_pairs
 
 from interp import planted
 from interp.circuits.methods import codes

@@ -94,7 +94,7 @@ def peers() -> Iterator[tuple[str, str, Callable | None]]:
 
 def opened(path: Path, tool: str, repeats: int) -> dict[str, Any]:
     """Times in a browser of its own; of a page that keeps it busy for too long, only that."""
-    from viewer.browser import started
+    from report.viewer.browser import started
 
     with started() as browser:
         limits = {"script": LIMIT * 1000, "pageLoad": LIMIT * 1000}
@@ -273,7 +273,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.peers:
         sys.path.append(str(options.peers))
-    from viewer.browser import started
+    from report.viewer.browser import started
 
     with started() as browser:
         name = browser.run("return navigator.userAgent")

@@ -12,7 +12,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-from report.terminal import all_of
+from cli.terminal import all_of
 
 from interp.circuits import steps_file
 from interp.circuits.result import Circuit

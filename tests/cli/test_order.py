@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from table.examples import small
+from core.examples import small
 
 import interp
 from interp.cli.printing import top_heads

@@ -49,11 +49,11 @@ def off_default(value: object) -> object:
         case float():
             return value / 2 + 0.25
         case "auto":  # a task: the one that the model answers best, or a file of needles
-            return str(Path(__file__).parents[1] / "special" / "needles_of_ids.jsonl")
+            return str(Path(__file__).parents[1] / "heads" / "experiments" / "needles_of_ids.jsonl")
         case "both":  # ends of a row of items
             return "first"
         case "marker":  # prompts with and without a marker, or a file of both kinds
-            return str(Path(__file__).parents[1] / "special" / "safety_of_ids.jsonl")
+            return str(Path(__file__).parents[1] / "safety" / "safety_of_ids.jsonl")
     raise AssertionError(f"say here how {value!r} is taken off its default")
 
 

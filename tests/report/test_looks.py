@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from core.examples import small
 from report.looking import CROWDED, CUT, PALE, SQUEEZED
-from table.examples import small
-from viewer.browser import needs_browser, started
+from report.viewer.browser import needs_browser, started
 
 from interp.core.table import HeadTable
 from interp.report import write_report

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from report.looking import CUT, PALE, SQUEEZED
-from viewer.browser import needs_browser, started
+from report.viewer.browser import needs_browser, started
 
 import interp.draw.page
 from interp.attribution.result import Attribution

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from report.viewer.browser import needs_browser, started
 from syntax.found import relation, scores, trees
-from viewer.browser import needs_browser, started
 
 from interp.report.tree_tables import above, by_gain
 from interp.report.trees import render

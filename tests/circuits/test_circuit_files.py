@@ -1,0 +1,136 @@
+"""Circuits as TOML, and circuits that are not of the model they are used on."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+
+import numpy as np
+import pytest
+from circuits.contrasts import induction_pairs
+from circuits.test_circuit_result import made
+from hypothesis import given
+from hypothesis import strategies as st
+
+import interp
+from interp import planted
+from interp.circuits.edge_evaluation import evaluate_edges
+from interp.circuits.find import find_circuit
+from interp.circuits.published import published, read
+from interp.circuits.result import Circuit
+from interp.circuits.toml_text import dumps, loads
+from interp.core.errors import OptionError, StoreError
+
+words = st.text(st.characters(codec="utf-8"), max_size=8)
+plain = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | words,
+    lambda inside: st.lists(inside, max_size=4) | st.dictionaries(words, inside, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(words, plain, max_size=5))
+def test_plain_data_comes_back_from_toml(data) -> None:
+    assert loads(dumps(data)) == data
+
+
+def test_it_comes_back_from_toml_as_from_json(tmp_path) -> None:
+    c = made(made={"seed": 0, "revision": None, "versions": {"a b": "1", "c": [1, None]}})
+    text = c.to_toml(tmp_path / "c.toml")
+    assert (tmp_path / "c.toml").read_text() == text
+    back = Circuit.from_toml(tmp_path / "c.toml")
+    assert back.to_dict() == c.to_dict()
+    assert back.to_json() == c.to_json()
+    assert np.isnan(back.sem[2])
+    assert back.edges == c.edges
+    told = tomllib.loads(text)  # any reader takes it, with numbers for numbers
+    assert told["score"] == c.score.tolist()
+    assert told["roles"] == {"mover": ["L1H0", "L1H1"]}
+    assert math.isnan(told["made"]["revision"])
+
+
+def test_what_a_method_found_comes_back(tmp_path) -> None:
+    model = interp.load("planted:bystander")
+    found = find_circuit(model, induction_pairs(model, 6), "codes", repeats=2, epochs=3)
+    found.to_toml(tmp_path / "c.toml")
+    assert Circuit.from_toml(tmp_path / "c.toml").to_dict() == found.to_dict()
+
+
+def test_files_that_are_no_circuit_of_ours(tmp_path) -> None:
+    path, whole = tmp_path / "c.toml", made().to_toml()
+    for text, told in (
+        ("model = ", "is no TOML"),
+        ('x = "a', "is no TOML"),
+        ("a = 1\n", "damaged: 'format'"),
+        (whole.replace("interp circuit 2", "interp circuit 9"), "its format is not"),
+        (whole.replace("n_layers = 2", 'n_layers = "2"'), "n_layers is '2' and no whole number"),
+        (whole.replace("score = [0.5, ", "score = [", 1), "not equally many"),
+        ('model = "m"\ngranularity = "head"\n', "file of a published circuit"),
+    ):
+        path.write_text(text)
+        with pytest.raises(StoreError, match=told) as caught:
+            Circuit.from_toml(path)
+        assert "c.toml" in str(caught.value)
+        assert "\n" not in str(caught.value)
+    for text in ("[1, 2]", "{}", made().to_json().replace('"n": 8', '"n": null')):
+        (tmp_path / "c.json").write_text(text)
+        with pytest.raises(StoreError, match=r"c\.json: this is no circuit, or it is damaged"):
+            Circuit.from_json(tmp_path / "c.json")
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(StoreError, match="is no TOML"):
+        Circuit.from_toml(path)
+    with pytest.raises(StoreError, match="cannot read"):
+        Circuit.from_toml(tmp_path / "none.toml")
+
+
+def test_a_found_circuit_is_compared_with_as_a_published_one(tmp_path) -> None:
+    c = made(edges=(), edge_score=np.zeros(0))
+    c.top(2, heads_only=True).to_toml(tmp_path / "first.toml")
+    truth = published(str(tmp_path / "first.toml"))
+    assert truth.roles == {"mover": ("L1H0",), "found": ("L0H0",)}
+    assert truth.source == "found by codes on 8 pairs"
+    assert truth.compared(c)["auroc"] == 1.0
+    c.to_toml(tmp_path / "all.toml")
+    with pytest.raises(OptionError, match=r"has all 4 heads .* circuit.top\(k\)"):
+        read(tmp_path / "all.toml").compared(c)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return interp.load("planted:bystander")
+
+
+def test_a_circuit_of_a_model_of_another_shape_is_refused(model) -> None:
+    other = interp.load("planted:backup")
+    found = find_circuit(other, induction_pairs(other, 6), "attribution_patching", "edge")
+    task = induction_pairs(model, 6)
+    for use in (lambda: found.evaluate(model, task), lambda: evaluate_edges(model, found, task)):
+        with pytest.raises(OptionError, match=r"planted:backup \(3 layers of 4 heads\)"):
+            use()
+
+
+def test_a_circuit_of_other_weights_is_refused_unless_wanted(model) -> None:
+    task = induction_pairs(model, 6)
+    found = find_circuit(model, task, "attribution_patching")
+    other = interp.load(planted.bystander(seed=1).model, name="another seed")
+    with pytest.raises(OptionError, match=r"weights sha256 [0-9a-f]{12}; another seed has"):
+        found.evaluate(other, induction_pairs(other, 6))
+    wanted = found.evaluate(other, induction_pairs(other, 6), same_weights=False, n_random=2)
+    assert wanted.cmd >= 0
+    found.require(model)
+
+
+def test_a_circuit_evaluates_itself(model) -> None:
+    from interp.circuits.evaluation import evaluate
+
+    task = induction_pairs(model, 6)
+    found = find_circuit(model, task, "attribution_patching")
+    a = found.evaluate(model, task, ablation="zero", n_random=3)
+    b = evaluate(model, found, task, ablation="zero", n_random=3)
+    assert a.ablation == "zero"
+    assert (a.per_prompt == b.per_prompt).all()
+    assert (a.random == b.random).all()

@@ -1,0 +1,119 @@
+"""Pairs of one template are a cluster: in causal tables, and in circuits of four templates."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from circuits.contrasts import induction_pairs
+
+import interp
+from interp.causal import leave_one_out
+from interp.circuits.bootstrap import overlaps, table
+from interp.circuits.find import find_circuit
+from interp.circuits.methods._checked import _effect
+from interp.circuits.methods.screen_verify import _stand_ins
+from interp.circuits.patched import patch_first
+from interp.circuits.printed import _figures
+from interp.core.clusters import summary
+
+
+@pytest.fixture(scope="module")
+def model():
+    return interp.load("planted:bystander")
+
+
+@pytest.fixture(scope="module")
+def pairs(model):
+    return induction_pairs(model, 10, induction=("L1H0",), previous_token=("L0H3",))
+
+
+def of_templates(pairs, number):
+    return replace(pairs, templates=tuple(str(i % number) for i in range(len(pairs))))
+
+
+def test_a_draw_of_clusters_is_a_draw_of_their_means() -> None:
+    rng = np.random.default_rng(0)
+    means = rng.normal(size=(9, 6))
+    labels = [str(i // 3) for i in range(18)]
+    twice = overlaps(np.repeat(means, 3, axis=1), draws=20, seed=3, clusters=labels)
+    np.testing.assert_array_equal(twice, overlaps(means, draws=20, seed=3))
+    row = table(np.repeat(means, 3, axis=1), "heads", "pairs", clusters=labels)[0]
+    assert (row["drawn"], row["n"]) == ("clusters of pairs", 6)
+
+
+def test_templates_are_clusters_of_causal_tables(model, pairs) -> None:
+    shared = of_templates(pairs, 3)
+    assert shared.task.clusters == tuple(f"template {i % 3}" for i in range(10))
+    found = leave_one_out(model, shared.task, null="none")
+    assert set(found.to_pandas()["clusters"]) == {3}
+    told = summary(found.per_prompt.T, shared.templates).sem
+    np.testing.assert_allclose(found.sem, told)
+    assert shared.some([0, 3, 5]).task.clusters == ("template 0", "template 0", "template 2")
+    for templates in ((), ("",) * 10, tuple(map(str, range(10)))):
+        assert replace(pairs, templates=templates).task.clusters is None
+
+
+def test_intervals_of_circuits_draw_four_templates_or_say_why_not(model, pairs) -> None:
+    plain = find_circuit(model, pairs, "attribution_patching", "edge")
+    assert pairs.clusters is None
+    assert pairs.dependence == ""
+    for number in (3, 5):
+        task = of_templates(pairs, number)
+        found = find_circuit(model, task, "attribution_patching", "edge")
+        measured = found.evaluate(model, task, n_random=2)
+        rows = {(r["drawn"], r["n"]) for r in found.tables["stability"]}
+        lines = "\n".join(_figures(found, measured, "held out"))
+        assert task.dependence in lines
+        assert task.dependence in measured.figures()[0]["what"]
+        if number == 3:
+            assert "10 pairs in only 3 templates, fewer than 4" in lines
+            assert rows == {("pairs", 10)}
+            np.testing.assert_array_equal(found.sem, plain.sem)
+        else:
+            assert "intervals draw whole templates: 10 pairs in 5" in lines
+            assert rows == {("clusters of pairs", 5)}
+            assert (found.sem != plain.sem).any()
+            one = replace(measured, clusters=None)
+            assert measured.interval() != one.interval()
+            patched = patch_first(model, found, task, k=1).rows[0]
+            own = patch_first(model, found, pairs, k=1).rows[0]
+            assert patched["effect"] == own["effect"]
+            assert patched["sem"] != own["sem"]
+
+
+def test_an_interval_over_templates_is_that_of_their_means(model, pairs) -> None:
+    task = of_templates(pairs, 5)
+    found = find_circuit(model, pairs, "attribution_patching", "edge")
+    measured = found.evaluate(model, task, n_random=2)
+    per = measured.per_prompt[:, :5]
+    repeated = replace(
+        measured, per_prompt=np.tile(per, 2), full=np.tile(measured.full[:5], 2),
+        empty=np.tile(measured.empty[:5], 2),
+    )  # fmt: skip
+    alone = replace(
+        measured, per_prompt=per, full=measured.full[:5], empty=measured.empty[:5], clusters=None
+    )
+    assert repeated.interval() == pytest.approx(alone.interval())
+
+
+def test_the_gap_of_pairs_has_the_error_of_templates(model, pairs) -> None:
+    task = of_templates(pairs, 5)
+    clean, corrupted = task.values(model)
+    expected = summary((clean - corrupted)[:, None], task.templates)
+    assert task.gap(model) == pytest.approx((expected.score[0], expected.sem[0]))
+    difference = clean - corrupted
+    assert pairs.gap(model)[1] == float(difference.std(ddof=1) / np.sqrt(10))
+
+
+def test_errors_of_checks_inside_a_method_are_those_of_templates(model, pairs) -> None:
+    values = np.random.default_rng(1).normal(size=10)
+    task = of_templates(pairs, 5)
+    expected = summary(values[:, None], task.templates).sem[0]
+    assert _effect(values, 1.0, task)["sem"] == pytest.approx(expected)
+    assert _effect(values, 1.0, pairs)["sem"] == float(values.std(ddof=1) / np.sqrt(10))
+    effect = np.zeros((2, 2, 10))
+    effect[0, 1] = 3 + values
+    row = _stand_ins(effect, ["L0H0", "L1H0"], ["L1H0"], 1.0, task)[0]
+    assert row["sem"] == pytest.approx(expected)

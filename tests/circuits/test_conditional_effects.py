@@ -1,0 +1,171 @@
+"""Effects of a node by itself and with another head out: two columns in every form."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from circuits.test_circuit_result import made
+
+import interp
+from interp.circuits.bootstrap import stability
+from interp.circuits.find import find_circuit, score_nodes
+from interp.circuits.methods import exact_patching, screen_verify
+from interp.circuits.result import Circuit
+from interp.circuits.tasks import make_contrast
+from interp.core.errors import StoreError
+
+
+@pytest.fixture(scope="module")
+def backup():
+    model = interp.load("planted:backup")
+    return model, make_contrast(model, "planted:backup", n=6)
+
+
+@pytest.fixture(scope="module")
+def found(backup) -> Circuit:
+    return find_circuit(*backup)
+
+
+def test_a_score_is_what_patching_the_node_alone_gives(backup) -> None:
+    """Of every head, backups included: the same number as that of exact patching, in its unit."""
+    alone, screened = exact_patching(*backup), screen_verify(*backup)
+    assert alone.unit == screened.unit
+    assert screened.unmeasured == ()
+    for name, values in zip(screened.nodes, screened.per_prompt, strict=True):
+        np.testing.assert_allclose(values, alone.per_prompt[alone.nodes.index(name)], atol=1e-4)
+    assert screened.conditional is not None
+    have = {n for n, x in zip(screened.nodes, screened.conditional, strict=True) if x[0] == x[0]}
+    assert have == {"L1H0", "L2H0"}
+    for row in screened.tables["backups"]:
+        at = screened.nodes.index(row["head"])
+        assert screened.conditional[at].mean() == pytest.approx(row["without_it"])
+        assert row["alone"] == pytest.approx(screened.per_prompt[at].mean(), abs=1e-5)
+
+
+def test_backups_still_lead_the_order(found) -> None:
+    assert set(found.ranking[:4]) == {"L1H0", "L2H0", "L0H3", "embed"}
+    assert abs(found.score[found.nodes.index("L2H0")]) < 0.01
+    assert found.largest[found.nodes.index("L2H0")] > 5
+    assert "L2H0" in found.top(3, heads_only=True).nodes
+    first = found.top(2)
+    assert set(first.conditional_on) == {"L1H0", "L2H0"}
+    assert (first.conditional > 5).all()
+    mean, low, high = found.stability(3)  # the order that is drawn anew is the circuit's own
+    assert (mean, low, high) == (1.0, 1.0, 1.0)
+    assert "with L2H0 out" in repr(found)
+
+
+def test_stability_is_that_of_the_larger_effect() -> None:
+    score = np.array([[0.0, 0.0], [1.0, 1.0], [0.5, 0.5]])
+    other = np.array([[9.0, 9.0], [np.nan, np.nan], [np.nan, np.nan]])
+    assert stability(score, 1, conditional=other)[0] == 1.0
+    # by its score alone the first node would come last, and noise would decide between the rest
+    mixed = np.array([[9.0, -9.0], [np.nan, np.nan], [np.nan, np.nan]])
+    assert stability(score, 1, conditional=mixed)[0] < 1.0
+
+
+@pytest.mark.parametrize("form", ["json", "toml"])
+def test_both_columns_come_back_from_files(found, tmp_path, form) -> None:
+    path = tmp_path / f"c.{form}"
+    getattr(found, f"to_{form}")(path)
+    back = getattr(Circuit, f"from_{form}")(path)
+    assert back.to_dict() == found.to_dict()
+    np.testing.assert_array_equal(back.conditional, found.conditional)
+    assert back.conditional_on == found.conditional_on
+    assert back.measured == found.measured
+    assert back.ranking == found.ranking
+
+
+def test_other_forms_say_both(found) -> None:
+    at = found.nodes.index("L2H0")
+    said = f"{found.score[at]:.4g}, {found.conditional[at]:.4g} with L1H0 out"
+    assert said in found.to_dot()
+    assert said in found.to_mermaid()
+    both = f"{found.score[at]:.4g} logits, {found.conditional[at]:.4g} logits with L1H0 out"
+    assert both in found.to_svg()
+    assert both in str(found.plot().data[-1].hovertext)
+    node = found.to_networkx().nodes["L2H0"]
+    assert node["conditional_on"] == "L1H0"
+    assert node["conditional"] == pytest.approx(found.conditional[at])
+    row = found.to_pandas().set_index("node").loc["L2H0"]
+    assert (row["conditional_on"], row["measured"]) == ("L1H0", "patched alone, and with L1H0 out")
+
+
+def of_version_one(found: Circuit) -> dict:
+    """The file that the version before wrote: one column with both kinds of numbers."""
+    told = found.to_dict()
+    for name in ("conditional", "conditional_sem", "conditional_on", "measured", "edge_sem"):
+        del told[name]
+    told["format"] = "interp circuit 1"
+    for i, other in enumerate(found.conditional_on):
+        if other:
+            told["score"][i], told["sem"][i] = found.conditional[i], found.conditional_sem[i]
+    return told
+
+
+def test_files_of_the_version_before_are_told_apart_when_read(found, tmp_path) -> None:
+    path = tmp_path / "old.json"
+    path.write_text(json.dumps(of_version_one(found)))
+    old = Circuit.from_json(path)
+    np.testing.assert_allclose(old.score, found.score, atol=1e-5)
+    np.testing.assert_allclose(old.conditional, found.conditional)
+    assert old.conditional_on == found.conditional_on
+    assert old.ranking[:4] == found.ranking[:4]
+    assert any("scores of L1H0 L2H0 were those with another head patched" in x for x in old.notes)
+    plain = made()  # without backups nothing is moved, and nothing is said
+    told = of_version_one(plain)
+    assert Circuit.from_dict(told).notes == plain.notes
+    with pytest.raises(StoreError, match="may be of a later version of interp") as caught:
+        Circuit.from_dict(told | {"format": "interp circuit 3"})
+    assert "\n" not in str(caught.value)
+
+
+def test_what_was_never_patched_has_no_score(backup, tmp_path) -> None:
+    model, task = backup
+    found = find_circuit(model, task, candidates=2, backups=False)
+    out = [n for n, s in zip(found.nodes, found.score, strict=True) if np.isnan(s)]
+    assert len(out) == len(found.nodes) - 2
+    assert set(found.ranking[2:]) == set(out)
+    for name in out:
+        assert found.measured[found.nodes.index(name)].startswith("not patched; gradients estimate")
+        assert found.said(found.nodes.index(name)) == "not patched"
+    for form in (found.to_dot(), found.to_mermaid(), found.to_svg(), str(found.plot())):
+        assert "nan" not in form
+    found.to_toml(tmp_path / "c.toml")
+    back = Circuit.from_toml(tmp_path / "c.toml")
+    assert back.to_dict() == found.to_dict()
+    assert found.evaluate(model, make_contrast(model, "planted:backup", n=4, seed=1), n_random=2)
+
+
+def test_every_method_says_how_it_measured(backup) -> None:
+    said = {
+        "exact_patching": "patched alone",
+        "attribution_patching": "estimated by gradients, not patched",
+        "svd_trace": "traced through attention in one run, not patched",
+    }
+    for method, told in said.items():
+        measured = score_nodes(*backup, method).measured
+        assert measured == told
+
+
+def test_the_screen_and_the_files_have_a_column_for_each(run, tmp_path) -> None:
+    args = ("circuit", "planted:backup", "planted:backup", "-n", 6, "--random", 2, "--top", 4)
+    shown = run(*args, "-o", tmp_path).stdout.splitlines()
+    assert shown[2].split()[:2] == ["node", "score"]
+    assert "with another head out" in shown[2]
+    assert "held-out pairs: patched (logits)" in shown[2]
+    row = next(line for line in shown if line.split()[0] == "L2H0")
+    assert row.count("(L1H0 out)") == 2
+    assert "patched alone, and with L1H0 out" in row
+    folder = tmp_path / "planted-backup"
+    nodes = pd.read_csv(folder / "nodes.csv").set_index("node")
+    assert abs(nodes.loc["L2H0", "score"]) < 0.01
+    assert nodes.loc["L2H0", "conditional"] > 5
+    assert np.isnan(nodes.loc["L0H3", "conditional"])
+    assert nodes.loc["L0H3", "measured"] == "patched alone"
+    page = (folder / "circuit.html").read_text()
+    assert "conditional_on" in page
+    assert "patched alone, and with L1H0 out" in page

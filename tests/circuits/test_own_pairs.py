@@ -1,0 +1,133 @@
+"""Pairs of one's own in a file: found on some lines, measured on others, and refused by name."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from circuits.contrasts import induction_pairs
+from circuits.test_tasks import speller
+
+import interp
+from interp.circuits.tasks import make_contrast, split_templates
+from interp.core.errors import OptionError, PromptError, UnknownName
+
+
+@pytest.fixture(scope="module")
+def model():
+    return interp.load("planted:induction")
+
+
+@pytest.fixture(scope="module")
+def lines(model):
+    """Induction, as the tests' own pairs have it; the wrong answer is the same for all."""
+    task = induction_pairs(model, 12)
+    return [
+        {"prompt": list(a), "corrupted": list(b), "answer": a[r["next"]], "wrong": 0}
+        for a, b, r in zip(task.clean.ids, task.corrupted.ids, task.roles, strict=True)
+    ]
+
+
+def write(path, lines) -> str:
+    path.write_text("\n".join(json.dumps(line) for line in lines) + "\n\n")
+    return str(path)
+
+
+def test_lines_are_pairs(model, lines, tmp_path) -> None:
+    file = write(tmp_path / "mine.jsonl", lines)
+    task = make_contrast(model, file)
+    assert task.name == "mine"
+    assert [list(ids) for ids in task.clean.ids] == [x["prompt"] for x in lines]
+    assert [list(ids) for ids in task.corrupted.ids] == [x["corrupted"] for x in lines]
+    want = induction_pairs(model, 12)
+    logits = model.run(want.clean.ids[0:1])[0, -1]
+    assert task.values(model)[0][0] == pytest.approx(
+        float((logits[lines[0]["answer"]] - logits[0]).detach()), abs=1e-4
+    )
+    some = make_contrast(model, file, templates=[7, 2])
+    assert [list(ids) for ids in some.clean.ids] == [lines[7]["prompt"], lines[2]["prompt"]]
+    assert some.about()["template_names"] == ["pair 2", "pair 7"]
+    assert len(make_contrast(model, file, n=5)) == 5
+
+
+def test_a_third_of_the_lines_is_held_out(lines, tmp_path) -> None:
+    file = write(tmp_path / "mine.jsonl", lines)
+    mine, held = split_templates(file, 0)
+    assert len(held) == 4
+    assert sorted((*mine, *held)) == list(range(12))
+    assert split_templates(file, 1) != (mine, held)
+
+
+def test_a_circuit_of_ones_own_pairs(run, model, lines, tmp_path) -> None:
+    file = write(tmp_path / "mine.jsonl", lines)
+    args = ("circuit", file, "planted:induction", "--method", "exact-patching", "--random", 2,
+            "--top", 3)  # fmt: skip
+    result = run(*args, "-o", tmp_path)
+    assert result.exit_code == 0, result.stderr
+    assert "  mine, exact_patching, heads: score (logits)" in result.stdout
+    assert "on 4 other pairs" in result.stdout
+    assert {x.split()[0] for x in result.stdout.splitlines()[3:6]} == {"embed", "L0H3", "L1H0"}
+    told = json.loads((tmp_path / "planted-induction" / "evaluation.json").read_text())["made"]
+    used, fresh = told["template_names"], told["evaluated_on"]["template_names"]
+    assert len(used) == 8
+    assert not set(used) & set(fresh)
+    # measured again with another seed: still on lines that it was not found on
+    saved = tmp_path / "planted-induction" / "circuit.toml"
+    again = run(*args, "--circuit", saved, "--seed", 5, "-o", tmp_path / "again")
+    assert again.exit_code == 0, again.stderr
+    told = tmp_path / "again" / "planted-induction" / "evaluation.json"
+    assert json.loads(told.read_text())["made"]["evaluated_on"]["template_names"] == fresh
+
+
+def test_what_a_file_may_not_hold(errors, lines, tmp_path) -> None:
+    """Before a model is loaded where that is possible, and in a line that says what to do."""
+    first, *rest = lines
+    longer = first | {"corrupted": [*first["corrupted"], 3]}
+    same = first | {"corrupted": first["prompt"]}
+    clean_only = [{k: v for k, v in line.items() if k != "corrupted"} for line in lines]
+    flat = [line | {"answer": 1, "wrong": 1} for line in lines]
+    cases = (
+        ([longer, *rest], "pair 0 has 12 clean and 13 corrupted tokens; both sides must have one"),
+        ([same, *rest], "pair 0 has the same tokens on both sides, so there is no contrast"),
+        (clean_only, "its lines have no field 'corrupted', the prompt without the behaviour"),
+        ([clean_only[0], *rest], "prompt 1 has no 'corrupted', others have"),
+        (flat, "the metric is 0 logits on every prompt of all 8 pairs"),
+        (lines[:5], "has 5 pairs; 6 or more are needed"),
+        ([{"prompt": "a"}] * 6, "no tokenizer"),
+        ([first | {"side": 1}, *rest], "has the field 'side'; known:"),
+    )
+    for given, told in cases:
+        file = write(tmp_path / "mine.jsonl", given)
+        code, said = errors("circuit", file, "planted:induction", "--random", 2)
+        assert code == 1, told
+        assert told in said[0]
+        assert len(said) == 1
+    code, said = errors("circuit", tmp_path / "none.jsonl", "planted:induction")
+    assert (code, "cannot read" in said[0]) == (1, True)
+
+
+def test_words_that_are_split_are_refused(tmp_path) -> None:
+    """By the line that they are in."""
+    import torch
+    import zoo
+    from transformers import GPT2LMHeadModel
+
+    from interp.model.locate.probe import probe
+
+    tokenizer = speller()
+    config = zoo.FAMILIES["gpt2"].build("sdpa").config
+    config.vocab_size = len(tokenizer)
+    torch.manual_seed(0)
+    model = probe(GPT2LMHeadModel(config).eval(), "words", tokenizer)
+    one = {"prompt": "The cat", "corrupted": "The dog", "answer": "unsplittable zz", "wrong": " a"}
+    file = write(tmp_path / "mine.jsonl", [one] * 6)
+    with pytest.raises(PromptError, match="answer of prompt 1"):
+        make_contrast(model, file)
+
+
+def test_names_of_tasks_may_have_hyphens(model) -> None:
+    assert split_templates("greater-than") == split_templates("greater_than")
+    with pytest.raises(UnknownName, match="did you mean greater_than"):
+        make_contrast(model, "greater-then")
+    with pytest.raises(OptionError, match="counted from 0"):
+        make_contrast(model, "subject-verb", templates=[9])

@@ -1,0 +1,176 @@
+import io
+import json
+import math
+import struct
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+from core.examples import head_tables, small
+from hypothesis import HealthCheck, given, settings
+
+from interp.core.columns import COLUMNS
+from interp.core.errors import OptionError, StoreError, UnknownName
+from interp.core.table import HeadTable
+
+FORMATS = ("csv", "json", "parquet")
+
+
+def bits(table):
+    """Every cell, floats by their 64 bits: NaN equals NaN and 0.0 differs from -0.0."""
+    frame = table.to_pandas()
+    floats = [name for name, kind in COLUMNS.items() if kind is float]
+    frame[floats] = frame[floats].to_numpy().view("int64")
+    return frame.values.tolist()
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(table=head_tables())
+def test_comes_back_bit_for_bit(tmp_path, suffix, table):
+    path = tmp_path / f"table.{suffix}"
+    getattr(table, f"to_{suffix}")(path)
+    back = HeadTable.read(path)
+    assert bits(back) == bits(table)
+    assert back.provenance == table.provenance
+    assert back == table
+    assert [*map(str, back.to_pandas().dtypes)] == [*map(str, table.to_pandas().dtypes)]
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_the_hardest_cells_come_back(tmp_path, suffix):
+    """A lone carriage return, NaN with a payload, -0.0, the smallest and the largest numbers."""
+    payload = np.array([0x7FF8DEAD00000001], np.uint64).view(np.float64)[0]
+    table = small(
+        "\r",
+        "a\nb",
+        scores=[[-0.0, 5e-324], [1.7976931348623157e308, 0.1 + 0.2]],
+        sem=payload,
+        null=-math.inf,
+        n=2**63 - 1,
+        stack="",
+        unit=',"#',
+    )
+    getattr(table, f"to_{suffix}")(tmp_path / f"t.{suffix}")
+    assert bits(HeadTable.read(tmp_path / f"t.{suffix}")) == bits(table)
+
+
+@pytest.mark.parametrize("end", range(1, 40, 3))
+def test_a_csv_cut_off_near_its_end_is_refused(tmp_path, end):
+    path = tmp_path / "t.csv"
+    path.write_text(small(unit="a").to_csv()[:-end])
+    with pytest.raises(StoreError, match="is no table of head scores, or is damaged"):
+        HeadTable.read(path)
+
+
+def test_other_programs_can_read_the_files(tmp_path):
+    table = small('a,"b\nc', null=math.inf, sem=math.nan)
+    frame = table.to_pandas()
+    csv = table.to_csv(tmp_path / "t.csv")
+    comments = sum(line.startswith("# ") for line in csv.splitlines())
+    read = pd.read_csv(io.StringIO(csv), skiprows=comments)
+    pd.testing.assert_frame_equal(read, frame)
+    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path_parquet(table, tmp_path)), frame)
+    strict = json.loads(table.to_json(), parse_constant=pytest.fail)  # NaN is no JSON
+    assert strict["rows"][1] == frame.iloc[1].to_dict() | {
+        "sem": None,
+        "null": "Infinity",
+        "null_sem": None,
+        "null_sd": None,
+        "p": None,
+    }
+
+
+def tmp_path_parquet(table, tmp_path):
+    table.to_parquet(tmp_path / "t.parquet")
+    assert "interp.provenance" in {
+        k.decode() for k in pq.read_schema(tmp_path / "t.parquet").metadata
+    }
+    return tmp_path / "t.parquet"
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+@pytest.mark.parametrize("part", [0.0, 0.3, 0.6, 0.99])
+def test_a_truncated_file_is_named(tmp_path, suffix, part):
+    path = tmp_path / f"table.{suffix}"
+    getattr(small(), f"to_{suffix}")(path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(part * len(whole))])
+    with pytest.raises(
+        StoreError, match=rf"table\.{suffix} is no table of head scores, or is damaged"
+    ):
+        HeadTable.read(path)
+
+
+def test_a_csv_that_lost_whole_lines_is_refused(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("".join(small().to_csv().splitlines(keepends=True)[:-1]))
+    with pytest.raises(StoreError, match="holds 3 rows of the 4 it began with"):
+        HeadTable.read(path)
+
+
+def test_a_flipped_bit_in_parquet_is_refused(tmp_path):
+    path = tmp_path / "t.parquet"
+    small(scores=[[0.123456789, 0.9]]).to_parquet(path)
+    content = bytearray(path.read_bytes())
+    content[content.index(struct.pack("<d", 0.123456789))] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(StoreError, match="damaged"):
+        HeadTable.read(path)
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_another_file_of_that_kind_is_refused(tmp_path, suffix):
+    path = tmp_path / f"other.{suffix}"
+    frame = pd.DataFrame({"a": [1]})
+    frame.to_parquet(path) if suffix == "parquet" else getattr(frame, f"to_{suffix}")(path)
+    with pytest.raises(StoreError, match=r"other\..* is no table of head scores"):
+        HeadTable.read(path)
+
+
+def test_missing_and_unknown_files(tmp_path):
+    with pytest.raises(StoreError, match=r"cannot read .*gone\.csv: No such file"):
+        HeadTable.read(tmp_path / "gone.csv")
+    with pytest.raises(UnknownName, match=r"unknown table format '\.xlsx'"):
+        HeadTable.read("t.xlsx")
+
+
+def test_importing_the_table_imports_nothing_heavy():
+    code = (
+        "import sys, interp.core.table, interp.core.head, interp.core.store, interp.report;"
+        "import interp.draw.plot;"
+        "print({'torch', 'transformers', 'pandas', 'plotly', 'pyarrow'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_tables_of_the_first_version_are_read(tmp_path, suffix, monkeypatch):
+    """Without clusters, spread and p: every prompt was a cluster, and nothing was tested."""
+    from interp.core import files
+    from interp.core.columns import ADDED
+
+    table = small(sem=0.01, n=8)
+    old = {name: kind for name, kind in COLUMNS.items() if name not in ADDED}
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "COLUMNS", old)
+        written = {"csv": files.to_csv, "json": files.to_json, "parquet": files.to_parquet}[suffix]
+        content = written(table.to_pandas(), table.provenance)
+    path = tmp_path / f"old.{suffix}"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    assert HeadTable.read(path) == table
+    assert HeadTable.read(path).to_pandas()["clusters"].tolist() == [8] * 4
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "why"),
+    [("clusters", 9, "more clusters than prompts"), ("p", 1.5, "p is no probability"),
+     ("null_sd", -1.0, "null_sd is no standard error")],
+)  # fmt: skip
+def test_new_columns_are_checked(column, value, why):
+    with pytest.raises(OptionError, match=why):
+        small(**{column: value})
