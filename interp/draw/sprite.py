@@ -8,7 +8,7 @@ import zlib
 import numpy as np
 from jaxtyping import Float, UInt8
 
-from interp.report.viewer.coding import as_text
+from interp.draw.coding import as_text
 
 LARGEST = 96  # pixels of a thumbnail's side
 PIXELS = 2_500_000  # of all thumbnails of a stack
