@@ -3,7 +3,7 @@ import interp.core.declaration
 from . import needle, outliers
 from .causal_check.check import confirm
 from .causal_check.result import Confirmation
-from .estimate import Estimate, choose_engine, estimate
+from .estimate import Estimate, choose_engine, estimate_score, readable
 from .scoring import score
 from .weights._composition import Compositions, composition_scores
 
@@ -14,9 +14,10 @@ __all__ = [
     "choose_engine",
     "composition_scores",
     "confirm",
-    "estimate",
+    "estimate_score",
     "needle",
     "outliers",
+    "readable",
     "score",
 ]
 
