@@ -26,11 +26,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from interp.core.declaration import detector
     from interp.core.errors import InterpError
     from interp.core.head import Head
     from interp.core.prompts import Prompts
     from interp.core.table import HeadTable
+    from interp.heads.declaration import detector
     from interp.heads.scoring import score
     from interp.model.capture import ActivationCache
     from interp.model.check import check_model
@@ -49,7 +49,7 @@ _WHERE = {
     "Model": "interp.model.model",
     "Prompts": "interp.core.prompts",
     "check_model": "interp.model.check",
-    "detector": "interp.core.declaration",
+    "detector": "interp.heads.declaration",
     "gate": "interp.model.edits",
     "load": "interp.model.load",
     "mean": "interp.model.edits",
