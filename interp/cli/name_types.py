@@ -5,13 +5,14 @@ A command whose argument or option is of one of these types is completed without
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
 from interp.core import registry
+from interp.model.sources import registered
 
 
 class Model(click.ParamType):
@@ -31,6 +32,22 @@ class Model(click.ParamType):
         names += [f"planted:{name}" for name in planted.PLANTED]
         found = [CompletionItem(name) for name in names if name.startswith(incomplete)]
         return found or [CompletionItem(incomplete, type="file")]
+
+
+class SourceName(click.Choice):
+    """A source of models; which there are is looked up when the option is used."""
+
+    def __init__(self) -> None:
+        super().__init__(())
+
+    @property
+    def choices(self) -> Sequence[str]:
+        """Every source that is registered."""
+        return registered.names()
+
+    @choices.setter
+    def choices(self, value: Sequence[str]) -> None:
+        """Set by click when it starts; the names follow from the registered sources alone."""
 
 
 class Declared(click.ParamType):
