@@ -17,7 +17,7 @@ from interp.cli import batch
 from interp.cli.loading import Loading
 from interp.core.store import Store
 from interp.core.table import HeadTable
-from interp.model import check as checking
+from interp.model import self_check as checking
 
 QUICK = ("-m", "entropy", "--null", "none")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import interp
-from interp.model import check as checking
+from interp.model import self_check as checking
 
 SHARED = Path(__file__).parents[3] / "shared" / "models"
 

@@ -18,7 +18,7 @@ from interp.cli.name_types import MODEL_NAME
 from interp.core.errors import InterpError
 
 if TYPE_CHECKING:
-    from interp.model.check import Check
+    from interp.model.self_check import Check
 
 
 @click.command(epilog="Example: interp check models/mine")
