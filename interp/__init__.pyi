@@ -13,12 +13,12 @@ from .circuits.evaluation import evaluate_circuit
 from .circuits.find import find_circuit
 from .circuits.result import Circuit
 from .circuits.tasks import make_contrast
-from .core.declaration import detector, experiment, statistic
 from .core.errors import InterpError
 from .core.head import Head
 from .core.prompts import Prompts, repeats
 from .core.table import HeadTable
 from .heads.causal_check.check import confirm
+from .heads.declaration import detector, experiment, statistic, weights
 from .heads.scoring import score
 from .lens.direct import direct_logit_attribution
 from .lens.logit import logit_lens
@@ -75,6 +75,7 @@ __all__ = [
     "statistic",
     "uniform",
     "view",
+    "weights",
     "write_report",
     "zero",
 ]

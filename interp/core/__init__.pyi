@@ -1,16 +1,5 @@
 from . import resources
-from .declaration import (
-    Analysis,
-    Bound,
-    Lab,
-    Option,
-    Trials,
-    detector,
-    experiment,
-    picture,
-    statistic,
-    weights,
-)
+from .declaration import Bound, Declaration
 from .errors import (
     CheckError,
     InterpError,
@@ -25,39 +14,34 @@ from .errors import (
     UnreadableAttention,
 )
 from .head import Head
+from .option import Option
 from .prompts import Prompts, from_file, repeats
-from .registry import catalogue, parse_metric, ranges
+from .registry import ATTRIBUTION_METHODS, CIRCUIT_METHODS, METRICS, Registry
 from .table import HeadTable
 
 __all__ = [
-    "Analysis",
+    "ATTRIBUTION_METHODS",
+    "CIRCUIT_METHODS",
+    "METRICS",
     "Bound",
     "CheckError",
+    "Declaration",
     "Head",
     "HeadTable",
     "InterpError",
     "KeptWarning",
-    "Lab",
     "LoadError",
     "NonFiniteError",
     "Option",
     "OptionError",
     "PromptError",
     "Prompts",
+    "Registry",
     "StatisticsError",
     "StoreError",
-    "Trials",
     "UnknownName",
     "UnreadableAttention",
-    "catalogue",
-    "detector",
-    "experiment",
     "from_file",
-    "parse_metric",
-    "picture",
-    "ranges",
     "repeats",
     "resources",
-    "statistic",
-    "weights",
 ]

@@ -24,7 +24,7 @@ GONE = [name for name in TABLE if moved._existing(name) != name]  # some names w
             "from interp.circuit.find import find_circuit",
             "from interp.circuits import find_circuit",
         ),
-        ("import interp.analysis", "from interp.core import"),
+        ("import interp.analysis", "from interp.heads import"),
         ("from interp import capture", "from interp.model import ActivationCache"),
         ("import interp.circuit", "from interp.circuits import"),
         ("from interp.flow import rollout", "interp.attribution.methods"),
