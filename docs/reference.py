@@ -32,7 +32,7 @@ _PRIVATE = re.compile(r'<a href="[^"]*#_[A-Z][^"]*">(.*?)</a>')  # a base class 
 BEGIN = (  # modules that the index describes, beside the packages
     "interp.core.prompts", "interp.heads.scoring", "interp.core.table",
     "interp.model.capture", "interp.model.edits",
-    "interp.core.declaration", "interp.core.registry", "interp.core.errors",
+    "interp.heads.declaration", "interp.core.registry", "interp.core.errors",
     "interp.heads.estimate", "interp.draw.plot",
     "interp.core.store",
 )  # fmt: skip

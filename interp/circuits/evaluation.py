@@ -349,6 +349,9 @@ def evaluate(
     )  # fmt: skip
 
 
+evaluate_circuit = evaluate  # the name outside this folder
+
+
 def _curve(
     model: Model, task: ContrastTask, rows: Sequence[Array], sizes: Sequence[int], **options: Any
 ) -> dict[str, float]:

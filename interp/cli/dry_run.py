@@ -15,7 +15,7 @@ from interp.heads.estimate import estimate, readable
 
 if TYPE_CHECKING:
     from interp.cli.batch import Batch
-    from interp.core.declaration import Bound
+    from interp.heads.declaration import BoundAnalysis
     from interp.model.model import Model
 
 
@@ -69,7 +69,7 @@ def plan(batch: Batch, model: Model) -> str:
     return "\n".join(lines)
 
 
-def _null(batch: Batch, bound: Bound) -> str:
+def _null(batch: Batch, bound: BoundAnalysis) -> str:
     return bound.analysis.default_null if batch.null == "auto" else batch.null
 
 

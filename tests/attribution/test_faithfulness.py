@@ -20,9 +20,11 @@ from interp.attribution.evaluation.soft import matched
 from interp.attribution.named import choose
 from interp.bundled.deceive_text import sentences
 from interp.core.errors import OptionError, PromptError, StoreError, UnknownName
-from interp.core.registry import method
+from interp.core.registry import ATTRIBUTION_METHODS
 from interp.core.statistics import least_sign_flip_p
 from interp.model.load import load
+
+method = ATTRIBUTION_METHODS.load
 
 SAID = sentences(40_000, 6)
 TEXTS = [s.text for s in SAID]

@@ -81,7 +81,7 @@ def test_attributions_of_the_weight_add_up_to_it(name: str) -> None:
 
 
 def scale_of(model, site) -> float:
-    from interp.model.locate.layout import layouts
+    from interp.model.locate.find_layout import layouts
 
     scale = layouts(model).sites[site].scale
     assert scale is not None

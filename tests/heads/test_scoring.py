@@ -262,7 +262,7 @@ def test_nan_in_activations_names_the_layer() -> None:
 def test_a_predicate_that_breaks_is_named_with_its_layer(tmp_path) -> None:
     file = tmp_path / "broken.py"
     file.write_text(
-        "from interp.core.declaration import detector\n\n\n"
+        "from interp.heads.declaration import detector\n\n\n"
         "@detector\ndef broken(query, key, tokens):\n"
         '    """Breaks."""\n    return tokens[key + 1000] == tokens[query]\n'
     )
@@ -310,7 +310,7 @@ def test_the_global_generator_is_left_alone() -> None:
 
 def test_importing_and_listing_cost_no_torch() -> None:
     code = (
-        "import sys, interp, interp.core.registry as c; list(c.catalogue().values())[0].summary;"
+        "import sys, interp, interp.core.registry as c; list(c.METRICS.values())[0].summary;"
         "heavy = {'torch', 'transformers', 'pandas', 'numpy'};"
         "print(sorted(heavy & set(sys.modules)))"
     )

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float, Int
 
+from interp.attribution.declaration import BoundMethod
 from interp.attribution.evaluation.deceived import deceived
 from interp.attribution.evaluation.removal import (
     default_removal,
@@ -42,7 +43,7 @@ from interp.attribution.evaluation.result import MEASURES, Faithfulness
 from interp.attribution.evaluation.rows import Rows
 from interp.attribution.evaluation.soft import kept, matched
 from interp.attribution.example import Example
-from interp.attribution.named import Chosen, choose
+from interp.attribution.named import choose
 from interp.attribution.target import Target, similarity
 from interp.core.errors import InterpError, OptionError, PromptError
 from interp.core.provenance import model_provenance
@@ -89,7 +90,7 @@ class Settings:
 def faithfulness(
     model: Model,
     texts: str | Path | Sequence[str],
-    methods: Iterable[str | Method | Chosen],
+    methods: Iterable[str | Method | BoundMethod],
     targets: str | Sequence[str | Target | None] | None = None,
     *,
     baselines: bool = True,
@@ -227,7 +228,7 @@ def _require_tokens(example: Example, i: int, special: bool) -> None:
 
 
 def _measured(
-    example: Example, at: int, chosen: Sequence[Chosen], how: str, s: Settings, batch_size: int
+    example: Example, at: int, chosen: Sequence[BoundMethod], how: str, s: Settings, batch_size: int
 ) -> list[dict[str, Any]]:
     """One row per method: its measures on one text, or why it has none."""
     where = _counted(example, s.special)

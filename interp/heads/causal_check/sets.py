@@ -147,7 +147,7 @@ def judged(
     middle, low, high = _middle(rows[1:], tails)
     any_middle, any_low, any_high = _middle(apart, tails)
     point = _compared(rows.mean(1)[:1], np.array([middle]), clean.mean())
-    drawn = _bootstrap(rows, clean, seed, game.task.clusters, sets=not others.all_of_them)
+    drawn = _redrawn(rows, clean, seed, game.task.clusters, sets=not others.all_of_them)
     edges = {name: _edges(x, tails) for name, x in drawn.items()}
     rank = 1 + int((damage[1 : len(rows)] >= damage[0]).sum())
     any_rank = 1 + int((damage[len(rows) :] >= damage[0]).sum())
@@ -191,7 +191,7 @@ def _compared(out: np.ndarray, random: np.ndarray, clean: Any) -> dict[str, np.n
     return {"difference": out - random, "ratio": ratio, "times_clean": times}
 
 
-def _bootstrap(
+def _redrawn(
     rows: np.ndarray,
     clean: np.ndarray,
     seed: int,
