@@ -77,7 +77,7 @@ def load(
     spread = {"device_map": device_map, "tp_plan": tp_plan}
     if package is not None or isinstance(source, nn.Module) or str(source).startswith("planted:"):
         _refuse(spread, "for a model that is there already")
-    if remote and package != "nnsight":
+    if remote and not (package and hasattr(adapter(package), "remote")):
         raise LoadError("remote= is for nnsight models; wrap this one: nnsight.TransformersModel")
     if package is not None:
         given = {"device": device, "dtype": dtype, "revision": revision}

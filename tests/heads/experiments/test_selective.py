@@ -11,8 +11,8 @@ import torch
 
 import interp
 from interp import planted
-from interp.core.declaration import Lab
 from interp.core.errors import CheckError, OptionError, PromptError
+from interp.heads.declaration import Lab
 from interp.heads.experiments._chains import (
     interleaved,
     likeliest_lag,

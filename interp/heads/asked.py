@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from interp.core.declaration import Analysis, Bound, declared
-from interp.core.registry import parse_metric
+from interp.core.registry import METRICS
+from interp.heads.declaration import Analysis, BoundAnalysis, declared
 
-Metric = str | Analysis | Bound | Callable[..., Any]
+Metric = str | Analysis | BoundAnalysis | Callable[..., Any]
 """A name with its options (`"local_window:width=8"`), an analysis, or a detector's function."""
 
 
-def bound(metric: Metric) -> Bound:
+def bound(metric: Metric) -> BoundAnalysis:
     """A metric with its options, from any way of naming it.
 
     Raises:
@@ -20,14 +20,14 @@ def bound(metric: Metric) -> Bound:
         OptionError: an object that is no metric, or a function that cannot be a detector.
     """
     if isinstance(metric, str):
-        return parse_metric(metric)
-    return metric if isinstance(metric, Bound) else declared(metric).bind()
+        return METRICS.parse(metric)
+    return metric if isinstance(metric, BoundAnalysis) else declared(metric).bind()
 
 
-def asked_metrics(metrics: Metric | Iterable[Metric] | None) -> list[Bound] | None:
+def asked_metrics(metrics: Metric | Iterable[Metric] | None) -> list[BoundAnalysis] | None:
     """One metric or several; None where none is named. Raises what `bound` raises."""
     if metrics is None:
         return None
-    if isinstance(metrics, Iterable) and not isinstance(metrics, (str, Analysis, Bound)):
+    if isinstance(metrics, Iterable) and not isinstance(metrics, (str, Analysis, BoundAnalysis)):
         return [bound(metric) for metric in metrics]
     return [bound(metrics)]
