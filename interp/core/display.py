@@ -75,14 +75,14 @@ class Displayed:
         from interp.core.files import write_atomically
         from interp.draw.page import data_table, page
 
-        plot = getattr(self, "plot", None)
+        # a picture that the result draws itself goes before its figure for notebooks
+        plot = getattr(self, "_picture", getattr(self, "plot", None))
         name = re.sub(r"(?<!^)(?=[A-Z])", " ", type(self).__name__).capitalize()
         file = name.lower().replace(" ", "-")
-        rows = data_table(self.shown(), file)
         content = page(
             title or name,
             plot() if plot is not None else None,
-            [("In numbers", f"<p>{escape(self.heading())}</p>{rows}")],
+            [("In numbers", self.heading(), data_table(self.shown(), file))],
             dict(getattr(self, "provenance", None) or getattr(self, "made", None) or {}),
             file_name=file,
         )
