@@ -10,10 +10,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.attribution.target import show, token_id
 from interp.core.errors import OptionError, UnreadableAttention
 from interp.core.provenance import model_provenance
 from interp.core.table import HeadTable
+from interp.core.tokens import show, token_id
 from interp.lens.finish import (
     Finish,
     finish,

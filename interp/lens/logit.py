@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 
-from interp.attribution.target import token_id
 from interp.core.display import Displayed
 from interp.core.errors import OptionError
 from interp.core.provenance import model_provenance
+from interp.core.tokens import token_id
 from interp.lens.finish import finish, model_layers, one_input, predicting_stack, texts
 
 if TYPE_CHECKING:
