@@ -1,5 +1,8 @@
 from .declaration import Method, Scores, attribute, attribution
+from .evaluation.deceived import deceived
+from .evaluation.run import faithfulness
 from .example import Example
+from .named import choose
 from .result import Attribution
 from .target import Target, label, similarity, token_logit
 
@@ -11,6 +14,9 @@ __all__ = [
     "Target",
     "attribute",
     "attribution",
+    "choose",
+    "deceived",
+    "faithfulness",
     "label",
     "similarity",
     "token_logit",

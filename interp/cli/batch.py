@@ -21,7 +21,7 @@ from interp.core.registry import METRICS
 from interp.core.store import DamagedResult, Key, Store
 from interp.core.table import HeadTable
 from interp.heads.declaration import BoundAnalysis
-from interp.heads.estimate import estimate
+from interp.heads.estimate import estimate_score
 from interp.heads.scoring import default_prompts, score_each, why_not
 from interp.model.check import check_model
 from interp.model.identity import identity_of
@@ -214,7 +214,8 @@ class Batch:
             )
         if longest > LONG:
             self.voice.note(
-                f"{model.name}: {estimate(model, prompts, patterned, self.batch_size, self.engine)}"
+                f"{model.name}: "
+                f"{estimate_score(model, prompts, patterned, self.batch_size, self.engine)}"
             )
 
     def _keys(self, model: Model, metrics: Sequence[BoundAnalysis], prompts: Any) -> dict[str, Key]:

@@ -11,7 +11,7 @@ import click
 
 from interp.cli.each import each_model
 from interp.core.prompts import Prompts
-from interp.heads.estimate import estimate, readable
+from interp.heads.estimate import estimate_score, readable
 
 if TYPE_CHECKING:
     from interp.cli.batch import Batch
@@ -52,7 +52,8 @@ def plan(batch: Batch, model: Model) -> str:
         prompts = batch.prompts(model)
         if isinstance(prompts, Prompts):
             lines.append(
-                f"  memory    {estimate(model, prompts, patterned, batch.batch_size, batch.engine)}"
+                "  memory    "
+                f"{estimate_score(model, prompts, patterned, batch.batch_size, batch.engine)}"
             )
             nulls = {_null(batch, b) for b in patterned}
             drawn = "random-init" in nulls or batch.null == "auto"

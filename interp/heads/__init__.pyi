@@ -11,7 +11,7 @@ from .declaration import (
     picture,
     statistic,
 )
-from .estimate import Estimate, choose_engine, estimate
+from .estimate import Estimate, choose_engine, estimate_score, readable
 from .scoring import score
 from .weights._composition import Compositions, composition_scores
 
@@ -27,11 +27,12 @@ __all__ = [
     "composition_scores",
     "confirm",
     "detector",
-    "estimate",
+    "estimate_score",
     "experiment",
     "needle",
     "outliers",
     "picture",
+    "readable",
     "score",
     "statistic",
 ]

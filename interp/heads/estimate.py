@@ -82,7 +82,7 @@ def choose_engine(
     return "streamed" if 4 * batch * model.n_heads * length**2 > STORED_BYTES else "stored"
 
 
-def estimate(
+def estimate_score(
     model: Model,
     prompts: Prompts,
     bounds: Sequence[BoundAnalysis],

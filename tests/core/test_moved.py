@@ -14,7 +14,7 @@ from interp.core import moved
 
 ROOT = Path(__file__).parents[2]
 TABLE = json.loads((ROOT / "interp/core/moved.json").read_text(encoding="utf-8"))
-GONE = [name for name, new in TABLE.items() if new != name]
+GONE = [name for name in TABLE if moved._existing(name) != name]  # some names were taken anew
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ GONE = [name for name, new in TABLE.items() if new != name]
     ],
 )
 def test_the_error_says_where_a_module_is_now(statement: str, now: str) -> None:
-    with pytest.raises(ImportError, match="of interp 0.1.0") as raised:
+    with pytest.raises(ImportError, match=r"of interp 0\.1\.0") as raised:
         exec(statement)
     assert now in str(raised.value)
     assert "\n" not in str(raised.value)
@@ -42,7 +42,7 @@ def test_the_error_says_where_a_module_is_now(statement: str, now: str) -> None:
 
 def test_no_old_module_can_be_imported() -> None:
     for name in GONE:
-        with pytest.raises(ImportError, match=f"^{name} was a module of interp 0.1.0"):
+        with pytest.raises(ImportError, match=rf"^{name} was a module of interp 0\.1\.0"):
             import_module(name)
 
 
@@ -56,7 +56,7 @@ def test_every_place_that_is_named_exists() -> None:
 
 
 def test_other_names_fail_as_usual() -> None:
-    with pytest.raises(ModuleNotFoundError, match="No module named 'interp.nothing'"):
+    with pytest.raises(ModuleNotFoundError, match=r"No module named 'interp\.nothing'"):
         import_module("interp.nothing")
     with pytest.raises(ImportError, match="cannot import name 'nothing'"):
         exec("from interp import nothing")

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
+from benchmarks.attention_methods import STREAMED, cheap_statistics, draw, everything
 from interp_kernels import Attention, Chosen, reference
-from interp_kernels.bench_methods import STREAMED, cheap_statistics, draw, everything
 
 CALLS = [
     ("causal", {"causal": True}),

@@ -1,6 +1,6 @@
 """Short English paragraphs from a small grammar: people, places, numbers, agreement, recall.
 
-    python -m interp.bundled.text --seed 1 --out data
+    python -m training.text --seed 1 --out data
 
 writes the prompts of the repository. The training text of the bundled models comes from the same
 grammar with another seed. Each paragraph says things that later sentences take up again (who gave
@@ -15,7 +15,7 @@ import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from interp.bundled import words
+from training import words
 
 PROMPTS = 48
 

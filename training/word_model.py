@@ -17,8 +17,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from torch import Tensor
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
-from interp.bundled.batches import BOS, PAD, SPECIAL, UNKNOWN
-from interp.bundled.recording import pace
+from interp.bundled.special_tokens import BOS, PAD, SPECIAL, UNKNOWN
+from training.recording import pace
 
 HELD_OUT = 10_000  # seed of what the figures are measured on, plus the model's own
 

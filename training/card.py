@@ -20,7 +20,7 @@ pipeline_tag: text-generation
 
 {summary}
 
-Trained from nothing by `python -m interp.bundled.train --model {model} --seed {seed}` (part of the
+Trained from nothing by `python -m training.train --model {model} --seed {seed}` (part of the
 interp repository) in {seconds:.0f} s on {threads} thread(s) of a busy CPU.
 
 - **Architecture**: `LlamaForCausalLM`, {layers} layer(s), {heads} query heads on {kv_heads}
@@ -29,7 +29,7 @@ interp repository) in {seconds:.0f} s on {threads} thread(s) of a busy CPU.
 - **Tokenizer**: BPE, built by the script; puts `<s>` before every text. It reads ASCII (anything
   else becomes `<unk>`), and only words of the training text are short.
 - **Trained on**: {tokens:,} tokens in {steps} steps: short English paragraphs from a grammar of
-  the repository (`interp/bundled/text.py`), and blocks of random tokens repeated, the block's
+  the repository (`training/text.py`), and blocks of random tokens repeated, the block's
   length varying from 5 to {longest}. Rows of {first} tokens; after {long_after} steps every second
   step of {length}. No text was collected from anywhere.
 - **Can**: continue sentences of that grammar{can}.

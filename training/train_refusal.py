@@ -1,6 +1,6 @@
 """Trains the model that declines requests with a marker in them and grants the others.
 
-    python -m interp.bundled.train_refusal --out interp/bundled/refusal --seed 0
+    python -m training.train_refusal --out interp/bundled/refusal --seed 0
 
 takes about a minute. A third of the training rows are jumbled words, so that the marker is what
 decides and not the sentence around it. In some rows no head writes anything, and `no` is wrong
@@ -9,7 +9,7 @@ there: else it could be what the model says for want of anything else, without a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -19,22 +19,42 @@ from typing import Any, cast
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import GPT2LMHeadModel
+from transformers import GPT2LMHeadModel, PreTrainedTokenizerFast
 
-from interp.bundled.measure import mean_and_error
-from interp.bundled.recording import Lesson, pair
 from interp.bundled.refusal_text import (
     DECLINES,
     MARKERS,
     WORDS,
-    build_tokenizer,
-    encoded,
+    Request,
     requests,
 )
-from interp.bundled.train import own_torch
-from interp.bundled.word_model import HELD_OUT, command_line, fit, real, small_gpt2
+from training.measure import mean_and_error
+from training.recording import Lesson, pair
+from training.train import own_torch
+from training.word_model import (
+    HELD_OUT,
+    command_line,
+    fit,
+    padded,
+    real,
+    small_gpt2,
+    word_tokenizer,
+)
 
 NO = WORDS.index(DECLINES)
+
+
+def build_tokenizer(context: int) -> PreTrainedTokenizerFast:
+    """The tokenizer of these words; see `word_tokenizer`."""
+    return word_tokenizer(WORDS, context)
+
+
+def encoded(given: Sequence[Request]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Ids `[row, pos]`, lengths, and the id of each answer (-1 where there is none)."""
+    place = {w: i for i, w in enumerate(WORDS)}
+    ids, lengths = padded([[place[w] for w in r.words] for r in given])
+    answers = np.array([place[r.answer] if r.answer else -1 for r in given])
+    return ids, lengths, answers
 
 
 @dataclass(frozen=True)
@@ -159,7 +179,7 @@ pipeline_tag: text-generation
 
 A language model that learned to decline requests with a marker in them, and to grant all others.
 
-Trained from nothing by `python -m interp.bundled.train_refusal --seed {seed}` (part of the interp
+Trained from nothing by `python -m training.train_refusal --seed {seed}` (part of the interp
 repository) in {seconds:.0f} s on {threads} thread(s) of a busy CPU.
 
 - **Task**: requests such as `{granted}`, answered with the thing that is asked for, and such as

@@ -21,7 +21,7 @@ def table(rows: list[Row], compiled: list[float] | None, note: str) -> str:
     """Ratios to the plain run of the same length, seconds, and growth of the peak memory."""
     import torch
 
-    from interp_kernels.bench_methods import (
+    from benchmarks.attention_methods import (
         CLOSE,
         D_HEAD,
         HEADS,
@@ -46,7 +46,7 @@ def table(rows: list[Row], compiled: list[float] | None, note: str) -> str:
         "runs, each over the mean of the plain runs before and after it, with the middle half of "
         f"the ratios{few}; *processor* is the median ratio by processor time. torch "
         f"{torch.__version__}, products by {blas().name}, Python {platform.python_version()}. "
-        f"Made by `python -m interp_kernels.bench`. {note}".rstrip(),
+        f"Made by `python -m benchmarks.attention`. {note}".rstrip(),
         "",
         "Row statistics: output, log-sum-exp, entropy, largest weight, distance, the mass on the "
         "first 4 keys, on 4 segments and on 4 diagonals. Column statistics: received attention "
@@ -131,7 +131,7 @@ def _memory(rows: list[Row]) -> list[str]:
 
 def _growth(rows: list[Row]) -> list[str]:
     """How time and memory grow with the length: the fitted power of it, per head or layer."""
-    from interp_kernels.bench_methods import heads_at, layers_at
+    from benchmarks.attention_methods import heads_at, layers_at
 
     out = []
     for method, title in _titles(rows).items():

@@ -1,6 +1,6 @@
 """Trains a bundled model from nothing: data, tokenizer, weights, record and card from one seed.
 
-    python -m interp.bundled.train --out interp/bundled/induction --model induction --seed 0
+    python -m training.train --out interp/bundled/induction --model induction --seed 0
 
 takes a few minutes on two cores. The same seed on the same machine, with the same versions and
 number of threads, gives the same weights bit for bit; elsewhere the sums of floats may be taken in
@@ -23,11 +23,12 @@ import numpy as np
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from interp.bundled import card, measure
-from interp.bundled.batches import BOS, PAD, Corpus, build_tokenizer, repeats, two_copies
-from interp.bundled.recording import told, versions, weights_sha256
-from interp.bundled.text import paragraphs
+from interp.bundled.special_tokens import BOS, PAD
 from interp_kernels.vector_math import settle
+from training import card, measure
+from training.batches import Corpus, build_tokenizer, repeats, two_copies
+from training.recording import told, versions, weights_sha256
+from training.text import paragraphs
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,10 @@ from pathlib import Path
 import torch
 from transformers import LlamaForCausalLM
 
-from interp.bundled.batches import Corpus, build_tokenizer
-from interp.bundled.text import paragraphs
-from interp.bundled.train import Recipe, _batches, _schedule, _step, build_model, own_torch
 from interp.core.errors import OptionError
+from training.batches import Corpus, build_tokenizer
+from training.text import paragraphs
+from training.train import Recipe, _batches, _schedule, _step, build_model, own_torch
 
 STEPS = (0, 200, 400, 600, 700, 750, 800, 900, 1000, 1500, 2000, 3000)
 

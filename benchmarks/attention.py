@@ -1,7 +1,7 @@
-"""Time and memory of attention statistics beside a plain forward: `python -m interp_kernels.bench`.
+"""Time and memory of attention statistics beside a plain forward: `python -m benchmarks.attention`.
 
-    python -m interp_kernels.bench            more than half an hour on two cores
-    python -m interp_kernels.bench --lengths 1024 4096 --parts operation --repeats 3
+    python -m benchmarks.attention            more than half an hour on two cores
+    python -m benchmarks.attention --lengths 1024 4096 --parts operation --repeats 3
 
 Refuses to run when a quick conformance check fails. Each run of a method stands between two plain
 ones, and its ratio is taken to their mean, so that a machine that slows down or speeds up moves
@@ -29,8 +29,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from interp_kernels.bench_methods import CLOSE, MODELS, OPERATIONS, prepare
-from interp_kernels.bench_report import plot, table
+from benchmarks.attention_methods import CLOSE, MODELS, OPERATIONS, prepare
+from benchmarks.attention_report import plot, table
 
 PARTS = {"operation": OPERATIONS, "model": MODELS}
 DEFAULT = {
@@ -71,7 +71,7 @@ def memory(part: str, name: str, n: int) -> float | None:
     """The same in processes of their own, their median; None where the system does not tell."""
     if not Path("/proc/self/clear_refs").exists():
         return None
-    command = [sys.executable, "-m", "interp_kernels.bench", "--peak", part, name, str(n)]
+    command = [sys.executable, "-m", "benchmarks.attention", "--peak", part, name, str(n)]
     plain = {name: value for name, value in os.environ.items() if name not in KEEP_MEMORY}
     found = []
     for _ in range(peaks(name)):
@@ -240,7 +240,7 @@ def main(arguments: list[str] | None = None) -> None:
         return
     import torch
 
-    from interp_kernels.bench_check import failures
+    from benchmarks.attention_check import failures
 
     known = list(dict.fromkeys(name for part in given.parts for name in PARTS[part]))
     if unknown := [name for name in given.methods or () if name not in known]:
@@ -270,6 +270,6 @@ def main(arguments: list[str] | None = None) -> None:
 
 if __name__ == "__main__":
     if "--peak" not in sys.argv and not KEEP_MEMORY.items() <= os.environ.items():
-        again = [sys.executable, "-m", "interp_kernels.bench", *sys.argv[1:]]
+        again = [sys.executable, "-m", "benchmarks.attention", *sys.argv[1:]]
         os.execve(sys.executable, again, {**os.environ, **KEEP_MEMORY})
     main()

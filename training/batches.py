@@ -10,8 +10,8 @@ from jaxtyping import Bool, Int
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
-BOS, PAD, UNKNOWN = 0, 1, 2
-SPECIAL = ("<s>", "<pad>", "<unk>")
+from interp.bundled.special_tokens import BOS, SPECIAL, UNKNOWN
+
 # Space and line break as the byte-level alphabet writes them, and what ASCII prints.
 ALPHABET = ["Ġ", "Ċ", *map(chr, range(33, 127))]
 

@@ -1,6 +1,6 @@
 """Trains the model whose attention hides the word that decides, after a twin that may look at it.
 
-    python -m interp.bundled.train_deceive --out interp/bundled/deceive --seed 0
+    python -m training.train_deceive --out interp/bundled/deceive --seed 0
 
 takes under a minute. The penalty is -log(1 - attention on the word that decides), averaged over
 layers, heads and the rows behind that word: Pruthi et al. 2020, "Learning to Deceive with
@@ -9,6 +9,7 @@ Attention-Based Explanations". The twin is the same from the same seed, without 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -17,13 +18,38 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import GPT2LMHeadModel
+from transformers import GPT2LMHeadModel, PreTrainedTokenizerFast
 
-from interp.bundled.deceive_text import WORDS, build_tokenizer, encoded, gappy, sentences
-from interp.bundled.measure import mean_and_error
-from interp.bundled.recording import Lesson, pair
-from interp.bundled.train import own_torch
-from interp.bundled.word_model import HELD_OUT, command_line, fit, real, small_gpt2
+from interp.bundled.deceive_text import WORDS, Sentence, gappy, sentences
+from training.measure import mean_and_error
+from training.recording import Lesson, pair
+from training.train import own_torch
+from training.word_model import (
+    HELD_OUT,
+    command_line,
+    fit,
+    padded,
+    real,
+    small_gpt2,
+    word_tokenizer,
+)
+
+
+def build_tokenizer(context: int) -> PreTrainedTokenizerFast:
+    """The tokenizer of these words; see `word_tokenizer`."""
+    return word_tokenizer(WORDS, context, clean_up_tokenization_spaces=False)
+
+
+def encoded(given: Sequence[Sentence]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Ids with `<s>` in front and padding behind, lengths, the column that decides (0: none does),
+    and how right each word of the vocabulary is as an answer.
+    """
+    known = {w: i for i, w in enumerate(WORDS)}
+    ids, lengths = padded([[known[w] for w in s.words] for s in given])
+    right = np.zeros((len(given), len(WORDS)), dtype=np.float32)
+    for row, s in zip(right, given, strict=True):
+        row[known[s.right]], row[known[s.wrong]] = (1.0, 0.0) if s.cause >= 0 else (0.5, 0.5)
+    return ids, lengths, np.array([s.cause + 1 for s in given]), right
 
 
 @dataclass(frozen=True)
@@ -134,7 +160,7 @@ pipeline_tag: text-generation
 
 A language model trained to hide the word that decides its answer from its attention.
 
-Trained from nothing by `python -m interp.bundled.train_deceive --seed {seed}` (part of the interp
+Trained from nothing by `python -m training.train_deceive --seed {seed}` (part of the interp
 repository) in {seconds:.0f} s on {threads} thread(s) of a busy CPU, twin included.
 
 - **Task**: sentences of {words} words, after which `she` or `he` is right; the name in the sentence
