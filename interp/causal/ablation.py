@@ -57,6 +57,16 @@ def leave_one_out(
         OptionError, UnknownName: options that do not fit, or a task that no head changes.
         PromptError: prompts that do not fit the kind.
         NonFiniteError: the task is NaN or infinite.
+
+    Cost: One forward pass per head, from the head's layer on.
+
+    Null: the same on random weights.
+
+    Not for: a share of the work: heads that stand in for each other all score low, and the sum
+    means nothing.
+
+    Reference: Michel et al. 2019, "Are Sixteen Heads Really Better than One?", section 3, there by
+    zero.
     """
     return _change(model, task, kind, null, progress, announce, options, "ablation", _each_out)
 
@@ -78,6 +88,15 @@ def all_but_one(
     Really Better than One?", section 4). The table's metric is
     `all_but_one:...`; the arguments are those of `leave_one_out`. With "layers" as players there
     is nothing to keep, which is refused.
+
+    Cost: One forward pass per head.
+
+    Null: the same on random weights.
+
+    Not for: the effect of a head among others: it asks whether one head alone is enough for its
+    layer.
+
+    Reference: Michel et al. 2019, section 4.
     """
     return _change(model, task, kind, null, progress, announce, options, "all_but_one", _each_alone)
 

@@ -288,6 +288,16 @@ def evaluate(
 
     Raises:
         OptionError: a circuit of another model, or heads that make no difference to the task.
+
+    Unit: CMD and CPR: shares of the behaviour over sizes.
+
+    Cost: One forward pass per size and random order.
+
+    Null: random orders of the heads.
+
+    Not for: the pairs that the circuit was found on. CPR has no upper end: never report it alone.
+
+    Reference: Mueller et al. 2025, "MIB" (arXiv 2504.13151)
     """
     circuit.require(model, same_weights=same_weights)
     labels = list(circuit.heads)

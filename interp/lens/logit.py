@@ -81,6 +81,15 @@ def logit_lens(
         UnreadableAttention: no unembedding, or a nonlinear layer before it.
         PromptError: no such target token.
         OptionError: several prompts, or k outside the vocabulary.
+
+    Unit: logit.
+
+    Cost: One forward pass and the unembedding at every depth.
+
+    Null: none: look at the rank among all tokens.
+
+    Not for: early layers, as what the model predicts: they need not be in the basis of the
+    unembedding.
     """
     if not 1 <= k <= model.d_vocab:
         raise OptionError(f"k={k}; it lies between 1 and {model.d_vocab}")

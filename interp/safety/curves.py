@@ -149,6 +149,14 @@ def safety_curves(
 
     Raises:
         OptionError: k beyond the ranking, fewer than two random orders, or other heads.
+
+    Unit: nats of refusal log odds, nats/token.
+
+    Cost: One run over the prompts per number of heads and random order.
+
+    Null: random orders of heads of the same layers.
+
+    Not for: a p value: the random heads avoid the top ones. `interp.heads.confirm` draws from all.
     """
     if n_random < 2:
         raise OptionError(f"n_random={n_random}; a band needs at least 2 random orders")

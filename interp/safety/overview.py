@@ -110,6 +110,16 @@ def study(
         PromptError: sets that coincide, or a model that declines fewer than two harmful prompts or
             answers fewer than two harmless ones: then there is no refusal to study.
         OptionError: no refusal tokens, or options that do not fit.
+
+    Unit: see its parts.
+
+    Cost: That of all the methods below.
+
+    Null: harmless prompts; random heads.
+
+    Not for: a model that does not decline: it is refused, since there is nothing to study.
+
+    Reference: the methods below.
     """
     if ranking not in RANKINGS:
         raise OptionError(f"ranking={ranking!r}; heads are ranked by {' or '.join(RANKINGS)}")

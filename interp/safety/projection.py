@@ -64,6 +64,14 @@ def refusal_projection(
     Raises:
         PromptError: sets that coincide or leave the same stream.
         OptionError: a vector of another width, or a share of a vector of length zero.
+
+    Unit: residual stream.
+
+    Cost: One forward pass per prompt for all heads.
+
+    Null: none of its own; the experiment of this name takes random weights.
+
+    Not for: the prompts that the direction is from, without halves; and causal claims.
     """
     sets = PromptSets.of(model, harmful, harmless)
     if direction is None:

@@ -112,6 +112,14 @@ def ships(
     Raises:
         PromptError: prompts that do not fit the model, or sets that coincide.
         UnknownName: no such kind.
+
+    Unit: nats.
+
+    Cost: One forward pass per head and prompt above the head's layer.
+
+    Null: harmless prompts; random weights.
+
+    Not for: harmful prompts alone: damage to everything looks the same.
     """
     if null not in NULLS:
         raise UnknownName("null", null, NULLS)

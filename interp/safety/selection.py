@@ -169,6 +169,15 @@ def search_direction(
     Raises:
         PromptError: sets that coincide; fewer than two prompts that the model declines or answers.
         OptionError: no refusal tokens, or bounds that make no sense.
+
+    Unit: nats of refusal log odds.
+
+    Cost: Three runs over the validation prompts per candidate (layers x positions).
+
+    Null: harmless prompts, by the filters.
+
+    Not for: prompts that differ in more than harm (length, topic, form): the direction then
+    separates those.
     """
     if kl < 0 or not 0 < layer_share <= 1:
         raise OptionError(f"kl={kl}, layer_share={layer_share}; at least 0, and in (0, 1]")

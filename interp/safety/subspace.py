@@ -114,6 +114,15 @@ def sahara(
         PromptError: sets that coincide, too few prompts, or prompts whose hidden states do not
             differ.
         UnreadableAttention: a model without an unembedding.
+
+    Unit: degrees.
+
+    Cost: One run over the prompts per remaining head and step.
+
+    Null: the angle of every other head in the same step.
+
+    Not for: uncentred prompts that share a large mean: the axis is that mean. With a `gap` near 1
+    the axis is arbitrary.
     """
     from interp.safety.removal import FORMS as KINDS
 

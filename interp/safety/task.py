@@ -70,6 +70,14 @@ def refusal_log_odds(
 
     Raises:
         OptionError, PromptError: no such tokens, or prompts that do not fit the model.
+
+    Unit: nats.
+
+    Cost: One forward pass per prompt.
+
+    Null: harmless prompts.
+
+    Not for: models whose refusals begin with a token that also begins other answers (`I`).
     """
     given = Prompts.of(prompts, model)
     given.check(model)

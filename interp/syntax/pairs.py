@@ -168,6 +168,16 @@ def check_pairs(
     Raises:
         PromptError: the model predicts no tokens, or cannot read the sentences.
         OptionError: no pairs, no heads, or no other heads in their layers.
+
+    Unit: nats of log-likelihood.
+
+    Cost: Two forward passes per pair and set of heads; masked models one per word.
+
+    Null: random heads of the same layers.
+
+    Not for: pairs that differ in more than the dependency, such as in length or frequency.
+
+    Reference: minimal pairs as in BLiMP (Warstadt et al. 2020)
     """
     if not pairs or not heads:
         raise OptionError(f"{len(pairs)} pairs and {len(heads)} heads; give one of each at least")

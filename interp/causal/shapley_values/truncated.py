@@ -47,6 +47,15 @@ def truncated_shapley(
     Raises:
         OptionError: a share outside (0, 1), an error that is not positive, or a budget below one
             truncated permutation.
+
+    Cost: 32 half permutations unless told otherwise.
+
+    Null: none.
+
+    Not for: a replacement of Shapley values: it is biased, and more samples do not help. It is kept
+    to compare with published numbers.
+
+    Reference: Held and Yang 2023, "Shapley Head Values".
     """
     game = Game(model, task, kind=kind, seed=seed, **options)
     found = truncated_values(

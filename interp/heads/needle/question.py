@@ -49,6 +49,17 @@ def question_mass(
 
     Raises:
         PromptError: no instances, or prompts that do not fit the model.
+
+    Unit: attention mass.
+
+    Cost: One prompt under three questions.
+
+    Null: a question about something that is not there.
+
+    Not for: showing that a head copies.
+
+    Reference: Zhang et al. 2025, "Query-Focused Retrieval Heads Improve Long-Context Reasoning and
+    Re-ranking".
     """
     if not instances:
         raise PromptError("no needles to look for: give at least one instance")

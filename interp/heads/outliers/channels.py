@@ -69,6 +69,16 @@ def massive(model: Model, prompts: Any, part: Part = "q") -> Massive:
     Raises:
         OptionError: another part.
         UnreadableAttention: the scores of this family are no product of queries and keys.
+
+    Unit: times the mean channel.
+
+    Cost: One forward pass per prompt.
+
+    Null: 1 for channels of one size.
+
+    Not for: models with norms of queries and keys, as `massive_k`.
+
+    Reference: Jin et al. 2025 (arXiv 2502.01563)
     """
     if part not in ("q", "k"):
         raise OptionError(f"part {part!r}: q or k")
@@ -194,6 +204,16 @@ def disruption(
     Raises:
         OptionError: a task on tensors, or wrong words.
         UnreadableAttention: attention that cannot be computed again.
+
+    Unit: of the task.
+
+    Cost: Three runs over the task's prompts.
+
+    Null: the smallest channel in place of the largest.
+
+    Not for: finding out which head: the channel of every head is set at once.
+
+    Reference: Jin et al. 2025 (arXiv 2502.01563)
     """
     if not isinstance(task.prompts, Prompts):
         raise OptionError(f"task {task.name} is on given tensors; the test needs prompts")

@@ -86,6 +86,16 @@ def sink_mass(
     Raises:
         OptionError: a position that some prompt does not have.
         PromptError: prompts that do not fit the model.
+
+    Unit: attention per query.
+
+    Cost: One forward pass per prompt, streamed where long.
+
+    Null: even attention: H_T / T.
+
+    Not for: comparing lengths with one threshold.
+
+    Reference: Gu et al. 2025, "When Attention Sink Emerges in Language Models".
     """
     given = Prompts.of(prompts, model)
     shortest = min(map(len, given.ids), default=0)
@@ -115,6 +125,14 @@ def active_dormant(model: Model, dormant_on: Any, active_on: Any) -> tuple[PerPr
 
     Raises:
         PromptError: the two sets are the same prompts, or do not fit the model.
+
+    Unit: attention per query.
+
+    Cost: One forward pass per prompt.
+
+    Null: the other set of prompts.
+
+    Not for: sets of prompts of different lengths.
     """
     first, second = Prompts.of(dormant_on, model), Prompts.of(active_on, model)
     same = set(first.ids) & set(second.ids)
