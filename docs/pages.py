@@ -34,6 +34,7 @@ READING_ORDER = (
     "syntax",
     "safety",
     "report_and_viewer",
+    "command_line",
 )
 BEGIN = (
     "README.md",
