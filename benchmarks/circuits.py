@@ -30,7 +30,7 @@ from interp.circuits.contrast import ContrastTask
 from interp.circuits.declaration import Found
 from interp.circuits.evaluation import evaluate
 from interp.circuits.find import score_nodes
-from interp.circuits.methods._ranking import auroc, marked
+from interp.circuits.methods._ranking import marked
 from interp.circuits.residual_graph import ResidualGraph
 from interp.circuits.result import Circuit
 from interp.circuits.tasks import make_contrast, split_templates
@@ -39,6 +39,7 @@ from interp.core.errors import InterpError
 from interp.core.files import write_atomically
 from interp.core.prompts import Prompts
 from interp.core.registry import CIRCUIT_METHODS
+from interp.core.statistics import auroc
 from interp.model.locate.probe import probe
 from interp.model.model import Model
 

@@ -15,6 +15,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from transformers import LlamaForCausalLM
 
+from interp.core.statistics import percentile_interval, redraw
+
 
 @torch.no_grad()
 def token_losses(model: LlamaForCausalLM, ids: Int[Tensor, "batch pos"]) -> Float[Tensor, "..."]:
@@ -72,9 +74,9 @@ def ratio_interval(
     after: Float[np.ndarray, " batch"], before: Float[np.ndarray, " batch"], seed: int = 0
 ) -> list[float]:
     """The 2.5 and 97.5 per cent points of mean(after) / mean(before), by resampling rows."""
-    rows = np.random.default_rng(seed).integers(0, len(after), size=(2000, len(after)))
+    rows = redraw(len(after), 2000, np.random.default_rng(seed))
     ratios = after[rows].mean(1) / before[rows].mean(1)
-    return [float(point) for point in np.quantile(ratios, [0.025, 0.975])]
+    return [float(point) for point in percentile_interval(ratios)]
 
 
 def mean_and_error(values: np.ndarray) -> list[float]:

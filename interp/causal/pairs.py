@@ -138,7 +138,7 @@ class Interactions(Displayed):
         """A heat map, player by player, blue above zero and orange below."""
         import plotly.graph_objects as go
 
-        from interp.draw.plot import palette
+        from interp.draw.colours import palette
 
         grid = np.full((len(self.players),) * 2, np.nan, dtype=np.float32)
         for (i, j), score in zip(self.pairs, self.score, strict=True):

@@ -47,6 +47,7 @@ from interp.attribution.named import choose
 from interp.attribution.target import Target, similarity
 from interp.core.errors import InterpError, OptionError, PromptError
 from interp.core.provenance import model_provenance
+from interp.core.statistics import spearman
 from interp.model.given import takes_model
 
 if TYPE_CHECKING:
@@ -247,9 +248,9 @@ def _measured(
             row |= {"residual": found.residual, "residual_share": found.residual_share}
             row["incomplete"] = found.incomplete
             scores[len(rows)] = found.scores[where]
-            row["spearman"] = spearman(np.abs(found.scores[where]), np.abs(effect))
+            row["spearman"] = _correlation(np.abs(found.scores[where]), np.abs(effect))
             if found.signed:
-                row["spearman_signed"] = spearman(found.scores[where], effect)
+                row["spearman_signed"] = _correlation(found.scores[where], effect)
         except InterpError as error:
             row["error"] = f"{type(error).__name__}: {error}"
         rows.append(row)
@@ -261,13 +262,10 @@ def _measured(
     return rows
 
 
-def spearman(a: Float[Array, " token"], b: Float[Array, " token"]) -> float | None:
-    """Rank correlation with mean ranks for ties; None where one of them does not vary."""
-    from scipy.stats import rankdata
-
-    x, y = (rankdata(v) - (len(v) + 1) / 2 for v in (a, b))
-    size = math.sqrt(float(x @ x) * float(y @ y))
-    return float(x @ y) / size if size else None
+def _correlation(a: Float[Array, " token"], b: Float[Array, " token"]) -> float | None:
+    """Rank correlation; None where one of them does not vary."""
+    found = float(spearman(np.stack([a, b]))[0, 1])
+    return None if math.isnan(found) else found
 
 
 def counts(fractions: Iterable[float], n: int) -> list[int]:
