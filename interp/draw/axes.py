@@ -133,12 +133,8 @@ def axes(
     for shape in layout.shapes:
         if shape.yref in used:
             used[shape.yref].append(shape.y0)
-    longest = {
-        n: max((len(str(v)) for v in vs if isinstance(v, str)), default=0) for n, vs in used.items()
-    }
-    left = max(
-        _LEFT, 34 + 7 * min(_LONG, max((v for n, v in longest.items() if n[0] == "y"), default=0))
-    )
+    longest = {n: max((len(str(v)) for v in vs if isinstance(v, str)), default=0) for n, vs in used.items()}
+    left = max(_LEFT, 34 + 7 * min(_LONG, max((v for n, v in longest.items() if n[0] == "y"), default=0)))
     words = [n for n, v in longest.items() if n[0] == "x" and v]
     crowded = any(7 * sum(len(v) for v in dict.fromkeys(map(str, used[n]))) > wide for n in words)
     bottom = _BOTTOM + (5.6 * min(_LONG, max(longest[n] for n in words)) if crowded else 0)
@@ -150,10 +146,7 @@ def axes(
         if name[0] == "x":
             place = (left + low * (wide - left - right), left + high * (wide - left - right))
         else:
-            place = (
-                top + (1 - high) * (tall - top - bottom),
-                top + (1 - low) * (tall - top - bottom),
-            )
+            place = (top + (1 - high) * (tall - top - bottom), top + (1 - low) * (tall - top - bottom))
         made[name] = Axis(asked, name, values, place)
         made[name].margin = left if name[0] == "y" else bottom
         if name in over:

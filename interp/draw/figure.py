@@ -98,19 +98,13 @@ def _points(trace: Any, x: Axis, y: Axis, colour: str, layout: Any) -> list[Mark
             element("polyline", points=way, fill="none", stroke=colour, stroke_width=width,
                     stroke_dasharray=dash)
         )  # fmt: skip
-    texts = (
-        trace.text
-        if isinstance(trace.text, (tuple, list)) or hasattr(trace.text, "tolist")
-        else None
-    )
+    texts = trace.text if isinstance(trace.text, (tuple, list)) or hasattr(trace.text, "tolist") else None
     for i, (where, k) in enumerate(zip(at, known, strict=True)):
         if not k:
             continue
         told = _lines(str(texts[i])) if texts is not None and "text" in mode else []
         if "markers" in mode:
-            name = next(
-                (s[i] for s in (trace.customdata, trace.hovertext, texts) if _listed(s)), ""
-            )
+            name = next((s[i] for s in (trace.customdata, trace.hovertext, texts) if _listed(s)), "")
             lines = [*_lines(str(name)), f"{x.spelled(xs[i])}, {y.spelled(ys[i])}"]
             parts.append(_mark(trace.marker, where, colour, ": ".join(lines)))
             parts += _texts(told, where[0], where[1] - 7, text_anchor="middle", font_size=10)
@@ -191,9 +185,7 @@ def _cells(trace: Any, x: Axis, y: Axis, colour: str, layout: Any) -> list[Marku
         image = indexed_png(bins, [*colours, "#b9b9b9"])
         turn = f"matrix({'1 0 0 1 0 0' if y.reversed else f'1 0 0 -1 0 {y.first + y.last:g}'})"
         box = {"x": x.first, "y": y.first, "width": x.last - x.first, "height": y.last - y.first}
-        shown = element(
-            "image", href=data_url(image), preserveAspectRatio="none", transform=turn, **box
-        )
+        shown = element("image", href=data_url(image), preserveAspectRatio="none", transform=turn, **box)
         return [shown, *parts]
     columns = list(range(z.shape[1])) if trace.x is None else list(trace.x)
     rows = list(range(z.shape[0])) if trace.y is None else list(trace.y)

@@ -42,10 +42,8 @@ def render(template: str, title: str, *, scripts: Sequence[str] = (), **context:
     context = {"command": None, "beside": (), "made": None} | context
     script = Markup("".join(asset(f"{name}.js") for name in scripts))
     style = Markup(_style())
-    return (
-        _templates()
-        .get_template(f"{template}.jinja2")
-        .render(context, title=title, style=style, script=script)
+    return _templates().get_template(f"{template}.jinja2").render(
+        context, title=title, style=style, script=script
     )
 
 
@@ -181,9 +179,7 @@ class Table:
 def html_table(frame: pd.DataFrame) -> Markup:
     """A data frame as a table: numbers with four digits, texts set left."""
     first: Any = frame.iloc[0] if len(frame) else [None] * frame.shape[1]
-    columns = [
-        (str(c), "text" if isinstance(x, str) else "") for c, x in zip(frame, first, strict=True)
-    ]
+    columns = [(str(c), "text" if isinstance(x, str) else "") for c, x in zip(frame, first, strict=True)]
     head = [element("th", c, scope="col", class_=kind or None) for c, kind in columns]
     # by hand: a page can hold tens of thousands of these cells
     rows = "".join(

@@ -97,23 +97,7 @@ def faithfulness(path: Path) -> None:
 
 
 def dependency_trees(path: Path) -> None:
-    words = tuple(
-        [
-            "The",
-            "quick",
-            "brown",
-            "fox",
-            "jumps",
-            "over",
-            "the",
-            "lazy",
-            "dog",
-            "and",
-            "runs",
-            "away",
-            ".",
-        ]
-    )
+    words = tuple("The quick brown fox jumps over the lazy dog and runs away .".split())
     gold = (3, 3, 3, 4, -1, 8, 8, 8, 4, 10, 4, 10, 4)
     names = ("det", "amod", "amod", "nsubj", "root", "case", "det", "amod", "obl", "cc", "conj",
              "advmod", "punct")  # fmt: skip
@@ -147,9 +131,7 @@ def verification(path: Path) -> None:
 def circuit_found(edges: int = 2_000) -> Circuit:
     nodes = ("embed", *NAMES, *(f"mlp{i}" for i in range(LAYERS)))
     draw = rng()
-    pairs = [
-        (a, f"{b}.{'qkv'[i % 3]}") for i, a in enumerate(NAMES) for b in NAMES[i + 12 - i % 12 :]
-    ]
+    pairs = [(a, f"{b}.{'qkv'[i % 3]}") for i, a in enumerate(NAMES) for b in NAMES[i + 12 - i % 12 :]]
     chosen = [pairs[i] for i in draw.permutation(len(pairs))[:edges]]
     chosen[:3] = [("L11H3", "logits"), ("embed", "L0H1.v"), ("L3H3", "mlp5")]
     return Circuit(
@@ -238,9 +220,7 @@ def safety(path: Path) -> None:
 def view(path: Path, n: int = 32) -> None:
     words = tuple(f"word{i}" for i in range(n))
     weights = rng().dirichlet(np.ones(n), (LAYERS, HEADS, n)) * np.tri(n)
-    View.of_patterns(weights / weights.sum(-1, keepdims=True), words, named=("L3H2",)).save_html(
-        path
-    )
+    View.of_patterns(weights / weights.sum(-1, keepdims=True), words, named=("L3H2",)).save_html(path)
 
 
 PAGES: dict[str, Callable[[Path], None]] = {

@@ -31,7 +31,8 @@ def save_curves(curves: Sequence[PruningCurve], folder: str | os.PathLike) -> tu
     made = curves[0].made
     title = f"Pruning {made.get('model_id', '')}: {made.get('task', '')}"
     parts = [
-        (c.name, c.summary, f.drop(columns="ranking")) for c, f in zip(curves, frames, strict=True)
+        (c.name, c.summary, f.drop(columns="ranking"))
+        for c, f in zip(curves, frames, strict=True)
     ]
     told = {c.name: dict(c.made) for c in curves}
     write_atomically(paths[1], page(title, figure, parts, told, file_name="pruning"))

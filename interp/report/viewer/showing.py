@@ -155,8 +155,8 @@ class View(Displayed):
         """One head's weights as a plotly heat map; the first named head, or the first of all."""
         import plotly.graph_objects as go
 
-        from interp.draw.colours import palette
         from interp.draw.page import text
+        from interp.draw.colours import palette
 
         shown = self.stack(stack)
         which = shown.head(head or next(iter(h for h in self.named if h in shown.weights), None)
