@@ -24,6 +24,7 @@ from interp.core.clusters import numbered
 from interp.core.display import Displayed
 from interp.core.errors import OptionError
 from interp.core.statistics import auroc, auroc_interval, percentile_interval, redraw, tails_of
+from interp.model.given import takes_model
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -256,6 +257,7 @@ class Evaluation(Displayed):
         return f"Evaluation({self.circuit.method}, {self.ablation}: {told})"
 
 
+@takes_model
 def evaluate(
     model: Model,
     circuit: Circuit,

@@ -24,6 +24,7 @@ from interp.lens.finish import (
     row_of,
     texts,
 )
+from interp.model.given import takes_model
 from interp.model.locate.norms import read_norm
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ class DirectLogits:
         )
 
 
+@takes_model
 def direct_logit_attribution(
     model: Model,
     prompt: Any,

@@ -11,6 +11,7 @@ from interp.core.errors import OptionError
 from interp.core.prompts import Prompts
 from interp.core.provenance import model_provenance
 from interp.core.table import HeadTable
+from interp.model.given import takes_model
 from interp.safety.concentration import Spread, spread
 from interp.safety.curves import SafetyCurves, safety_curves
 from interp.safety.projection import refusal_projection
@@ -79,6 +80,7 @@ class SafetyStudy:
         )
 
 
+@takes_model
 def study(
     model: Model,
     harmful: Any,

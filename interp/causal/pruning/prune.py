@@ -25,6 +25,7 @@ from interp.causal.task import Task
 from interp.core.errors import OptionError, UnknownName
 from interp.core.provenance import model_provenance
 from interp.core.table import HeadTable
+from interp.model.given import takes_model
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -35,6 +36,7 @@ MOST = 60_000  # evaluations that greedy starts without being told to
 LOOPS = 20  # bootstrap draws in which prompts are ranked and judged anew
 
 
+@takes_model
 def pruning_curve(
     model: Model,
     task: Task,
@@ -153,6 +155,7 @@ def pruning_curve(
     )
 
 
+@takes_model
 def estimate_pruning(
     model: Model,
     task: Task,

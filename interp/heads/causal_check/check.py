@@ -25,6 +25,7 @@ from interp.heads.causal_check.result import Check, Confirmation
 from interp.heads.causal_check.sets import Chosen, anywhere, chosen, judged, matched
 from interp.heads.causal_check.tasks import HELD_OUT, own_task, plain_task
 from interp.heads.scoring import bound, score
+from interp.model.given import takes_model
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 N_RANDOM = 100
 
 
+@takes_model
 def confirm(
     model: Model,
     scores: Any,
