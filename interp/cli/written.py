@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from interp.cli.context import COMMAND
 from interp.core.errors import OptionError
 
 _PAGES = (".html", ".htm")
@@ -68,6 +69,4 @@ def own_folder(
 
 def as_given() -> str:
     """The command as it was written, for a shell."""
-    from interp.cli.main import COMMAND
-
     return shlex.join(["interp", *click.get_current_context().meta[COMMAND]])

@@ -33,7 +33,7 @@ DOORS: Mapping[str, Mapping[str, str]] = {
         "Faithfulness.page": "interp.report.faithfulness:render",
         "Faithfulness.plot": "interp.attribution.evaluation.plot:bars",
         "HeadTable.plot": "interp.draw.plot:heatmap",
-        "HeadTable.save_html": "interp.report:write_report",
+        "HeadTable.save_html": "interp.report.heads:write_report",
         "PruningCurve.plot": "interp.causal.pruning.plot:plot_curves",
         "Published.circuit": "interp.circuits.published_graph:circuit_of",
         "Result.plot": "interp.draw.bars:bars",

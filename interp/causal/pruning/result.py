@@ -226,7 +226,7 @@ class PruningCurve(Displayed):
         Raises:
             StoreError: the folder or disk refuses.
         """
-        from interp.draw.page import html_table, page, text
+        from interp.draw.page import page
 
         folder = Path(folder)
         paths = folder / "pruning.csv", folder / "pruning.json", folder / "pruning.html"
@@ -234,7 +234,7 @@ class PruningCurve(Displayed):
         write_atomically(paths[0], frame.to_csv(index=False, lineterminator="\n").encode())
         write_atomically(paths[1], self.to_json())
         title = f"Pruning {self.made.get('model_id', '')}: {self.made.get('task', '')}"
-        parts = [("In numbers", f"<p>{text(self.summary)}</p>{html_table(frame)}")]
+        parts = [("In numbers", self.summary, frame)]
         content = page(title, self.plot(), parts, self.made, file_name="pruning")
         write_atomically(paths[2], content)
         return paths

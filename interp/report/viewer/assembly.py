@@ -166,7 +166,7 @@ class _Frame:
 
     def filled(self, written: list[dict], store: Store, told: list[str]) -> str:
         """The whole page."""
-        from interp.draw.plot import palette
+        from interp.draw.colours import palette
 
         view = self.view
         data = {

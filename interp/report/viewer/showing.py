@@ -157,7 +157,7 @@ class View(Displayed):
         import plotly.graph_objects as go
 
         from interp.draw.page import text
-        from interp.draw.plot import palette
+        from interp.draw.colours import palette
 
         shown = self.stack(stack)
         which = shown.head(head or next(iter(h for h in self.named if h in shown.weights), None)
