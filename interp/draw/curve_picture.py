@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from html import escape
 from typing import TYPE_CHECKING
 
 from interp.draw.page import COLOURS, GREY
+from interp.draw.svg import element, picture, standing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,50 +45,43 @@ def curve(rows: pd.DataFrame, what: str) -> str:
         upper, lower = ([_cut(v) for v in rows[f"random_{end}"]] for end in ("high", "low"))
         upper, lower = ([min(max(v, low), high) for v in band] for band in (upper, lower))
         outline = points([*size, *size[::-1]], [*upper, *lower[::-1]])
-        parts.append(f'<polygon points="{outline}" fill="{GREY}" fill-opacity="0.2"/>')
+        parts.append(element("polygon", points=outline, fill=GREY, fill_opacity=0.2))
     for f in (0.0, 1.0):
-        parts.append(
-            f'<line x1="{_LEFT}" x2="{_WIDE - _RIGHT}" y1="{y(f):.1f}" y2="{y(f):.1f}"'
-            f' stroke="{GREY}" stroke-dasharray="2 3"/>'
-            f'<text x="{_LEFT - 8}" y="{y(f) + 4:.1f}" text-anchor="end">{f:.0f}</text>'
-        )
+        parts.append(element("line", x1=_LEFT, x2=_WIDE - _RIGHT, y1=y(f), y2=y(f), stroke=GREY,
+                             stroke_dasharray="2 3"))  # fmt: skip
+        parts.append(element("text", f"{f:.0f}", x=_LEFT - 8, y=y(f) + 4, text_anchor="end"))
     labelled: list[float] = []
     for n in reversed(size):  # the last always, others where there is room
         if not labelled or labelled[-1] - x(n) >= _ROOM:
             labelled.append(x(n))
-            parts.append(
-                f'<text x="{x(n):.1f}" y="{_HIGH - 24}" text-anchor="middle">{n:.0f}</text>'
-            )
-        parts.append(
-            f'<line x1="{x(n):.1f}" x2="{x(n):.1f}" y1="{_HIGH - _BOTTOM}" y2="{_HIGH - 38}"'
-            f' stroke="{GREY}"/>'
-        )
+            parts.append(element("text", f"{n:.0f}", x=x(n), y=_HIGH - 24, text_anchor="middle"))
+        tick = f"M{x(n):.1f} {_HIGH - _BOTTOM}V{_HIGH - 38}"
+        parts.append(element("path", d=tick, stroke=GREY))
     for place, (name, colour) in enumerate((("faithfulness", COLOURS[0]), ("random", GREY))):
-        parts.append(
-            f'<polyline points="{points(size, lines[name])}" fill="none" stroke="{colour}"'
-            ' stroke-width="2"/>'
-        )
+        parts.append(element("polyline", points=points(size, lines[name]), fill="none",
+                             stroke=colour, stroke_width=2))  # fmt: skip
         for n, f in zip(size, lines[name], strict=True):
-            told = f"{n:.0f} {what}: {f:.3f}"
-            parts.append(
-                f'<circle cx="{x(n):.1f}" cy="{y(f):.1f}" r="3" fill="{colour}">'
-                f"<title>{escape(told)}</title></circle>"
-            )
+            told = element("title", f"{n:.0f} {what}: {f:.3f}")
+            parts.append(element("circle", told, cx=x(n), cy=y(f), r=3, fill=colour))
         label = "the first" if name == "faithfulness" else "in random order"
-        parts.append(
-            f'<text x="{_WIDE - _RIGHT + 14}" y="{_TOP + 16 + 18 * place}" fill="{colour}">'
-            f"{label}</text>"
-        )
+        parts.append(element("text", label, x=_WIDE - _RIGHT + 14, y=_TOP + 16 + 18 * place))
+        mark = f"M{_WIDE - _RIGHT + 2} {_TOP + 12 + 18 * place}h8"
+        parts.append(element("path", d=mark, stroke=colour, stroke_width=3))
     ablation = str(rows["ablation"].iloc[0])
     told = f"faithfulness with {what} at work, others {ablation}; {what} on a scale of doublings"
     if any(not _LEAST <= float(f) <= _MOST for name in lines for f in rows[name]):
         told += f"; cut off at {_LEAST:g} and {_MOST:g}"
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDE} {_HIGH}" width="{_WIDE}"'
-        f' height="{_HIGH}" role="img" aria-label="{escape(told)}" font-family="sans-serif"'
-        f' font-size="12"><rect width="{_WIDE}" height="{_HIGH}" fill="#ffffff"/>'
-        + "\n".join(parts)
-        + f'<text x="{_LEFT}" y="{_HIGH - 6}" fill="#444444">{escape(told)}</text></svg>\n'
+    parts.append(element("text", told, x=_LEFT, y=_HIGH - 6, fill="#444444"))
+    return standing(
+        picture(
+            _WIDE,
+            _HIGH,
+            *parts,
+            font_family="sans-serif",
+            font_size=12,
+            role="img",
+            aria_label=told,
+        )
     )
 
 

@@ -42,8 +42,10 @@ def render(template: str, title: str, *, scripts: Sequence[str] = (), **context:
     context = {"command": None, "beside": (), "made": None} | context
     script = Markup("".join(asset(f"{name}.js") for name in scripts))
     style = Markup(_style())
-    return _templates().get_template(f"{template}.jinja2").render(
-        context, title=title, style=style, script=script
+    return (
+        _templates()
+        .get_template(f"{template}.jinja2")
+        .render(context, title=title, style=style, script=script)
     )
 
 
@@ -90,7 +92,7 @@ def _templates() -> jinja2.Environment:
         loader=PackageLoader("interp.draw"), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    found.filters |= {"digest": digest, "as_json": _as_json}
+    found.filters |= {"digest": digest, "as_json": _as_json, "pairs": pairs}
     return found
 
 
@@ -179,7 +181,9 @@ class Table:
 def html_table(frame: pd.DataFrame) -> Markup:
     """A data frame as a table: numbers with four digits, texts set left."""
     first: Any = frame.iloc[0] if len(frame) else [None] * frame.shape[1]
-    columns = [(str(c), "text" if isinstance(x, str) else "") for c, x in zip(frame, first, strict=True)]
+    columns = [
+        (str(c), "text" if isinstance(x, str) else "") for c, x in zip(frame, first, strict=True)
+    ]
     head = [element("th", c, scope="col", class_=kind or None) for c, kind in columns]
     # by hand: a page can hold tens of thousands of these cells
     rows = "".join(

@@ -110,7 +110,9 @@ def _intervals(table: HeadTable) -> Markup:
                     _measured(row["metric"], row["unit"]),
                     f"L{row['layer']}H{row['head']}{' ' + row['stack'] if several[1] else ''}",
                     estimate(row["score"], row["sem"]),
-                    f"[{between[0]:.{digits}f}, {between[1]:.{digits}f}]" if between else "no error",
+                    f"[{between[0]:.{digits}f}, {between[1]:.{digits}f}]"
+                    if between
+                    else "no error",
                     prompts(row["n"], row["clusters"]),
                 ]
             )
