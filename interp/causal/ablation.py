@@ -152,3 +152,6 @@ def random_game(game: Game, **options: Any) -> Game:
     without = options.pop("without", None)
     random = random_init(game.model, game.seed)
     return Game(random, game.task, kind=game.kind, without=without, **options)
+
+
+ablate = leave_one_out  # under the name of the command, for `interp.ablate`

@@ -19,13 +19,13 @@ from interp.circuits.contrast import Batch, ContrastTask
 from interp.circuits.edge_forward import EdgeForward
 from interp.circuits.evaluation import SHARES, area, faithful
 from interp.circuits.identity import of_model, of_task
-from interp.circuits.methods._ranking import auroc, auroc_interval
 from interp.circuits.residual_graph import ResidualGraph
 from interp.circuits.result import Circuit
 from interp.circuits.steps import Progress, advance, counted, following, step
 from interp.circuits.steps_file import Store
 from interp.core.display import Displayed
 from interp.core.errors import OptionError
+from interp.core.statistics import auroc, auroc_interval
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -18,11 +18,12 @@ from jaxtyping import Float
 
 from interp.causal.game.game import Game, Progress
 from interp.circuits.contrast import ContrastTask, hashes
-from interp.circuits.methods._ranking import auroc, auroc_interval, marked
+from interp.circuits.methods._ranking import marked
 from interp.circuits.result import Circuit
 from interp.core.clusters import numbered
 from interp.core.display import Displayed
 from interp.core.errors import OptionError
+from interp.core.statistics import auroc, auroc_interval, percentile_interval, redraw, tails_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -102,14 +103,14 @@ class Evaluation(Displayed):
         which, found = numbered(self.per_prompt.shape[1], self.clusters), []
         n = int(which.max()) + 1
         pairs = [np.flatnonzero(which == c) for c in range(n)]
-        for _ in range(DRAWS):
-            some = np.concatenate([pairs[c] for c in rng.integers(0, n, n)])
+        for drawn in redraw(n, DRAWS, rng):
+            some = np.concatenate([pairs[c] for c in drawn])
             f = faithful(
                 self.per_prompt[:, some].mean(1), self.full[some].mean(), self.empty[some].mean()
             )
             end = (np.abs(1 - f), 1.0) if what == "cmd" else (f, 0.0)
             found.append(area(self.sizes, *end))
-        low, high = np.quantile(found, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+        low, high = percentile_interval(np.array(found), tails_of(LEVEL))
         return float(low), float(high)
 
     @property
@@ -207,7 +208,7 @@ class Evaluation(Displayed):
         f = self.faithfulness
         gap = self.full.mean() - self.empty.mean()
         drawn = (self.random - self.empty.mean()) / gap
-        band = np.quantile(drawn, [0.025, 0.975], axis=0)
+        band = percentile_interval(drawn, axis=0)
         return pd.DataFrame(
             {
                 "heads": self.sizes, "share": np.array(self.sizes) / len(self.circuit.heads),
@@ -346,6 +347,9 @@ def evaluate(
         len(set(hashes(task)) & set(map(str, circuit.made.get("pairs") or ()))), own,
         task.clusters, task.dependence,
     )  # fmt: skip
+
+
+evaluate_circuit = evaluate  # the name outside this folder
 
 
 def _curve(

@@ -6,8 +6,9 @@ import os
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from interp.circuits.declaration import Discovery, Found, Level
+from interp.circuits.declaration import Discovery, Found, Level, declared
 from interp.circuits.steps import Progress, following, step
+from interp.core.registry import CIRCUIT_METHODS
 
 if TYPE_CHECKING:
     from interp.circuits.contrast import ContrastTask
@@ -67,10 +68,8 @@ def named(method: str | Discovery) -> Discovery:
         UnknownName: no such method.
     """
     if not isinstance(method, str):
-        return method
-    from interp.core.registry import finder
-
-    return finder(method.replace("-", "_"))
+        return declared(method)
+    return CIRCUIT_METHODS.load(method if method.endswith(".py") else method.replace("-", "_"))
 
 
 def find_circuit(

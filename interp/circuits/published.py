@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from interp.circuits.methods._ranking import auroc, auroc_interval, marked
+from interp.circuits.methods._ranking import marked
 from interp.core.errors import OptionError, StoreError, UnknownName
 from interp.core.head import Head
 from interp.core.resources import folder
+from interp.core.statistics import auroc, auroc_interval
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

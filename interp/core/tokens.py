@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from interp.core.errors import PromptError
 
 if TYPE_CHECKING:
-    from interp.model.model import Model
+    from interp.core.protocols import TokenModel
 
 
-def token_id(model: Model, token: str | int) -> int:
+def token_id(model: TokenModel, token: str | int) -> int:
     """The id of a token given as an id or as a text.
 
     Raises:
@@ -33,6 +33,6 @@ def token_id(model: Model, token: str | int) -> int:
     )
 
 
-def show(model: Model, index: int) -> str:
+def show(model: TokenModel, index: int) -> str:
     """A token as a quoted text, or its id."""
     return f"token {index}" if model.tokenizer is None else repr(model.tokenizer.decode([index]))

@@ -16,9 +16,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.core.declaration import Bound
 from interp.core.errors import OptionError, StatisticsError
 from interp.core.prompts import Prompts
+from interp.heads.declaration import BoundAnalysis
 from interp.heads.targets import FoundTargets
 from interp.model.hooks.calls import Call, ComputedCall, RecordedCall
 from interp.model.inputs import takes
@@ -41,7 +41,7 @@ ENGINES = {"stored": "reference", "streamed": "auto", "fused": "auto"}
 class PerPrompt:
     """One metric: per site the mean over rows that count, `[prompt, head]`; NaN without rows."""
 
-    bound: Bound
+    bound: BoundAnalysis
     values: dict[Site, list[Tensor]] = field(default_factory=dict)
 
     def of(self, site: Site) -> Tensor:
@@ -49,7 +49,7 @@ class PerPrompt:
         return torch.cat(self.values[site])
 
 
-def applies(bound: Bound, site: Site, model: Model) -> bool:
+def applies(bound: BoundAnalysis, site: Site, model: Model) -> bool:
     """Whether a metric means anything at a site.
 
     Positions of queries and keys can be compared only within one sequence, so detectors and
@@ -109,7 +109,7 @@ def _statistics(
 def reduce_patterns(
     model: Model,
     prompts: Prompts | Mapping[str, Tensor],
-    bounds: Sequence[Bound],
+    bounds: Sequence[BoundAnalysis],
     *,
     batch_size: int = 16,
     engine: str = "stored",
@@ -155,7 +155,7 @@ def reduce_patterns(
 def _reduced(
     model: Model,
     batch: Prompts | Mapping[str, Tensor],
-    bounds: Sequence[Bound],
+    bounds: Sequence[BoundAnalysis],
     engine: str,
     advance: Callable[[], None],
 ) -> list[PerPrompt]:
@@ -208,7 +208,7 @@ def _gathered(mine: PerPrompt, ranks: Ranks) -> PerPrompt:
 def _reduced_elsewhere(
     model: RemoteModel,
     batch: Prompts | Mapping[str, Tensor],
-    bounds: Sequence[Bound],
+    bounds: Sequence[BoundAnalysis],
     advance: Callable[[], None],
 ) -> list[PerPrompt]:
     """One batch where the model is: one run, `[prompt, head]` come back."""
@@ -341,7 +341,7 @@ class _Reducer:
         return ids.to(self.model.device) if ids is not None and here else None
 
 
-def _only(bound: Bound) -> Reduction:
+def _only(bound: BoundAnalysis) -> Reduction:
     (reduction,) = bound.reductions()
     return reduction
 

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from interp.core.errors import OptionError, UnreadableAttention
 from interp.model.inputs import text_config
-from interp.model.locate.layout import Leaving, layouts
+from interp.model.locate.find_layout import layouts
+from interp.model.locate.layout import Leaving
 from interp.model.locate.linear import linear_map
 from interp.model.locate.norms import Norm, read_norm
 

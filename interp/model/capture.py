@@ -20,7 +20,7 @@ from interp.model.locate.sites import Site, Where, first_tensor
 from interp.model.locate.streams import unavailable
 
 if TYPE_CHECKING:
-    from interp.model.model import Model
+    from interp.model.transformer import Transformer
     from interp.report.viewer import View
 
 HEAD_NAMES = {
@@ -163,7 +163,9 @@ def _index(x: Any, what: str) -> Any:
     return torch.tensor(x, dtype=torch.long)
 
 
-def requested(model: Model, names: Sequence[str], layers, stack, heads, rows, positions) -> Request:
+def requested(
+    model: Transformer, names: Sequence[str], layers, stack, heads, rows, positions
+) -> Request:
     """A request, or the reason why it cannot be met.
 
     Raises:
@@ -232,7 +234,7 @@ def _take(x: Tensor, axis: int, index: Any) -> Tensor:
 class Recorder:
     """Fills the tensors of one forward pass."""
 
-    def __init__(self, model: Model, request: Request, *, to: torch.device | None):
+    def __init__(self, model: Transformer, request: Request, *, to: torch.device | None):
         self.model, self.request, self.to = model, request, to
         self.values: dict[tuple[str, str, int], Tensor] = {}
         self.shapes: dict[Site, tuple[int, int]] = {}  # batch and positions of each attention
@@ -331,7 +333,7 @@ class Recorder:
 
 
 def capture(
-    model: Model,
+    model: Transformer,
     prompts: Any,
     names: Sequence[str] = ("pattern",),
     *,

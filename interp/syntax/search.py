@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from interp.core.errors import PromptError
+from interp.core.statistics import RatioBootstrap
 from interp.syntax.attention import Progress, Reading, WordAttention, word_attention
 from interp.syntax.building import (
     FOUND_ROOT,
@@ -27,7 +28,6 @@ from interp.syntax.gold import Gold, directed, hits_of
 from interp.syntax.probe import fit
 from interp.syntax.relations import relations
 from interp.syntax.result import SPANNING, Drawn, Trees, TreeScores
-from interp.syntax.statistics import Bootstrap
 from interp.syntax.treebank import Treebank
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def _trees(
     seed: int,
 ) -> tuple[list[Trees], tuple[str, Scorer]]:
     """Every way to make trees, with punctuation and without; and the best one that has no probe."""
-    boot = Bootstrap(len(two), seed=seed)
+    boot = RatioBootstrap(len(two), seed=seed)
     probe = fit(one, seed=seed)
     out: list[Trees] = []
     drawn: tuple[str, Scorer] | None = None
@@ -174,7 +174,7 @@ def _trees(
     return out, drawn
 
 
-def _of_random(random: Sequence[WordAttention], punct: bool, boot: Bootstrap) -> Trees:
+def _of_random(random: Sequence[WordAttention], punct: bool, boot: RatioBootstrap) -> Trees:
     """Spanning trees of the best head of a model with random weights, chosen as the others are."""
     one, two = random
     head = int(uuas_by_head(one, parts_of(one.sentences, punct)).argmax())

@@ -12,12 +12,12 @@ import pytest
 
 from interp.circuits.tasks import TASKS
 from interp.cli.main import main
-from interp.cli.names import split_names
-from interp.core.registry import KINDS, catalogue, discoveries, methods, parse_metric
+from interp.core.names import split_names
+from interp.core.registry import ATTRIBUTION_METHODS, CIRCUIT_METHODS, METRICS, REGISTRIES
 
 FOLDER = Path(__file__).parents[2] / "docs" / "guides"
 GUIDES = sorted(FOLDER.glob("*.md"))
-ROOMS = {"heads", "weights", "special", "all"}
+GROUPS = {*METRICS.groups, "all"}
 SAYS = ("The question", "One line", "What the number means", "When it misleads", "Source")
 
 
@@ -54,9 +54,9 @@ def test_its_commands_and_their_options_exist(path: Path) -> None:
             if isinstance(option, click.Option) and isinstance(option.type, click.Choice):
                 assert value in option.type.choices, (name, flag, value)
         if name == "metrics" and words:
-            assert words[0] in catalogue()
+            assert words[0] in METRICS
         if name == "methods" and words:
-            assert words[0] in methods()
+            assert words[0] in ATTRIBUTION_METHODS
 
 
 def test_options_in_the_text_exist() -> None:
@@ -69,7 +69,7 @@ def test_options_in_the_text_exist() -> None:
 def test_the_guide_to_circuits_names_every_task_and_method() -> None:
     text = (FOLDER / "circuits.md").read_text(encoding="utf-8")
     tasks = {name for name in TASKS if not name.startswith("planted:")}
-    for name in tasks | set(discoveries()):
+    for name in tasks | set(CIRCUIT_METHODS):
         assert f"`{name}`" in text, name
 
 
@@ -81,9 +81,9 @@ def test_the_metrics_and_methods_it_names_exist(path: Path) -> None:
                 continue
             for asked in split_names(value):
                 if name in ("attribute", "flow", "faithfulness"):
-                    assert asked.partition(":")[0] in methods()
-                elif asked not in ROOMS:
-                    parse_metric(asked)
+                    assert asked.partition(":")[0] in ATTRIBUTION_METHODS
+                elif asked not in GROUPS:
+                    METRICS.parse(asked)
 
 
 def test_no_room_is_without_a_guide() -> None:
@@ -93,7 +93,7 @@ def test_no_room_is_without_a_guide() -> None:
         "experiment": "special_heads", "attribution": "attribution_and_flow",
         "discovery": "circuits",
     }  # fmt: skip
-    assert set(covered) == set(KINDS)
+    assert set(covered) == {kind for known in REGISTRIES for kind in known.kinds}
     assert set(covered.values()) <= {path.stem for path in GUIDES}
 
 

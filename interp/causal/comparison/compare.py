@@ -17,14 +17,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
+from interp.causal.comparison.draws import redrawn
 from interp.causal.comparison.questions import question_of
 from interp.causal.comparison.ranking import Ranking, listed
-from interp.causal.comparison.statistics import by_chance, kendall, redrawn, spearman, top
 from interp.causal.importance import Importance
 from interp.core.clusters import count
 from interp.core.display import Displayed
 from interp.core.errors import OptionError
 from interp.core.files import write_atomically
+from interp.core.statistics import (
+    kendall,
+    overlap_p,
+    percentile_interval,
+    ranks,
+    spearman,
+    top_k,
+)
 from interp.core.table import HeadTable
 
 if TYPE_CHECKING:
@@ -77,7 +85,7 @@ class Comparison(Displayed):
     def overlap(self, a: str, b: str, k: int) -> int:
         """How many of the first k players of two importances are the same."""
         first, second = (self.rankings[self.names.index(x)].helps for x in (a, b))
-        return len(top(first, k) & top(second, k))
+        return len(top_k(first, k) & top_k(second, k))
 
     def to_pandas(self) -> pd.DataFrame:
         """One row per pair: correlations with intervals, and for each k the share of the first k
@@ -96,7 +104,7 @@ class Comparison(Displayed):
                 same = self.overlap(self.names[i], self.names[j], k)
                 row[f"top{k}"] = math.nan if names else same / k
                 row[f"top{k}_chance"] = k / len(self.players)
-                row[f"top{k}_p"] = math.nan if names else by_chance(same, k, len(self.players))
+                row[f"top{k}_p"] = math.nan if names else overlap_p(same, k, len(self.players))
             row["reason"] = f"{listed(names)} is constant and ranks nobody" if names else ""
             rows.append(row)
         return pd.DataFrame(rows)
@@ -104,12 +112,11 @@ class Comparison(Displayed):
     def ranks(self) -> pd.DataFrame:
         """One row per player: its score and its rank (1 = first, ties share the mean) by each."""
         import pandas as pd
-        from scipy.stats import rankdata
 
         columns: dict[str, Any] = {"player": list(self.players)}
         for r in self.rankings:
             columns[f"{r.name} score"] = r.helps
-            columns[f"{r.name} rank"] = rankdata(-r.helps)
+            columns[f"{r.name} rank"] = ranks(-r.helps)
         return pd.DataFrame(columns)
 
     def questions(self) -> dict[str, str]:
@@ -327,5 +334,5 @@ def _interval(
         seen = drawn[:, i, j][np.isfinite(drawn[:, i, j])]
         ranked = min(np.ptp(scores[i]), np.ptp(scores[j])) > 0
         if ranked and (kept[i] is not None or kept[j] is not None) and len(seen):
-            found[i, j] = found[j, i] = np.quantile(seen, [0.025, 0.975])
+            found[i, j] = found[j, i] = percentile_interval(seen)
     return found

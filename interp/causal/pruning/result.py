@@ -21,6 +21,7 @@ from interp.core.display import Displayed
 from interp.core.errors import OptionError, StoreError
 from interp.core.files import read_bytes, write_atomically
 from interp.core.intervals import around
+from interp.core.statistics import percentile_interval, tails_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -110,7 +111,7 @@ class PruningCurve(Displayed):
         """Where the middle `level` of random orders lie at each count; NaN without any."""
         if not len(self.random):
             return np.full((len(self.counts), 2), math.nan)
-        return np.quantile(self.random, [(1 - level) / 2, (1 + level) / 2], axis=0).T
+        return percentile_interval(self.random, tails_of(level), axis=0).T
 
     @cached_property
     def area(self) -> Measured:

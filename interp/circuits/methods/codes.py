@@ -20,17 +20,11 @@ from interp.circuits.methods._codes import (
     softmax,
     train,
 )
-from interp.circuits.methods._ranking import (
-    auroc,
-    auroc_interval,
-    authors_f1,
-    f1,
-    marked,
-    precision_at,
-)
+from interp.circuits.methods._ranking import authors_f1, f1, marked, precision_at
 from interp.circuits.steps import counted, step
 from interp.core.errors import OptionError
 from interp.core.head import Head
+from interp.core.statistics import auroc, auroc_interval, spearman
 
 if TYPE_CHECKING:
     from interp.circuits.contrast import ContrastTask
@@ -146,7 +140,7 @@ def codes(
         "controls": [
             {
                 "what": "heads ranked alike by trained and untrained codes (Spearman)",
-                "value": _spearman(mean, control.mean(1)),
+                "value": float(spearman(np.stack([mean, control.mean(1)]))[0, 1]),
             },
             {
                 "what": "heads with a p value below 0.05 over all heads",
@@ -211,15 +205,6 @@ def _generator(seed: int) -> Any:
 
 def _sem(x: np.ndarray) -> float:
     return float(x.std(ddof=1) / np.sqrt(len(x))) if len(x) > 1 else float("nan")
-
-
-def _spearman(a: np.ndarray, b: np.ndarray) -> float:
-    from scipy.stats import spearmanr
-
-    if np.ptp(a) == 0 or np.ptp(b) == 0:
-        return float("nan")
-    found: Any = spearmanr(a, b)
-    return float(found.statistic)
 
 
 def _of_edges(pairs: list[np.ndarray], upper: list[tuple[int, int]]) -> np.ndarray:

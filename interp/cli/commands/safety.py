@@ -10,6 +10,7 @@ import click
 from interp.cli.causal import KINDS
 from interp.cli.each import each_model
 from interp.cli.loading import Loading, import_first, loading_options, named
+from interp.cli.name_types import MODEL_NAME
 from interp.cli.progress import Voice
 from interp.cli.reference import reference_option, reference_prompts, require_reference
 from interp.cli.written import as_given, own_folder
@@ -27,7 +28,7 @@ BUILT_IN = 64  # requests of each kind where no files are given
     epilog="Example: interp safety models/mine --harmful bad.txt --harmless fine.txt "
     "--template chat --refuses I -o results"
 )
-@click.argument("sources", nargs=-1, metavar="[MODEL]...")
+@click.argument("sources", nargs=-1, metavar="[MODEL]...", type=MODEL_NAME)
 @click.option(
     "--harmful", type=click.Path(path_type=Path), metavar="FILE",
     help="Prompts that the model should decline: .txt with one per line, .jsonl or .json.",

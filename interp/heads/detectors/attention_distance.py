@@ -1,6 +1,6 @@
 """Attention distance."""
 
-from interp.core.declaration import statistic
+from interp.heads.declaration import statistic
 
 
 @statistic(unit="tokens", low=0.0)

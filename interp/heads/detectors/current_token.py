@@ -1,6 +1,6 @@
 """Current-token heads."""
 
-from interp.core.declaration import detector
+from interp.heads.declaration import detector
 
 
 @detector

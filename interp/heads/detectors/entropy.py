@@ -1,6 +1,6 @@
 """Entropy of attention."""
 
-from interp.core.declaration import statistic
+from interp.heads.declaration import statistic
 
 
 @statistic(unit="nats", low=0.0)

@@ -1,6 +1,6 @@
 """First-token heads, or attention sinks."""
 
-from interp.core.declaration import detector
+from interp.heads.declaration import detector
 
 
 @detector

@@ -1,6 +1,6 @@
 """Induction heads."""
 
-from interp.core.declaration import detector
+from interp.heads.declaration import detector
 
 
 @detector

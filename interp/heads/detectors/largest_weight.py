@@ -1,6 +1,6 @@
 """Largest attention weight."""
 
-from interp.core.declaration import statistic
+from interp.heads.declaration import statistic
 
 
 @statistic(unit="attention weight", low=0.0, high=1.0)

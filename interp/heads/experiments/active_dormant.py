@@ -1,6 +1,6 @@
 """Heads that are dormant on one kind of prompt and active on another."""
 
-from interp.core.declaration import Trials, experiment
+from interp.heads.declaration import Trials, experiment
 
 
 @experiment(

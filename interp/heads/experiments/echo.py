@@ -1,6 +1,6 @@
 """Echo heads."""
 
-from interp.core.declaration import experiment
+from interp.heads.declaration import experiment
 
 
 @experiment(

@@ -1,6 +1,6 @@
 """Attention by the position of an item."""
 
-from interp.core.declaration import experiment
+from interp.heads.declaration import experiment
 
 
 @experiment(
@@ -35,7 +35,7 @@ def item_position(
     Reference: Yi et al. 2025, "Attention Basin: Why Contextual Position Matters in Large Language
     Models".
     """
-    from interp.core.declaration import Trials
+    from interp.heads.declaration import Trials
     from interp.heads.experiments._items import at_ends, by_slot, ends_of_highest
 
     shares = by_slot(model, lab, items=items, size=size, orders=orders, question=question, end=end)

@@ -1,6 +1,6 @@
 """Massive values in keys."""
 
-from interp.core.declaration import Trials, experiment
+from interp.heads.declaration import Trials, experiment
 
 
 @experiment(

@@ -1,6 +1,6 @@
 """Massive values in queries."""
 
-from interp.core.declaration import Trials, experiment
+from interp.heads.declaration import Trials, experiment
 
 
 @experiment(

@@ -1,6 +1,6 @@
 """No-op heads by the values they attend to."""
 
-from interp.core.declaration import Trials, experiment
+from interp.heads.declaration import Trials, experiment
 
 
 @experiment(

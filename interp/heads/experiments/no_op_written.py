@@ -1,6 +1,6 @@
 """No-op heads by what they write."""
 
-from interp.core.declaration import Trials, experiment
+from interp.heads.declaration import Trials, experiment
 
 
 @experiment(

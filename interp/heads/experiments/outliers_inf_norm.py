@@ -1,6 +1,6 @@
 """Outliers among what heads write, by the largest."""
 
-from interp.core.declaration import Trials, experiment
+from interp.heads.declaration import Trials, experiment
 
 
 @experiment(unit="size of an entry", low=0.0, requires=("tokens",))

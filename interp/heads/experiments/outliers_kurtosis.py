@@ -1,6 +1,6 @@
 """Outliers among what heads write, by their kurtosis."""
 
-from interp.core.declaration import Trials, experiment
+from interp.heads.declaration import Trials, experiment
 
 
 @experiment(unit="kurtosis", low=0.0, requires=("tokens",), chance="value of random weights")

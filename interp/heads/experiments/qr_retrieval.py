@@ -1,6 +1,6 @@
 """Query-focused retrieval heads."""
 
-from interp.core.declaration import experiment
+from interp.heads.declaration import experiment
 
 
 @experiment(
@@ -49,7 +49,7 @@ def qr_retrieval(
     Reference: Zhang et al. 2025, "Query-Focused Retrieval Heads Improve Long-Context Reasoning
     and Re-ranking".
     """
-    from interp.core.declaration import Trials
+    from interp.heads.declaration import Trials
     from interp.heads.experiments._needles import chosen_task, instances_of, told
     from interp.heads.needle import question_mass
 

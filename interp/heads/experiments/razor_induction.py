@@ -1,6 +1,6 @@
 """Induction heads, as RazorAttention scores them."""
 
-from interp.core.declaration import experiment
+from interp.heads.declaration import experiment
 
 
 @experiment(

@@ -1,6 +1,6 @@
 """Retrieval heads."""
 
-from interp.core.declaration import experiment
+from interp.heads.declaration import experiment
 
 
 @experiment(
@@ -53,7 +53,7 @@ def retrieval(
 
     Reference: Wu et al. 2024, "Retrieval Head Mechanistically Explains Long-Context Factuality".
     """
-    from interp.core.declaration import Trials
+    from interp.heads.declaration import Trials
     from interp.heads.experiments._needles import (
         answered,
         chosen_task,

@@ -1,6 +1,6 @@
 """Gates of retrieval heads, without training."""
 
-from interp.core.declaration import experiment
+from interp.heads.declaration import experiment
 
 
 @experiment(
@@ -32,7 +32,7 @@ def retrieval_gates(
     Reference: Xiao et al. 2024, "DuoAttention: Efficient Long-Context LLM Inference with Retrieval
     and Streaming Heads"; computed in the way of kvpress, from average queries and keys.
     """
-    from interp.core.declaration import Trials
+    from interp.heads.declaration import Trials
     from interp.heads.experiments._distances import gates
     from interp.heads.experiments._repeated import per_group as grouped
 

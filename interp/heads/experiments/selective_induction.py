@@ -1,6 +1,6 @@
 """Selective induction heads."""
 
-from interp.core.declaration import experiment
+from interp.heads.declaration import experiment
 
 
 @experiment(
@@ -32,7 +32,7 @@ def selective_induction(
     Reference: D'Angelo et al. 2025, "Selective Induction Heads: How Transformers Select Causal
     Structures in Context".
     """
-    from interp.core.declaration import Trials
+    from interp.heads.declaration import Trials
     from interp.heads.experiments._lags import lag_masses
 
     found = lag_masses(model, lab, lags, states, length, sequences)

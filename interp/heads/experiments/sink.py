@@ -1,6 +1,6 @@
 """Attention sinks anywhere in a prompt."""
 
-from interp.core.declaration import Trials, experiment
+from interp.heads.declaration import Trials, experiment
 
 
 @experiment(

@@ -20,12 +20,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.causal.importance import bootstrap
 from interp.causal.task import Task
 from interp.core.clusters import count
 from interp.core.display import Displayed
 from interp.core.errors import OptionError, UnreadableAttention
 from interp.core.prompts import Prompts
+from interp.core.statistics import bootstrap_interval
 from interp.heads.outliers.passes import PerPrompt, captured
 from interp.model.edits import Edit
 from interp.model.hooks.calls import Call, ComputedCall
@@ -158,7 +158,7 @@ class Disruption(Displayed):
     def interval(self, level: float = 0.95) -> tuple[float, float]:
         """Bootstrap interval of the mean of largest - smallest, over prompts or their clusters."""
         each = (self.largest - self.smallest)[None]
-        low, high = bootstrap(each, level, clusters=self.clusters)[0]
+        low, high = bootstrap_interval(each, level, clusters=self.clusters)[0]
         return float(low), float(high)
 
     def to_pandas(self) -> pd.DataFrame:

@@ -1,7 +1,7 @@
 """Heads that copy, by the logits they would raise for the token they attend to."""
 
-from interp.core.declaration import weights
 from interp.core.errors import OptionError
+from interp.heads.declaration import weights
 
 
 @weights(unit="share of raised logit", low=-1.0, high=1.0, requires=("ov", "vocabulary"))

@@ -1,6 +1,6 @@
 """Heads that copy, by the eigenvalues of the full OV circuit."""
 
-from interp.core.declaration import weights
+from interp.heads.declaration import weights
 
 
 @weights(unit="balance of eigenvalues", low=-1.0, high=1.0, requires=("ov", "vocabulary"))

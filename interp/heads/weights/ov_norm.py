@@ -1,6 +1,6 @@
 """Size of OV circuits."""
 
-from interp.core.declaration import weights
+from interp.heads.declaration import weights
 
 
 @weights(unit="written per unit of stream", low=0.0, high=None, requires=("ov",))

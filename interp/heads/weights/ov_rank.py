@@ -1,6 +1,6 @@
 """Effective rank of OV circuits."""
 
-from interp.core.declaration import weights
+from interp.heads.declaration import weights
 
 
 @weights(unit="directions", low=0.0, high=None, requires=("ov",))

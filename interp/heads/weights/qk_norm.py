@@ -1,6 +1,6 @@
 """Size of QK circuits."""
 
-from interp.core.declaration import weights
+from interp.heads.declaration import weights
 
 
 @weights(unit="score per squared unit of stream", low=0.0, high=None, requires=("qk",))

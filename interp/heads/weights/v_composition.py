@@ -1,6 +1,6 @@
 """V-composition of heads."""
 
-from interp.core.declaration import weights
+from interp.heads.declaration import weights
 
 
 @weights(unit="Frobenius ratio", low=None, high=1.0, requires=("ov", "pairs"), end="high")

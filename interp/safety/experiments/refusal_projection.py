@@ -1,6 +1,6 @@
 """Heads that write along the refusal direction."""
 
-from interp.core.declaration import Trials, experiment
+from interp.heads.declaration import Trials, experiment
 
 
 @experiment(

@@ -1,6 +1,6 @@
 """Heads without which the next token after a harmful prompt changes."""
 
-from interp.core.declaration import Trials, experiment
+from interp.heads.declaration import Trials, experiment
 
 
 @experiment(unit="nats", requires=("tokens",), chance="value of random weights", end="high")
