@@ -38,9 +38,9 @@ def write(
     from markupsafe import Markup
 
     from interp.core.files import write_atomically
-    from interp.draw.curve_picture import curve as picture
+    from interp.draw.figure import svg
     from interp.draw.page import page, to_json
-    from interp.draw.svg import element
+    from interp.draw.svg import element, standing
 
     found.to_json(folder / "circuit.json")
     found.to_toml(folder / "circuit.toml")
@@ -59,21 +59,21 @@ def write(
     write_atomically(
         folder / "evaluation.json", to_json(_told(measured, edges, held_out) | {"figures": figures})
     )
-    pictured = Markup(picture(curve, "heads"))
-    write_atomically(folder / "evaluation.svg", pictured.encode())
+    pictured = svg(measured.plot())
+    write_atomically(folder / "evaluation.svg", standing(pictured, style=True).encode())
     parts: list[tuple[Any, ...]] = [
         ("Evaluation", held_out, pd.DataFrame(figures)),
         ("The first heads alone, over sizes", pictured, curve),
     ]
     if against is not None:
         told = pd.DataFrame([against.compared(found)])
-        svg = element("div", Markup(against.to_svg()), class_="scroll", tabindex=0)
-        parts.insert(0, (f"Published: {against.name}", against.source, told, svg))
+        theirs = element("div", Markup(against.to_svg()), class_="scroll", tabindex=0)
+        parts.insert(0, (f"Published: {against.name}", against.source, told, theirs))
     if found.edges:
         of = edges if isinstance(edges, str) or edges is None else edges.told()
         shown: list[Any] = [str(of)]
         if not isinstance(edges, str) and edges is not None:
-            shown += [Markup(picture(edges.to_pandas(), "edges")), edges.to_pandas()]
+            shown += [svg(edges.plot()), edges.to_pandas()]
         parts.append(("Evaluation of edges", *shown))
         parts.append(("Edges", _largest_first(found.top(SHOWN).edges_to_pandas())))
     parts.append(("Nodes", _nodes(found)))

@@ -24,7 +24,7 @@ class Axis:
         self.first, self.last = place
         self.names = list(dict.fromkeys(v for v in values if isinstance(v, str)))
         self.at = {name: i for i, name in enumerate(self.names)}
-        numbers = [float(v) for v in values if not isinstance(v, str) and math.isfinite(v)]
+        numbers = [self._scaled(v) for v in values if not isinstance(v, str) and math.isfinite(v)]
         self.reversed = layout.autorange == "reversed"
         self.cells, self.labelled = False, True
         if self.names:
@@ -45,11 +45,14 @@ class Axis:
 
     def __call__(self, value: Any) -> float:
         """Place a value, in pixels."""
-        number = self.at[value] if isinstance(value, str) else float(value)
+        number = self.at[value] if isinstance(value, str) else self._scaled(value)
         part = (number - self.low) / ((self.high - self.low) or 1.0)
         if self.reversed != self.upright:
             part = 1 - part
         return self.first + part * (self.last - self.first)
+
+    def _scaled(self, value: float) -> float:
+        return math.log10(value) if self.layout.type == "log" else float(value)
 
     @property
     def step(self) -> float:
@@ -78,8 +81,12 @@ class Axis:
             low, high = sorted((self.low, self.high))
             numbers = [i * unit for i in range(math.ceil(low / unit), math.floor(high / unit) + 1)]
             return [(self(v), f"{round(v, 10):g}") for v in numbers]
-        every = max(1, math.ceil(room * len(found) / max(abs(self.last - self.first), 1.0)))
-        return found[::every]
+        kept: list[tuple[float, str]] = []
+        for at, label in reversed(found):  # the last always, others where there is room
+            wide = room if self.upright or self.names else 7 * len(label) + 10
+            if not kept or abs(kept[-1][0] - at) >= wide:
+                kept.append((at, label))
+        return kept[::-1]
 
     def drawn(self, other: Axis) -> list[Markup]:
         """Draw the grid lines, ticks and title, beside or below the plot that `other` spans."""
