@@ -42,7 +42,9 @@ def curve(rows: pd.DataFrame, what: str, title: str = "") -> go.Figure:
     cut = f"; cut off at {_LEAST:g} and {_MOST:g}" if (both != _cut(both)).any() else ""
     told = f"{what} that stay intact, others {rows['ablation'].iloc[0]} (doubling scale){cut}"
     figure.update_layout(template="plotly_white", title=text(title), height=360)
-XX    figure.update_yaxes(title_text="faithfulness")
+    labels = [f"{n:.0f}" for n in size]
+    figure.update_xaxes(title_text=told, type="log", tickvals=size, ticktext=labels)
+    figure.update_yaxes(title_text="faithfulness")
     return figure
 
 
