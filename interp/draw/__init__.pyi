@@ -1,4 +1,5 @@
-from .plot import Range, Scale, Theme, declared_range, heatmap, palette
+from .colours import Range, Scale, Theme, declared_range, palette
+from .plot import heatmap
 
 __all__ = [
     "Range",
