@@ -1,7 +1,5 @@
 """Pages made of results: head scores, attributions, faithfulness, trees, checks, attention."""
 
-from __future__ import annotations
+import lazy_loader
 
-from interp.report.heads import render, write_report
-
-__all__ = ["render", "write_report"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

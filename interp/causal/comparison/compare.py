@@ -23,6 +23,7 @@ from interp.causal.comparison.ranking import Ranking, listed
 from interp.causal.importance import Importance
 from interp.core.clusters import count
 from interp.core.display import Displayed
+from interp.core.doors import behind
 from interp.core.errors import OptionError
 from interp.core.files import write_atomically
 from interp.core.statistics import (
@@ -129,9 +130,7 @@ class Comparison(Displayed):
         Args:
             by: "score", or "rank" (1 = first).
         """
-        from interp.causal.comparison.plot import scatter_matrix
-
-        return scatter_matrix(self, by=by)
+        return behind("Comparison.plot")(self, by=by)
 
     def save(self, folder: str | os.PathLike) -> tuple[Path, ...]:
         """Write `agreement.csv`, `ranks.csv`, `comparison.json` and `comparison.html`.

@@ -18,6 +18,7 @@ from interp.causal.importance import standard_error
 from interp.causal.pruning.folds import loop_interval
 from interp.core.clusters import count
 from interp.core.display import Displayed
+from interp.core.doors import behind
 from interp.core.errors import OptionError, StoreError
 from interp.core.files import read_bytes, write_atomically
 from interp.core.intervals import around
@@ -217,9 +218,7 @@ class PruningCurve(Displayed):
 
     def plot(self) -> go.Figure:
         """The curve with its interval, the random band, and the undisturbed model's value."""
-        from interp.causal.pruning.plot import plot_curves
-
-        return plot_curves([self])
+        return behind("PruningCurve.plot")([self])
 
     def save(self, folder: str | os.PathLike) -> tuple[Path, Path, Path]:
         """Write `pruning.csv`, `pruning.json` and `pruning.html`, each whole or not at all.

@@ -7,6 +7,7 @@ import json
 from markupsafe import Markup
 
 from interp.core.errors import OptionError
+from interp.draw.coding import codes, resolution, triangular
 from interp.draw.colours import palette
 from interp.draw.page import render as fill
 from interp.report.viewer.budget import (
@@ -18,7 +19,6 @@ from interp.report.viewer.budget import (
     terms_size,
     terms_written,
 )
-from interp.report.viewer.coding import codes, resolution, triangular
 from interp.report.viewer.showing import View
 from interp.report.viewer.stack import Tile
 from interp.report.viewer.static import scale_image, section

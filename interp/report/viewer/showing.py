@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from interp.core.display import Displayed
+from interp.core.doors import behind
 from interp.core.errors import OptionError
 from interp.core.head import Head
 from interp.report.viewer.stack import Picture, Stack, summary
@@ -195,9 +196,7 @@ class View(Displayed):
         Raises:
             OptionError: no detail brings it within `budget` bytes.
         """
-        from interp.report.viewer.assembly import assembled
-
-        return assembled(self, title or self.title, budget)
+        return behind("View.html")(self, title or self.title, budget)
 
     def save_html(
         self, path: str | os.PathLike, *, title: str | None = None, budget: int = BUDGET
