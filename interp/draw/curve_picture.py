@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from interp.draw.page import BAND, COLOURS, GREY, text
+from interp.draw.colours import BAND, COLOURS, GREY
+from interp.draw.page import text
 
 if TYPE_CHECKING:
     import pandas as pd

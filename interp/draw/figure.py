@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from interp.draw.axes import Axis, axes
-from interp.draw.page import COLOURS
+from interp.draw.colours import COLOURS
 from interp.draw.sprite import data_url, indexed_png
 from interp.draw.svg import element, picture
 
