@@ -11,6 +11,7 @@ import interp.causal as room
 from interp.causal.ablation import Null
 from interp.causal.comparison.questions import METHODS
 from interp.core.errors import OptionError, UnknownName
+from interp.core.steps import finishing
 
 if TYPE_CHECKING:
     from interp.causal.game.game import Progress
@@ -27,6 +28,7 @@ GRADIENT = {
 _CALLS = {"ablation": "leave_one_out"}  # a method whose function has another name
 
 
+@finishing()
 def importances(
     model: Model,
     task: Task,

@@ -28,6 +28,7 @@ from interp.core import clusters as grouped
 from interp.core.display import Displayed
 from interp.core.errors import OptionError, UnknownName
 from interp.core.intervals import around
+from interp.core.steps import finishing
 
 if TYPE_CHECKING:
     import pandas
@@ -164,6 +165,7 @@ class Interactions(Displayed):
         ]
 
 
+@finishing()
 def interactions(
     model: Model,
     task: Task,

@@ -23,6 +23,7 @@ from interp.circuits.result import Circuit
 from interp.core.clusters import numbered
 from interp.core.display import Displayed
 from interp.core.errors import OptionError
+from interp.core.steps import finishing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -255,6 +256,7 @@ class Evaluation(Displayed):
         return f"Evaluation({self.circuit.method}, {self.ablation}: {told})"
 
 
+@finishing()
 def evaluate(
     model: Model,
     circuit: Circuit,

@@ -18,7 +18,9 @@ from interp.cli.each import each_model
 from interp.cli.loading import Loading, import_first, loading_options, named
 from interp.cli.progress import Voice
 from interp.cli.reference import reference_option, reference_prompts, require_reference
+from interp.cli.written import kept_folder
 from interp.core.errors import StoreError
+from interp.core.steps import finishing
 
 if TYPE_CHECKING:
     from interp.causal.importance import Importance
@@ -107,9 +109,10 @@ class Causal:
             )  # fmt: skip
             options = dict(self.game)
             if self.out is not None:
-                options["ledger"] = self.out / "ledger"
+                options["ledger"] = kept_folder(self.out)
             options |= reference_prompts(self.reference, model)
-            found = work(model, task, options, tell)
+            with finishing():
+                found = work(model, task, options, tell)
         self.found.append(found)
         if self.form is None:
             click.echo(found.text)

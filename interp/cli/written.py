@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from interp.core.errors import OptionError
+from interp.core.steps import refuse_earlier
 
 _PAGES = (".html", ".htm")
 _NUMBERS = (".csv", ".json", ".parquet")
@@ -20,6 +21,16 @@ _NUMBERS = (".csv", ".json", ".parquet")
 def model_folder(out: Path, name: str) -> Path:
     """The folder of a model among the results; signs that file systems dislike become dashes."""
     return out / (re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "model")
+
+
+def kept_folder(out: Path) -> Path:
+    """The folder of the run store among the results.
+
+    Raises:
+        StoreError: the results hold steps in the format of version 0.1.0.
+    """
+    refuse_earlier(out / "ledger")
+    return out / "kept"
 
 
 def page_file(out: Path, name: str) -> Path:

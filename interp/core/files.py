@@ -11,6 +11,7 @@ import math
 import os
 import secrets
 import warnings
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _FORMAT = "interp HeadTable 1"
+_ROWS_FORMAT = "interp steps 1"
 _INFINITE = {math.inf: "Infinity", -math.inf: "-Infinity"}
 
 
@@ -106,13 +108,7 @@ def to_parquet(frame: pd.DataFrame, provenance: Provenance, **extra: str) -> byt
 
 def from_parquet(content: bytes) -> tuple[dict[str, list], Provenance, dict[str, str]]:
     """Columns, provenance and extra texts of `to_parquet`'s bytes; ValueError when damaged."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        table = pq.read_table(pa.BufferReader(content), page_checksum_verification=True)
-    except (pa.ArrowException, OSError) as error:
-        raise ValueError(str(error).splitlines()[0]) from error
+    table = _checked_table(content)
     notes = _notes(table.schema.metadata)
     known = _known(table.column_names)
     if known is None:
@@ -133,7 +129,37 @@ def parquet_notes(path: Path) -> dict[str, str]:
             raise ValueError(str(error).splitlines()[0]) from error
 
 
-def write_atomically(path: Path, content: bytes) -> None:
+def rows_to_parquet(rows: Mapping[str, bytes], notes: Mapping[str, str]) -> bytes:
+    """Named bytes as Parquet, with texts in the file's metadata."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    schema = pa.schema(
+        [("name", pa.string()), ("value", pa.large_binary())],
+        metadata={"interp": _ROWS_FORMAT} | {f"interp.{name}": x for name, x in notes.items()},
+    )
+    table = pa.table([list(rows), list(rows.values())], schema=schema)
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
+    return sink.getvalue().to_pybytes()
+
+
+def rows_from_parquet(content: bytes) -> tuple[dict[str, bytes], dict[str, str]]:
+    """Rows and texts of `rows_to_parquet`'s bytes; ValueError when damaged."""
+    table = _checked_table(content)
+    notes = _notes(table.schema.metadata, _ROWS_FORMAT)
+    columns = (table[name].to_pylist() for name in ("name", "value"))
+    return dict(zip(*columns, strict=True)), notes
+
+
+def require_writable(folder: Path) -> None:
+    """Make the folder and write a trial file, before hours of work; raises StoreError."""
+    trial = folder / ".trial"
+    write_atomically(trial, b"interp\n")
+    trial.unlink(missing_ok=True)
+
+
+def write_atomically(path: Path, content: bytes | Iterable[bytes]) -> None:
     """Put content at path, whole or not at all: a reader sees the old file or the new one.
 
     Raises StoreError when the folder or disk refuses; what was there before is then untouched.
@@ -145,32 +171,14 @@ def write_atomically(path: Path, content: bytes) -> None:
             # os.open, not tempfile: the file gets the permissions the user's umask asks for.
             handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
             with open(handle, "wb") as out:
-                out.write(content)
+                for part in [content] if isinstance(content, bytes) else content:
+                    out.write(part)
                 out.flush()
                 os.fsync(out.fileno())
             os.replace(temporary, path)
         finally:  # also on Ctrl-C; after the replace there is nothing left to remove
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                 temporary.unlink()
-    except OSError as error:
-        raise StoreError(cannot_write(path, error)) from error
-
-
-def append(path: Path, content: bytes) -> int:
-    """Add to a file, on disk when this returns; gives where the content begins.
-
-    Another process may have added to it meanwhile.
-
-    Raises:
-        StoreError: it cannot be written.
-    """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("ab") as out:
-            out.write(content)
-            out.flush()
-            os.fsync(out.fileno())
-            return out.tell() - len(content)
     except OSError as error:
         raise StoreError(cannot_write(path, error)) from error
 
@@ -198,12 +206,6 @@ def set_aside(path: Path, why: object) -> None:
     )
 
 
-def warn_dropped(path: Path, before: str) -> None:
-    """Warn DamagedKept that a file is damaged, and what of it is still used."""
-    said = f"{path} is damaged after {before}; what followed is computed again"
-    warnings.warn(said, DamagedKept, stacklevel=3)
-
-
 def read_bytes(path: Path) -> bytes:
     """The bytes of a file; StoreError when it is missing or cannot be opened."""
     try:
@@ -221,6 +223,8 @@ def cannot_write(path: Path, error: OSError) -> str:
     if error.errno in (errno.ENOTDIR, errno.EEXIST):
         file = next(part for part in (path, *path.parents) if part.exists())
         return f"cannot write {path}: {file} is a file, not a folder; choose another folder"
+    if error.errno == errno.EBUSY:
+        return f"another process is writing {path}; wait until it ends, then run again"
     if error.errno == errno.EISDIR:
         return f"cannot write {path}: it is a folder; choose another name"
     return f"cannot write {path}: {error.strerror or error}"
@@ -243,8 +247,18 @@ def _keyed(entries: Any) -> Provenance:
     return {(entry["model"], entry["metric"]): entry["provenance"] for entry in entries}
 
 
-def _notes(metadata: dict[bytes, bytes] | None) -> dict[str, str]:
+def _checked_table(content: bytes) -> Any:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return pq.read_table(pa.BufferReader(content), page_checksum_verification=True)
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(str(error).splitlines()[0]) from error
+
+
+def _notes(metadata: dict[bytes, bytes] | None, form: str = _FORMAT) -> dict[str, str]:
     notes = {key.decode(): text.decode() for key, text in (metadata or {}).items()}
-    if notes.get("interp") != _FORMAT:
+    if notes.get("interp") != form:
         raise ValueError("it is a Parquet file of something else")
     return {key[7:]: text for key, text in notes.items() if key.startswith("interp.")}

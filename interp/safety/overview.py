@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from interp.core.errors import OptionError
 from interp.core.prompts import Prompts
 from interp.core.provenance import model_provenance
+from interp.core.steps import finishing
 from interp.core.table import HeadTable
 from interp.safety.concentration import Spread, spread
 from interp.safety.curves import SafetyCurves, safety_curves
@@ -79,6 +80,7 @@ class SafetyStudy:
         )
 
 
+@finishing()
 def study(
     model: Model,
     harmful: Any,

@@ -24,6 +24,7 @@ from interp.causal.pruning.result import PruningCurve
 from interp.causal.task import Task
 from interp.core.errors import OptionError, UnknownName
 from interp.core.provenance import model_provenance
+from interp.core.steps import finishing
 from interp.core.table import HeadTable
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ MOST = 60_000  # evaluations that greedy starts without being told to
 LOOPS = 20  # bootstrap draws in which prompts are ranked and judged anew
 
 
+@finishing()
 def pruning_curve(
     model: Model,
     task: Task,

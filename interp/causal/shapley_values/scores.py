@@ -53,6 +53,7 @@ from interp.causal.shapley_values.surrogate import (
 from interp.causal.task import Task
 from interp.core.errors import NonFiniteError, UnknownName
 from interp.core.intervals import Part
+from interp.core.steps import finishing
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -79,6 +80,7 @@ class Sampled(Importance):
         return [*super()._errors(), (self.sampling_sem, self.sampling_df)]
 
 
+@finishing()
 def shapley(
     model: Model,
     task: Task,
@@ -170,6 +172,7 @@ def shapley_of(
     )  # fmt: skip
 
 
+@finishing()
 def shapley_per_layer(
     model: Model,
     task: Task,

@@ -20,6 +20,7 @@ from interp.causal.game.game import Game, Progress
 from interp.causal.task import Task
 from interp.core.errors import OptionError
 from interp.core.provenance import model_provenance
+from interp.core.steps import finishing
 from interp.heads.causal_check.needles import Unanswered
 from interp.heads.causal_check.result import Check, Confirmation
 from interp.heads.causal_check.sets import Chosen, anywhere, chosen, judged, matched
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 N_RANDOM = 100
 
 
+@finishing()
 def confirm(
     model: Model,
     scores: Any,
