@@ -10,6 +10,8 @@ import json
 import math
 import os
 import secrets
+import sqlite3
+import time
 import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -23,6 +25,10 @@ if TYPE_CHECKING:
 
 _FORMAT = "interp HeadTable 1"
 _ROWS_FORMAT = "interp steps 1"
+_ABANDONED_S = 24 * 3600  # no write takes a day: such a temporary file's process was killed
+_OF_SQLITE = {sqlite3.SQLITE_FULL: errno.ENOSPC, sqlite3.SQLITE_BUSY: errno.EBUSY} | dict.fromkeys(
+    (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM), errno.EACCES
+)
 _INFINITE = {math.inf: "Infinity", -math.inf: "-Infinity"}
 
 
@@ -183,6 +189,14 @@ def write_atomically(path: Path, content: bytes | Iterable[bytes]) -> None:
         raise StoreError(cannot_write(path, error)) from error
 
 
+def clear_abandoned(folder: Path) -> None:
+    """Remove temporary files of processes that were killed in `write_atomically`."""
+    for left in folder.glob(".*.tmp"):
+        with contextlib.suppress(FileNotFoundError):  # another process may clear it first
+            if time.time() - left.stat().st_mtime > _ABANDONED_S:
+                left.unlink()
+
+
 def set_aside(path: Path, why: object) -> None:
     """Rename a damaged kept file to `NAME.damaged`, so that its result is computed again.
 
@@ -211,11 +225,31 @@ def read_bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise StoreError(f"cannot read {path}: {error.strerror or error}") from error
+        raise StoreError(cannot_read(path, error)) from error
 
 
-def cannot_write(path: Path, error: OSError) -> str:
+def listed(folder: Path) -> list[Path]:
+    """The files of a folder in order of name, none where it does not exist; StoreError."""
+    try:
+        return sorted(folder.iterdir())
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise StoreError(cannot_read(folder, error)) from error
+
+
+def cannot_read(path: Path, error: OSError) -> str:
     """One line for an OSError on the way to path: what is wrong and what to do."""
+    if error.errno == errno.ENOTDIR:
+        return f"{path} is a file or in one; choose another folder"
+    return f"cannot read {path}: {error.strerror or error}"
+
+
+def cannot_write(path: Path, error: OSError | sqlite3.Error) -> str:
+    """One line for an error on the way to path: what is wrong and what to do."""
+    if isinstance(error, sqlite3.Error):
+        code = _OF_SQLITE.get(error.sqlite_errorcode & 0xFF, 0)
+        error = OSError(errno.EISDIR if path.is_dir() else code, str(error))
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"no space left for {path}; free some, then run again: finished results are kept"
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):

@@ -9,32 +9,26 @@ with finishing():                              # moves them to Parquet, unless i
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
-import re
 import sqlite3
 import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 from interp.core import files
+from interp.core.earlier import refuse_steps
 from interp.core.errors import DamagedKept, StoreError
 
-T = TypeVar("T")
 UNFINISHED = "unfinished.sqlite"
 _TABLE = """CREATE TABLE IF NOT EXISTS steps
     (run TEXT, name TEXT, value BLOB, checksum INTEGER, PRIMARY KEY (run, name))"""
 _ADD = """INSERT INTO steps VALUES (?1, ?2, ?3, crc32(?3)) ON CONFLICT DO
     UPDATE SET value = ?3, checksum = crc32(?3) WHERE crc32(value) != checksum"""
 _FIND = "SELECT value, crc32(value) = checksum FROM steps WHERE run = ? AND name = ?"
-_EARLIER = re.compile(r"[0-9a-f]{32}\.(ledger|steps|json)")
 _WAIT_S = 60.0  # for another process, which locks the file for one piece of work at a time
-_ERRORS = {sqlite3.SQLITE_FULL: errno.ENOSPC, sqlite3.SQLITE_BUSY: errno.EBUSY} | dict.fromkeys(
-    (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM), errno.EACCES
-)
 _open: ContextVar[list[Steps] | None] = ContextVar("interp_open_steps", default=None)
 
 
@@ -51,10 +45,10 @@ class Steps:
     def __init__(self, finished: Path, notes: Mapping[str, str]) -> None:
         self.finished, self.path = finished, finished.with_name(UNFINISHED)
         self.notes, self.version = dict(notes), ""
-        self._run = finished.name.split(".")[-2]
+        self._run = finished.name.split(".")[2]
         self._held: dict[str, bytes] = {}  # rows of the Parquet file
         self._stamp: tuple[int, ...] | None = None
-        refuse_earlier(finished.parent)
+        refuse_steps(finished.parent)
         if not finished.exists():
             files.require_writable(finished.parent)
         if (opened := _open.get()) is not None:
@@ -127,7 +121,7 @@ class Steps:
             except (ValueError, KeyError) as error:
                 files.set_aside(self.finished, error)
 
-    def _with(self, work: Callable[[sqlite3.Connection], T], begin: str = "") -> T | None:
+    def _with(self, work: Callable[[sqlite3.Connection], Any], begin: str = "") -> Any:
         """Work in a transaction, or without one where it only reads; None where no file is.
 
         A connection lasts for one piece of work, so no thread and no fork inherits one.
@@ -154,9 +148,7 @@ class Steps:
                 if code == sqlite3.SQLITE_READONLY_DBMOVED or _inode(self.path) != before:
                     continue
                 if code & 0xFF not in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-                    number = errno.EISDIR if self.path.is_dir() else _ERRORS.get(code & 0xFF, 0)
-                    why = OSError(number, str(error))
-                    raise StoreError(files.cannot_write(self.path, why)) from error
+                    raise StoreError(files.cannot_write(self.path, error)) from error
                 self.path.with_name(f"{UNFINISHED}-journal").unlink(missing_ok=True)
                 files.set_aside(self.path, error)
         return None
@@ -178,19 +170,7 @@ def finishing() -> Iterator[None]:
         steps.finish()
 
 
-def refuse_earlier(folder: Path) -> None:
-    """Raise StoreError where a folder holds steps in the format of version 0.1.0."""
-    found = [p.name for p in folder.iterdir()] if folder.is_dir() else []
-    found = sorted(name for name in found if _EARLIER.fullmatch(name))
-    if found:
-        raise StoreError(
-            f"{folder} holds steps of interp 0.1.0 ({', '.join(found[:2])}), which this version"
-            " cannot read; remove them, or choose another folder"
-        )
-
-
-def _inode(path: Path) -> tuple[int, int] | None:
+def _inode(path: Path) -> tuple[int, ...] | None:
     with contextlib.suppress(OSError):
-        stat = path.stat()
-        return stat.st_dev, stat.st_ino
+        return os.stat(path)[1:3]
     return None

@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import re
-import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -17,26 +16,13 @@ from typing import Any, TypeVar
 
 from interp import __version__
 from interp.core import files
-from interp.core.errors import KeptWarning, OptionError, StoreError
+from interp.core.errors import DamagedResult, OptionError, OtherResults, OtherVersion, StoreError
 from interp.core.merge import merged
 from interp.core.steps import Steps
 from interp.core.table import HeadTable
 
 T = TypeVar("T")
 _OWN_NAME = re.compile(r"[a-z0-9-]+\.[a-z0-9-]+\.[0-9a-f]{32}\.parquet")
-_ABANDONED_S = 24 * 3600  # no write takes a day: such a temporary file's process was killed
-
-
-class DamagedResult(StoreError):
-    """A stored result that cannot be read back, with its name and the remedy."""
-
-
-class OtherVersion(KeptWarning):
-    """Stored results that another version of interp made."""
-
-
-class OtherResults(KeptWarning):
-    """Stored results that are shown under other names, or that are not shown."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,9 +43,8 @@ class Key:
         try:
             plain = json.loads(json.dumps(dict(self.settings), allow_nan=False))
         except (TypeError, ValueError) as error:
-            raise OptionError(
-                f"settings of {self.metric!r} are no plain JSON data: {error}"
-            ) from None
+            text = f"settings of {self.metric!r} are no plain JSON data: {error}"
+            raise OptionError(text) from None
         object.__setattr__(self, "settings", plain)
 
     def __eq__(self, other: object) -> bool:
@@ -75,8 +60,7 @@ class Key:
     @property
     def file_name(self) -> str:
         """ASCII, no longer than 100 letters, safe on every file system; different for every key."""
-        # The words are for people; 128 bits of the digest, in lower case, keep names apart also
-        # where a file system does not tell upper from lower case.
+        # The words are for people. The digest is in lower case, as file systems may fold case.
         model, metric = (
             re.sub(r"[^a-z0-9]+", "-", s.lower()).strip("-") for s in (self.model, self.metric)
         )
@@ -104,8 +88,8 @@ class Store:
     def steps(self, what: str, weights: str, settings: Mapping[str, Any]) -> Steps:
         """The steps of an unfinished or finished run, whose numbers follow from these settings."""
         key = Key(weights[:8], weights, what, settings)
-        notes = {"key": key.as_json(), "version": self.version}
-        return Steps(self.folder / key.file_name, notes)
+        path = (self.folder / key.file_name).with_suffix(".rows.parquet")  # it is no table
+        return Steps(path, {"key": key.as_json(), "version": self.version})
 
     def find(self, key: Key) -> HeadTable | None:
         """The result, or None where it is not there; it counts as the one asked for last.
@@ -154,22 +138,20 @@ class Store:
         results of one model and metric, made with different settings.
         """
         paths = self._paths()
-        if keys is None:
-            chosen = sorted(paths, key=lambda key: paths[key].stat().st_mtime_ns)
-        else:
-            chosen = list(dict.fromkeys(keys))
-            self._refuse_unreadable(chosen, paths)
-        tables = self._each([paths[key] for key in chosen], HeadTable.from_parquet)
-        made = Counter(self._notes(paths[key])["version"] for key in chosen)
-        for version, count in made.items():
+        last = sorted(paths, key=lambda key: paths[key].stat().st_mtime_ns)
+        chosen = last if keys is None else list(dict.fromkeys(keys))
+        for key in (key for key in chosen if key not in paths):
+            raise StoreError(f"{self.folder} has no {key.metric!r} of {key.model!r}; run it first")
+        found = [paths[key] for key in chosen]
+        tables = self._each(found, HeadTable.from_parquet)
+        for version, count in Counter(self._notes(path)["version"] for path in found).items():
             if version not in {"", self.version}:
-                note = (
-                    f"{count} results in {self.folder} were made by interp {version}, this is"
-                    f" {self.version}; they are kept, and a command that asks for one of them"
-                    " computes it again"
-                )
+                note = f"{count} results in {self.folder} were made by interp {version}, this is"
+                note += f" {self.version}; they are kept, and computed again when asked for"
                 warnings.warn(note, OtherVersion, stacklevel=2)
         table, notes = merged(tables, lead)
+        if notes and keys is not None:
+            raise StoreError(f"{self.folder}: {notes[0]}; name other keys, or move one file away")
         for note in notes:
             warnings.warn(f"{self.folder}: {note}", OtherResults, stacklevel=2)
         return table
@@ -189,16 +171,8 @@ class Store:
             return None
 
     def _names(self) -> list[Path]:
-        try:
-            found = sorted(self.folder.iterdir())
-        except FileNotFoundError:
-            return []
-        except NotADirectoryError as error:
-            raise StoreError(f"{self.folder} is a file or in one; choose another folder") from error
-        except OSError as error:
-            raise StoreError(f"cannot read {self.folder}: {error.strerror or error}") from error
         # Other tables, pages and notes may lie in the folder too.
-        return [path for path in found if _OWN_NAME.fullmatch(path.name)]
+        return [path for path in files.listed(self.folder) if _OWN_NAME.fullmatch(path.name)]
 
     def _each(self, paths: Iterable[Path], read: Callable[[Path], T]) -> list[T]:
         """What each file gives; raises DamagedResult, which names all that are damaged."""
@@ -236,23 +210,6 @@ class Store:
             raise StoreError(f"cannot read {path}: {error}") from error
         return self._seen[stamp]
 
-    def _refuse_unreadable(self, chosen: list[Key], paths: Mapping[Key, Path]) -> None:
-        first: dict[tuple[str, str], Key] = {}
-        for key in chosen:
-            if key not in paths:
-                raise StoreError(
-                    f"{self.folder} has no {key.metric!r} of {key.model!r}; run it first"
-                )
-            other = first.setdefault((key.model, key.metric), key)
-            if other != key:
-                both = [{**k.settings, "weights": k.weights} for k in (other, key)]
-                differ = [k for k in sorted(both[0] | both[1]) if both[0].get(k) != both[1].get(k)]
-                raise StoreError(
-                    f"{self.folder} holds {key.metric!r} of {key.model!r} twice, with another"
-                    f" {', '.join(differ)}: {paths[other].name} and {paths[key].name};"
-                    " name the keys to read, or move one away"
-                )
-
     def _write_index(self) -> None:
         entries = []
         for path in self._names():
@@ -264,7 +221,4 @@ class Store:
                 entries.append({"file": path.name, "damaged": str(error)})
         text = json.dumps({"results": entries}, indent=1, ensure_ascii=False)
         files.write_atomically(self.folder / "index.json", text.encode())
-        for left in self.folder.glob(".*.tmp"):
-            with contextlib.suppress(FileNotFoundError):  # another process may clear it first
-                if time.time() - left.stat().st_mtime > _ABANDONED_S:
-                    left.unlink()
+        files.clear_abandoned(self.folder)

@@ -7,10 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from interp.core.errors import StoreError
+from interp.core.earlier import refuse_rows
 from interp.core.store import Store
-
-_EARLIER = b'{"format": "interp faithfulness'
 
 
 class Rows:
@@ -26,7 +24,7 @@ class Rows:
         self._rows: dict[tuple[int, str], dict[str, Any]] = {}
         self._steps = None
         if folder is not None:
-            _refuse_earlier(folder.with_name("rows.jsonl"))
+            refuse_rows(folder.with_name("rows.jsonl"))
             plain = json.loads(json.dumps(about, default=str))
             self._steps = Store(folder).steps("faithfulness", str(about["content_hash"]), plain)
 
@@ -59,13 +57,3 @@ class Rows:
 
 def _name(text: int, method: str) -> str:
     return json.dumps([text, method])
-
-
-def _refuse_earlier(path: Path) -> None:
-    if path.is_file():
-        with path.open("rb") as file:
-            if file.read(len(_EARLIER)) == _EARLIER:
-                raise StoreError(
-                    f"{path} holds rows of interp 0.1.0, which this version cannot read; remove"
-                    " it, or choose another folder"
-                )
