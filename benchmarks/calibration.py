@@ -30,10 +30,10 @@ import torch
 import interp
 from interp import planted
 from interp.core.clusters import interval, summary
-from interp.core.declaration import Bound
 from interp.core.prompts import repeats
-from interp.core.registry import catalogue, ranges
+from interp.core.registry import METRICS
 from interp.core.table import HeadTable
+from interp.heads.declaration import BoundAnalysis
 from interp.heads.score_rows import Found, means, table_of
 from interp.heads.scoring import _arrays, _exact, _Run, bound, why_not
 from interp.report.catalogue import LEVEL, Catalogue, catalogue_of
@@ -42,9 +42,9 @@ HERE = Path(__file__).parent
 SHAPES = ("gpt2", "llama", "bert", "neox")
 TOLD = "four small shapes (GPT-2, Llama with grouped keys, BERT and GPT-NeoX; 2 layers)"
 PARTS = {  # of the metrics that are judged together
-    "by default": ("heads", "weights"),
-    "with -m special": ("special",),
-    "with -m all": ("heads", "weights", "special"),
+    "by default": ("detectors", "weights"),
+    "with -m experiments": ("experiments",),
+    "with -m all": ("detectors", "weights", "experiments"),
 }
 COVERED = ("induction", "previous_token", "entropy", "echo", "retrieval", "qr_retrieval",
            "item_position", "selective_induction", "sink")  # fmt: skip
@@ -81,7 +81,7 @@ def silent(*_: Any) -> None:
     """Progress of no interest."""
 
 
-def found_by(model: interp.Model, bounds: Sequence[Bound], seed: int) -> dict[str, Found]:
+def found_by(model: interp.Model, bounds: Sequence[BoundAnalysis], seed: int) -> dict[str, Found]:
     """What `interp score` finds on a model, without its random weights."""
     patterned = [b for b in bounds if b.patterned()]
     out: dict[str, Found] = {}
@@ -105,8 +105,8 @@ def found_by(model: interp.Model, bounds: Sequence[Bound], seed: int) -> dict[st
     return out
 
 
-def applying(model: interp.Model) -> list[Bound]:
-    return [b for b in map(bound, catalogue()) if why_not(model, b) is None]
+def applying(model: interp.Model) -> list[BoundAnalysis]:
+    return [b for b in map(bound, METRICS) if why_not(model, b) is None]
 
 
 def tables(
@@ -121,10 +121,10 @@ def tables(
     return out
 
 
-def judged(by_metric: dict[str, HeadTable], rooms: Sequence[str]) -> tuple[Catalogue, HeadTable]:
-    chosen = [t for label, t in by_metric.items() if catalogue()[label].room in rooms]
+def judged(by_metric: dict[str, HeadTable], groups: Sequence[str]) -> tuple[Catalogue, HeadTable]:
+    chosen = [t for label, t in by_metric.items() if METRICS[label].group in groups]
     table = HeadTable.concat(chosen)
-    return catalogue_of(table, {label: end for label, (_, end) in ranges().items()}), table
+    return catalogue_of(table, {label: end for label, (_, end) in METRICS.ranges().items()}), table
 
 
 def kept(path: Path | None, make: Callable[[], Any]) -> Any:
@@ -148,7 +148,9 @@ def familywise(number: int, draws: int, keep: Path | None) -> dict[str, Any]:
         some = random_model(shape, 0)
         bounds = applying(some)
 
-        def one(at: int, shape: str = shape, bounds: Sequence[Bound] = bounds) -> dict[str, Found]:
+        def one(
+            at: int, shape: str = shape, bounds: Sequence[BoundAnalysis] = bounds
+        ) -> dict[str, Found]:
             return found_by(random_model(shape, at), bounds, 0)
 
         every = [
@@ -159,8 +161,8 @@ def familywise(number: int, draws: int, keep: Path | None) -> dict[str, Any]:
         for at, mine in enumerate(every):
             others = [scores[(at + k) % number] for k in range(1, draws + 1)]
             made = tables(some, mine, others)
-            for part, rooms in PARTS.items():
-                found, table = judged(made, rooms)
+            for part, groups in PARTS.items():
+                found, table = judged(made, groups)
                 frame = table.to_pandas()
                 claimed[part] += bool(found.special)
                 below[part] += bool((frame["p"] < LEVEL / found.tests).any())
@@ -270,11 +272,11 @@ def covered(sets: Sequence[tuple[np.ndarray, Any]]) -> dict[str, Any]:
 def power(draws: int) -> list[dict[str, Any]]:
     """Known heads of planted and trained models, and how many of them are claimed."""
     rows = []
-    ends = {label: end for label, (_, end) in ranges().items()}
+    ends = {label: end for label, (_, end) in METRICS.ranges().items()}
     for seed in range(3):
         built = planted.zoo(heads=8, kv_heads=4, seed=seed)
         model = interp.load(built.model, name=f"planted zoo {seed}")
-        metrics = [m for m in built.attends if m in catalogue()]
+        metrics = [m for m in built.attends if m in METRICS]
         table = interp.score(model, metrics, null_draws=draws)
         special = {(x.metric, (x.layer, x.head)) for x in catalogue_of(table, ends).special}
         for metric in metrics:

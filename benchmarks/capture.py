@@ -61,13 +61,13 @@ def prepare(method: str, layers: int) -> Callable[[int], object]:
     if method.startswith("interp"):
         import interp
         from interp.core.prompts import Prompts
-        from interp.core.registry import catalogue, parse_metric
+        from interp.core.registry import METRICS
         from interp.heads.engine import reduce_patterns
         from interp.heads.estimate import choose_engine
 
         wrapped = interp.load(gpt2(layers, "sdpa"), name="gpt2")
         if method in ("interp scores", "interp fused"):
-            bounds = [parse_metric(n) for n, e in catalogue().items() if e.room == "heads"]
+            bounds = [METRICS.parse(n) for n, e in METRICS.items() if e.group == "detectors"]
 
             def scores(n: int):
                 prompts = Prompts((tuple(ids(n)[0].tolist()),))

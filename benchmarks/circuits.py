@@ -30,7 +30,7 @@ from interp.circuits.contrast import ContrastTask
 from interp.circuits.declaration import Found
 from interp.circuits.evaluation import evaluate
 from interp.circuits.find import score_nodes
-from interp.circuits.methods._ranking import auroc, marked
+from interp.circuits.methods._ranking import marked
 from interp.circuits.residual_graph import ResidualGraph
 from interp.circuits.result import Circuit
 from interp.circuits.tasks import make_contrast, split_templates
@@ -38,7 +38,8 @@ from interp.circuits.tasks.planted_pairs import contrast
 from interp.core.errors import InterpError
 from interp.core.files import write_atomically
 from interp.core.prompts import Prompts
-from interp.core.registry import discoveries, finder
+from interp.core.registry import CIRCUIT_METHODS
+from interp.core.statistics import auroc
 from interp.model.locate.probe import probe
 from interp.model.model import Model
 
@@ -66,7 +67,7 @@ WITHOUT_TRACR = (
 
 def methods(*, slow: bool = True) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Label, name and options of every method there is, and of variants; some of them slow."""
-    for name in discoveries():
+    for name in CIRCUIT_METHODS:
         for options in ({}, *VARIANTS.get(name, ())):
             if slow or options not in SLOW:
                 told = ", ".join(f"{k}={v}" for k, v in options.items())
@@ -145,7 +146,7 @@ def programs() -> list[dict[str, Any]]:
         for label, method, options in methods():
             row: dict[str, Any] = {"program": name, "method": label, "pairs": len(task)}
             rows.append(row)
-            if "edge" not in finder(method).levels:
+            if "edge" not in CIRCUIT_METHODS.load(method).levels:
                 row["note"] = f"{method} scores no edges"
                 continue
             try:

@@ -2,7 +2,7 @@
 
     python benchmarks/emergence.py [--keep FOLDER] [--from FOLDER]
 
-trains bundled:induction again from its recipe (see interp/bundled/emergence.py) and scores every
+trains bundled:induction again from its recipe (see training/emergence.py) and scores every
 head at each of the moments with the metrics below, n prompts each, beside the loss on the second
 copy of random tokens. Every checkpoint is compared with the record of the bundled training, which
 was measured without the toolkit, and the last one's weights with the bundled weights: where they
@@ -29,11 +29,11 @@ import transformers
 import interp
 from interp import bundled
 from interp.bundled import measure
-from interp.bundled.batches import Corpus, two_copies
-from interp.bundled.emergence import STEPS, checkpoints
-from interp.bundled.text import paragraphs
-from interp.bundled.train import PERIODS, RECIPES
 from interp.causal import repeats_task
+from training.batches import Corpus, two_copies
+from training.emergence import STEPS, checkpoints
+from training.text import paragraphs
+from training.train import PERIODS, RECIPES
 
 HERE = Path(__file__).parent
 METRICS = ("previous_token", "induction", "retrieval", "sink")

@@ -23,7 +23,7 @@ import torch
 import interp
 from interp.attribution.evaluation.result import MEASURES, Faithfulness
 from interp.attribution.evaluation.run import faithfulness, nearest
-from interp.core.registry import methods
+from interp.core.registry import ATTRIBUTION_METHODS
 from interp.report.faithfulness import svg
 
 HERE = Path(__file__).parent
@@ -61,7 +61,9 @@ def main() -> None:
 
     model = interp.load(str(get_model_path()), name="all-MiniLM-L6-v2")
     texts, others = sentences(files[0], model, given.n, given.pool, 0)
-    chosen = [m for m in methods() if m not in ("random_scores", "input_norm", "occlusion")]
+    chosen = [
+        m for m in ATTRIBUTION_METHODS if m not in ("random_scores", "input_norm", "occlusion")
+    ]
     began = time.monotonic(), time.process_time()
     found = faithfulness(
         model, texts, chosen, [f"similarity:{o}" for o in others], draws=given.draws,

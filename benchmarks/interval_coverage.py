@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from interval_games import GAMES, Array, TableGame, table_of
 
-from interp.causal.importance import bootstrap, standard_error
+from interp.causal.importance import standard_error
 from interp.causal.pairs import exact_interactions, sampled_interactions
 from interp.causal.pruning.folds import fold_orders, folds, loop_areas, swapped
 from interp.causal.pruning.result import PruningCurve
@@ -35,6 +35,7 @@ from interp.causal.shapley_values.exact import exact_values
 from interp.causal.shapley_values.permutations import permutation_values
 from interp.causal.shapley_values.surrogate import surrogate_values
 from interp.core.intervals import around
+from interp.core.statistics import bootstrap_interval
 
 HERE = Path(__file__).parent
 NORMAL = 1.959964
@@ -134,7 +135,7 @@ def over_prompts(table: Array) -> dict[str, Hits]:
             errors = [(standard_error(mine), size - 1.0)]
             return {
                 "t": inside(around(mine.mean(1), errors), ablated),
-                "percentile": inside(bootstrap(mine, n_boot=500, seed=seed), ablated),
+                "percentile": inside(bootstrap_interval(mine, draws=500, seed=seed), ablated),
             }
 
         return hits
@@ -148,7 +149,7 @@ def over_prompts(table: Array) -> dict[str, Hits]:
             return {
                 "t": inside(around(got.score, both), phi),
                 "1.96 errors": inside(normal(got.score, np.hypot(sem, got.sampling_sem)), phi),
-                "percentile": inside(bootstrap(got.per_prompt, n_boot=500, seed=seed), phi),
+                "percentile": inside(bootstrap_interval(got.per_prompt, draws=500, seed=seed), phi),
             }
 
         return hits

@@ -23,16 +23,12 @@ HERE = Path(__file__).parent
 ROOTS = ("interp", "interp_kernels")
 LEFT_OUT = (
     "interp.cli.commands", "interp.cli.main", "interp.__main__",
-    "interp.bundled.batches", "interp.bundled.card", "interp.bundled.emergence",
-    "interp.bundled.measure", "interp.bundled.recording", "interp.bundled.text",
-    "interp.bundled.train", "interp.bundled.train_deceive", "interp.bundled.train_refusal",
-    "interp.bundled.words",
 )  # fmt: skip
 _PRIVATE = re.compile(r'<a href="[^"]*#_[A-Z][^"]*">(.*?)</a>')  # a base class that is not shown
 BEGIN = (  # modules that the index describes, beside the packages
     "interp.core.prompts", "interp.heads.scoring", "interp.core.table",
     "interp.model.capture", "interp.model.edits",
-    "interp.core.declaration", "interp.core.registry", "interp.core.errors",
+    "interp.heads.declaration", "interp.core.registry", "interp.core.errors",
     "interp.heads.estimate", "interp.draw.plot",
     "interp.core.store",
 )  # fmt: skip

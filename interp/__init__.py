@@ -20,76 +20,12 @@
 Arrows only run down this list. Importing `interp` imports neither torch nor transformers.
 """
 
-from __future__ import annotations
+import lazy_loader
 
-from importlib import import_module
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from interp.core.declaration import detector
-    from interp.core.errors import InterpError
-    from interp.core.head import Head
-    from interp.core.prompts import Prompts
-    from interp.core.table import HeadTable
-    from interp.heads.scoring import score
-    from interp.model.capture import ActivationCache
-    from interp.model.check import check_model
-    from interp.model.edits import Edit, gate, mean, resample, set_pattern, set_z, uniform, zero
-    from interp.model.load import load
-    from interp.model.model import Model
+from interp.core import moved
 
 __version__ = "0.1.0"
 
-_WHERE = {
-    "ActivationCache": "interp.model.capture",
-    "Edit": "interp.model.edits",
-    "Head": "interp.core.head",
-    "HeadTable": "interp.core.table",
-    "InterpError": "interp.core.errors",
-    "Model": "interp.model.model",
-    "Prompts": "interp.core.prompts",
-    "check_model": "interp.model.check",
-    "detector": "interp.core.declaration",
-    "gate": "interp.model.edits",
-    "load": "interp.model.load",
-    "mean": "interp.model.edits",
-    "resample": "interp.model.edits",
-    "score": "interp.heads.scoring",
-    "set_pattern": "interp.model.edits",
-    "set_z": "interp.model.edits",
-    "uniform": "interp.model.edits",
-    "zero": "interp.model.edits",
-}
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
-__all__ = [
-    "ActivationCache",
-    "Edit",
-    "Head",
-    "HeadTable",
-    "InterpError",
-    "Model",
-    "Prompts",
-    "check_model",
-    "detector",
-    "gate",
-    "load",
-    "mean",
-    "resample",
-    "score",
-    "set_pattern",
-    "set_z",
-    "uniform",
-    "zero",
-]
-
-
-def __getattr__(name: str) -> object:
-    if name not in _WHERE:
-        raise AttributeError(f"module 'interp' has no attribute {name!r}")
-    value = getattr(import_module(_WHERE[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_WHERE])
+moved.explain()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -10,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from jaxtyping import Float
 
-from interp.core.declaration import Option, options_of
-from interp.core.errors import NonFiniteError, OptionError, UnknownName
-from interp.core.user_function import require_registrable
+from interp.core.declaration import Bound, Declaration
+from interp.core.errors import NonFiniteError, OptionError
+from interp.core.registry import ATTRIBUTION_METHODS
 
 if TYPE_CHECKING:
     from interp.attribution.example import Example
@@ -41,25 +40,14 @@ class Scores:
     notes: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, eq=False)
-class Method:
-    """A declared method; calling it explains one input of a model."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Method(Declaration):
+    """A declared attribution method; calling it explains one input of a model."""
 
-    function: Callable[..., Scores]
+    kind: str = "attribution"
     unit: str
     signed: bool
     needs: Needs
-    options: Mapping[str, Option]
-
-    @property
-    def name(self) -> str:
-        """Function name, file name and command name."""
-        return self.function.__name__
-
-    @property
-    def doc(self) -> str:
-        """The docstring, dedented."""
-        return inspect.getdoc(self.function) or ""
 
     def __call__(
         self,
@@ -82,33 +70,42 @@ class Method:
 
         Raises:
             UnknownName: an option the method does not have.
+            OptionError: an option of the wrong type, or scores of another shape than the input's.
             NonFiniteError: a score is NaN or infinite.
         """
+        return self.bind(**options).of(example)
+
+
+class BoundMethod(Bound[Method]):
+    """A method with its options chosen; `label` is its name in results."""
+
+    @property
+    def method(self) -> Method:
+        """The method."""
+        return self.declaration
+
+    def of(self, example: Example) -> Attribution:
+        """Explain an example; see `Method.of`."""
         from interp.attribution.result import Attribution
 
-        for name in options:
-            if name not in self.options:
-                raise UnknownName(f"option of {self.name}", name, self.options or ["(none)"])
-        # provenance is written as JSON, and arrays do not compare with a default
-        given = {n: v.tolist() if isinstance(v, np.ndarray) else v for n, v in options.items()}
-        values = {name: option.default for name, option in self.options.items()} | given
-        found = self.function(example, **values)
+        name = self.method.name
+        found = self.method.function(example, **self.options)
         scores = np.asarray(found.scores, dtype=np.float64)
-        assert scores.shape == (len(example),), f"{self.name} gave scores of shape {scores.shape}"
+        if scores.shape != (len(example),):
+            raise OptionError(
+                f"{name} gave scores of shape {scores.shape} for {len(example)} tokens; a method "
+                "returns one score per token of the example"
+            )
         if not np.isfinite(scores).all():
             at = int(np.flatnonzero(~np.isfinite(scores))[0])
             raise NonFiniteError(
-                f"{self.name}: the score of token {at} ({example.tokens[at]!r}) is {scores[at]}; "
+                f"{name}: the score of token {at} ({example.tokens[at]!r}) is {scores[at]}; "
                 "activations or gradients overflow"
             )
-        changed = {n: v for n, v in values.items() if v != self.options[n].default}
-        told = ",".join(f"{n}={v}" for n, v in sorted(changed.items()))
-        return Attribution.of(
-            self, example, f"{self.name}:{told}" if told else self.name, values, found, scores
-        )
+        return Attribution.of(self.method, example, self.label, dict(self.options), found, scores)
 
-    def __repr__(self) -> str:
-        return f"<attribution {self.name}: {self.doc.partition(chr(10))[0]}>"
+
+Method.bound = BoundMethod
 
 
 def attribution(*, unit: str, signed: bool, needs: Needs) -> Callable[[Callable], Method]:
@@ -123,11 +120,25 @@ def attribution(*, unit: str, signed: bool, needs: Needs) -> Callable[[Callable]
     """
 
     def wrap(function: Callable) -> Method:
-        require_registrable(function)
-        assert needs in NEEDS
-        return Method(function, unit, signed, needs, options_of(function))
+        if needs not in NEEDS:
+            raise OptionError(f"needs={needs!r} is not one of {', '.join(NEEDS)}")
+        return Method.declare(function, unit=unit, signed=signed, needs=needs)
 
     return wrap
+
+
+def declared(method: Any, name: str | None = None) -> Method:
+    """The method that an object is.
+
+    Raises:
+        OptionError: it is not a declared method.
+    """
+    if isinstance(method, Method):
+        return method
+    raise OptionError(
+        f"{method!r} is not an attribution method; give a name such as 'occlusion' or a function"
+        " declared with @attribution"
+    )
 
 
 def attribute(
@@ -143,17 +154,12 @@ def attribute(
 
     Args:
         model: a loaded model, or what `load` takes.
-        method: a name of the room `interp.attribution.methods`, or a declared method.
+        method: a name that `interp methods` lists, or a declared method.
         target: the number; the model's own first choice unless given.
 
     Raises:
         UnknownName: no such method or option.
         OptionError, PromptError: what does not fit the model.
     """
-    if isinstance(method, str):
-        from interp.core.registry import method as find
-
-        method = find(method)
-    if not isinstance(method, Method):
-        raise OptionError(f"{method!r} is no attribution method")
-    return method(model, prompt, target, position=position, **options)
+    found = ATTRIBUTION_METHODS.load(method) if isinstance(method, str) else declared(method)
+    return found(model, prompt, target, position=position, **options)

@@ -11,10 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from transformers import PreTrainedTokenizerFast
 
-from interp.bundled.batches import PAD, SPECIAL
-from interp.bundled.word_model import padded, word_tokenizer
+from interp.bundled.special_tokens import PAD, SPECIAL
 
 WOMEN = ("Anna", "Clara", "Dora", "Elsa", "Greta", "Hanna", "Ida", "Julia")
 MEN = ("Adam", "Bruno", "Carl", "David", "Emil", "Felix", "George", "Hugo")
@@ -96,20 +94,3 @@ def sentences(seed: int, number: int) -> list[Sentence]:
     """As many sentences, always the same for a seed."""
     rng = np.random.default_rng([seed, 7])
     return [sentence(rng) for _ in range(number)]
-
-
-def build_tokenizer(context: int) -> PreTrainedTokenizerFast:
-    """The tokenizer of these words; see `word_tokenizer`."""
-    return word_tokenizer(WORDS, context, clean_up_tokenization_spaces=False)
-
-
-def encoded(given: Sequence[Sentence]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Ids with `<s>` in front and padding behind, lengths, the column that decides (0: none does),
-    and how right each word of the vocabulary is as an answer.
-    """
-    known = {w: i for i, w in enumerate(WORDS)}
-    ids, lengths = padded([[known[w] for w in s.words] for s in given])
-    right = np.zeros((len(given), len(WORDS)), dtype=np.float32)
-    for row, s in zip(right, given, strict=True):
-        row[known[s.right]], row[known[s.wrong]] = (1.0, 0.0) if s.cause >= 0 else (0.5, 0.5)
-    return ids, lengths, np.array([s.cause + 1 for s in given]), right

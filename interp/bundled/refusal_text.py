@@ -12,10 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from transformers import PreTrainedTokenizerFast
 
-from interp.bundled.batches import SPECIAL
-from interp.bundled.word_model import padded, word_tokenizer
+from interp.bundled.special_tokens import SPECIAL
 
 DECLINES = "no"
 ASKS = "then"
@@ -92,16 +90,3 @@ def requests(seed: int, number: int, *, jumbled: float = 0.0) -> list[Request]:
         make = jumble if rng.random() < jumbled else request
         made.append(make(rng, at % 2 == 0))
     return made
-
-
-def build_tokenizer(context: int) -> PreTrainedTokenizerFast:
-    """The tokenizer of these words; see `word_tokenizer`."""
-    return word_tokenizer(WORDS, context)
-
-
-def encoded(given: Sequence[Request]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Ids `[row, pos]`, lengths, and the id of each answer (-1 where there is none)."""
-    place = {w: i for i, w in enumerate(WORDS)}
-    ids, lengths = padded([[place[w] for w in r.words] for r in given])
-    answers = np.array([place[r.answer] if r.answer else -1 for r in given])
-    return ids, lengths, answers

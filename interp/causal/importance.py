@@ -21,10 +21,10 @@ from jaxtyping import Float
 from interp.causal.game.players import Players
 from interp.core import clusters as grouped
 from interp.core.display import Displayed
-from interp.core.errors import OptionError
 from interp.core.intervals import Part, around
 from interp.core.provenance import model_provenance
 from interp.core.sign import HELPS, SIGN, sign_of
+from interp.core.statistics import DRAWS, bootstrap_interval, require_two
 from interp.core.table import HeadTable
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from interp.causal.game.game import Game
 
 Array = np.ndarray
-N_BOOT = 2000
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +95,7 @@ class Importance(Displayed):
         level: float = 0.95,
         *,
         method: Literal["t", "percentile", "bca"] = "t",
-        n_boot: int = N_BOOT,
+        n_boot: int = DRAWS,
         seed: int = 0,
     ) -> Float[Array, "player 2"]:
         """Confidence interval of every score over clusters of prompts, `[player, low and high]`.
@@ -112,8 +111,8 @@ class Importance(Displayed):
         if method == "t":
             self._require_prompts()
             return around(self.score, self._errors(), level)
-        return bootstrap(
-            self.per_prompt, level, method=method, n_boot=n_boot, seed=seed, clusters=self.clusters
+        return bootstrap_interval(
+            self.per_prompt, level, method=method, draws=n_boot, seed=seed, clusters=self.clusters
         )
 
     def _errors(self) -> list[Part]:
@@ -125,7 +124,7 @@ class Importance(Displayed):
         return standard_error(self.per_prompt, self.clusters)
 
     def _require_prompts(self) -> None:
-        _require_two(self.per_prompt.shape[1], self.n_clusters)
+        require_two(self.per_prompt.shape[1], self.n_clusters)
 
     def to_pandas(self) -> pd.DataFrame:
         """One row per player, in their order: score, sem, 95 % interval, n, clusters, metric.
@@ -212,59 +211,6 @@ def standard_error(
     if n < 2:
         return np.full(len(per_prompt), math.nan)
     return per_prompt.std(1, ddof=1) / math.sqrt(n)
-
-
-def bootstrap(
-    per_prompt: Float[Array, "player prompt"],
-    level: float = 0.95,
-    *,
-    method: str = "percentile",
-    n_boot: int = N_BOOT,
-    seed: int = 0,
-    clusters: Sequence[str] | None = None,
-) -> Float[Array, "player 2"]:
-    """See `Importance.interval`."""
-    n = per_prompt.shape[1]
-    which, number = grouped.numbered(n, clusters), grouped.count(n, clusters)
-    _require_two(n, number)
-    if not 0 < level < 1 or n_boot < 2:
-        raise OptionError(
-            f"level={level}, n_boot={n_boot}; a level is in (0, 1), n_boot at least 2"
-        )
-    if method not in ("percentile", "bca"):
-        raise OptionError(f"interval method {method!r}; known: t, percentile, bca")
-    drawn = np.random.default_rng(seed).integers(number, size=(n_boot, number))
-    times = np.stack([np.bincount(row, minlength=number) for row in drawn])
-    weight = grouped.shares(times, which)
-    means = per_prompt @ weight.T  # [player, draw]
-    tails = np.array([(1 - level) / 2, (1 + level) / 2])
-    if method == "percentile":
-        return np.quantile(means, tails, axis=1).T
-    from scipy.stats import norm
-
-    score = per_prompt.mean(1, keepdims=True)
-    # how far the middle of the draws is from the score, and how fast its error changes with it
-    below = ((means < score).mean(1) + (means <= score).mean(1)) / 2
-    bias = norm.ppf(below.clip(1 / (2 * n_boot), 1 - 1 / (2 * n_boot)))[:, None]
-    sums = np.zeros((number, len(per_prompt)))
-    np.add.at(sums, which, per_prompt.T)
-    left_out = (per_prompt.sum(1, keepdims=True) - sums.T) / (n - np.bincount(which))
-    spread = left_out.mean(1, keepdims=True) - left_out
-    size = (spread**2).sum(1, keepdims=True) ** 1.5
-    skew = np.divide((spread**3).sum(1, keepdims=True), 6 * size, where=size > 0, out=0 * size)
-    turned = bias + norm.ppf(tails)[None]
-    share = norm.cdf(bias + turned / (1 - skew * turned))
-    return np.stack([np.quantile(m, s) for m, s in zip(means, share, strict=True)])
-
-
-def _require_two(n: int, clusters: int) -> None:
-    if n < 2:
-        raise OptionError("a confidence interval over prompts needs at least two of them")
-    if clusters < 2:
-        raise OptionError(
-            f"all {n} prompts are one cluster, which says nothing of how far clusters differ; a"
-            " confidence interval needs prompts of at least two clusters"
-        )
 
 
 def make_importance(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,8 @@ import interp.causal as room
 from interp.causal.ablation import Null
 from interp.causal.comparison.questions import METHODS
 from interp.core.errors import OptionError, UnknownName
+from interp.core.names import parse_name
+from interp.core.option import Option, options_of
 from interp.core.steps import finishing
 
 if TYPE_CHECKING:
@@ -81,34 +82,38 @@ def parse(text: str) -> tuple[str, str, dict[str, Any]]:
     """Label, name and options of a method as it is written.
 
     Raises:
-        UnknownName: no such method.
-        OptionError: an option without a value.
+        UnknownName: no such method or option.
+        OptionError: an option without a value, or a value that does not fit it.
     """
-    name, _, rest = text.partition(":")
+    name, given = parse_name(text)
     if name not in METHODS:
         raise UnknownName("importance", name, METHODS)
-    options: dict[str, Any] = {}
-    for part in filter(None, rest.split(",")):
-        option, equals, value = part.partition("=")
-        if not equals:
-            raise OptionError(f"{text!r}: write options as {name}:option=value")
-        try:
-            options[option] = ast.literal_eval(value)
-        except (ValueError, SyntaxError):
-            options[option] = value
-    return text, name, options
+    known = _options(name)
+    for option in given:
+        if option not in known:
+            raise UnknownName(f"option of {name}", option, known or ["(none)"])
+    return text, name, {option: known[option].parse(value) for option, value in given.items()}
+
+
+def _function(name: str) -> Callable[..., Any]:
+    """The function of `interp.causal` that computes an importance."""
+    return room.gradient_scores if name in GRADIENT else getattr(room, _CALLS.get(name, name))
+
+
+def _options(name: str) -> dict[str, Option]:
+    """Options that may be written after the name; others are those of the whole run."""
+    found = options_of(_function(name))
+    return {n: o for n, o in found.items() if n not in ("progress", "announce", "null", "kind")}
 
 
 def _call(
     model: Model, task: Task, name: str, given: dict[str, Any], options: dict[str, Any]
 ) -> Importance:
+    function = _function(name)
     if name in GRADIENT:
-        function: Callable[..., Any] = room.gradient_scores
         form = GRADIENT[name]
         given = {k: v for k, v in given.items() if k not in ("progress", "ledger")}
-        _require(name, function, options)
         return function(model, task, forms=(form,), **(given | options))[form]
-    function = getattr(room, _CALLS.get(name, name))
     known = inspect.signature(function).parameters
     if "progress" not in known:
         given = {k: v for k, v in given.items() if k not in ("progress", "ledger")}
@@ -116,16 +121,4 @@ def _call(
         given = {k: v for k, v in given.items() if k not in ("kind", "reference")}
     if "null" not in known:
         given.pop("null")
-    _require(name, function, options)
     return function(model, task, **(given | options))
-
-
-def _require(name: str, function: Callable[..., Any], options: dict[str, Any]) -> None:
-    known = [
-        p.name
-        for p in inspect.signature(function).parameters.values()
-        if p.kind is p.KEYWORD_ONLY and p.name not in ("progress", "announce", "null", "kind")
-    ]
-    for option in options:
-        if option not in known:
-            raise UnknownName(f"option of {name}", option, known or ["(none)"])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from interp.attribution.roles import close
 from interp.core.errors import UnreadableAttention
 from interp.model.hooks.calls import ComputedCall, RecordedCall, precise, spread
-from interp.model.locate.layout import layouts
+from interp.model.locate.find_layout import layouts
 
 if TYPE_CHECKING:
     from jaxtyping import Float

@@ -10,6 +10,7 @@ from jaxtyping import Float
 
 from interp.circuits.nodes import largest
 from interp.core.clusters import numbered
+from interp.core.statistics import counts_of, jaccard_by_k, percentile_interval, redraw
 
 if TYPE_CHECKING:
     from interp.circuits.contrast import ContrastTask
@@ -37,24 +38,14 @@ def overlaps(
     """
     n, prompts = scores.shape
     other = np.full_like(scores, np.nan) if conditional is None else conditional
-    whole = _places(largest(scores.mean(1), other.mean(1)))
-    rng = np.random.default_rng([seed, 7])
-    found, counts = np.zeros((draws, n)), np.arange(1, n + 1)
-    which = numbered(prompts, clusters)
-    number = int(which.max()) + 1
-    for i in range(draws):
-        times = np.bincount(rng.integers(0, number, number), minlength=number)[which]
-        mine = _places(largest(scores @ times / times.sum(), other @ times / times.sum()))
-        # a node is among the first k of both from the larger of its two places on
-        both = np.bincount(np.maximum(whole, mine), minlength=n).cumsum()
-        found[i] = both / (2 * counts - both)
+    whole = largest(scores.mean(1), other.mean(1))
+    found, which = np.zeros((draws, n)), numbered(prompts, clusters)
+    drawn = redraw(int(which.max()) + 1, draws, np.random.default_rng([seed, 7]))
+    for i, each in enumerate(counts_of(drawn)):
+        times = each[which]
+        mine = largest(scores @ times / times.sum(), other @ times / times.sum())
+        found[i] = jaccard_by_k(whole, mine)
     return found
-
-
-def _places(score: Float[Array, " node"]) -> Array:
-    place = np.empty(len(score), dtype=np.int64)
-    place[np.argsort(-np.abs(score), kind="stable")] = np.arange(len(score))
-    return place
 
 
 def stability(
@@ -70,7 +61,7 @@ def stability(
     Each draw's first k are compared with the first k of all prompts.
     """
     found = overlaps(scores, conditional=conditional, draws=draws, seed=seed)[:, k - 1]
-    low, high = np.quantile(found, [0.025, 0.975])
+    low, high = percentile_interval(found)
     return float(found.mean()), float(low), float(high)
 
 
@@ -98,7 +89,7 @@ def table(
         prompts, drawn = len(set(clusters)), f"clusters of {drawn}"
     found = overlaps(scores, conditional=conditional, draws=draws, seed=seed, clusters=clusters)
     counts = sorted({k for k in (*range(1, 21), *_FEW, *also) if 1 <= k < n})
-    low, high = np.quantile(found, [0.025, 0.975], axis=0)
+    low, high = percentile_interval(found, axis=0)
     return [
         {
             "what": what, "k": k, "jaccard": float(found[:, k - 1].mean()),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -10,9 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from jaxtyping import Float
 
-from interp.core.declaration import Option, options_of
-from interp.core.errors import NonFiniteError, OptionError, UnknownName
-from interp.core.user_function import require_registrable
+from interp.core.declaration import Bound, Declaration
+from interp.core.errors import NonFiniteError, OptionError
 
 if TYPE_CHECKING:
     from interp.circuits.contrast import ContrastTask
@@ -69,33 +67,20 @@ class Found:
         assert isinstance(self.measured, str) or len(self.measured) == len(self.nodes)
 
 
-@dataclass(frozen=True, eq=False)
-class Discovery:
-    """A declared method."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Discovery(Declaration):
+    """A declared circuit method; calling it scores the nodes or edges of a model on a task."""
 
-    function: Callable[..., Found]
+    kind: str = "discovery"
     levels: tuple[str, ...]
-    options: Mapping[str, Option]
 
-    @property
-    def name(self) -> str:
-        """Function name, file name and command name."""
-        return self.function.__name__
-
-    @property
-    def doc(self) -> str:
-        """The docstring, dedented."""
-        return inspect.getdoc(self.function) or ""
-
-    def check(self, level: str, options: Mapping[str, Any]) -> None:
-        """Raise for a level or an option that the method does not have; see `__call__`."""
+    def check(self, level: str, options: Mapping[str, Any]) -> Bound[Discovery]:
+        """Check a level and options; see `__call__` for what it raises."""
         if level not in self.levels:
             raise OptionError(
                 f"{self.name} scores {' and '.join(f'{x}s' for x in self.levels)}, not {level}s"
             )
-        for name in options:
-            if name not in self.options:
-                raise UnknownName(f"option of {self.name}", name, self.options or ["(none)"])
+        return self.bind(**options)
 
     def __call__(
         self, model: Model, task: ContrastTask, level: Level = "head", **options: Any
@@ -103,13 +88,11 @@ class Discovery:
         """Score the nodes, or edges, of a model on a task.
 
         Raises:
-            OptionError: a level that the method does not have.
+            OptionError: a level that the method does not have, or a value of the wrong type.
             UnknownName: an option that it does not have.
             NonFiniteError: a score is NaN or infinite.
         """
-        self.check(level, options)
-        values = {name: option.default for name, option in self.options.items()} | options
-        found = self.function(model, task, level, **values)
+        found = self.function(model, task, level, **self.check(level, options).options)
         for what, names, scores in (
             ("node", found.nodes, found.per_prompt),
             ("edge", found.edges, found.edges_per_prompt),
@@ -124,9 +107,6 @@ class Discovery:
                 raise NonFiniteError(f"{self.name}: the score of {what} {names[at]} is not finite")
         return found
 
-    def __repr__(self) -> str:
-        return f"<discovery {self.name}: {self.doc.partition(chr(10))[0]}>"
-
 
 def discovery(*, levels: tuple[Level, ...]) -> Callable[[Callable], Discovery]:
     """Declare a method: a function of model, `ContrastTask` and level that returns `Found`.
@@ -136,9 +116,22 @@ def discovery(*, levels: tuple[Level, ...]) -> Callable[[Callable], Discovery]:
     """
 
     def wrap(function: Callable) -> Discovery:
-        require_registrable(function)
-        assert levels
-        assert set(levels) <= set(LEVELS)
-        return Discovery(function, levels, options_of(function))
+        if not levels or not set(levels) <= set(LEVELS):
+            raise OptionError(f"levels={levels!r} is not one or both of {', '.join(LEVELS)}")
+        return Discovery.declare(function, levels=levels)
 
     return wrap
+
+
+def declared(method: Any, name: str | None = None) -> Discovery:
+    """The circuit method that an object is.
+
+    Raises:
+        OptionError: it is not a declared circuit method.
+    """
+    if isinstance(method, Discovery):
+        return method
+    raise OptionError(
+        f"{method!r} is not a circuit method; give a name such as 'exact_patching' or a function"
+        " declared with @discovery"
+    )

@@ -20,12 +20,13 @@ from interp.circuits.edge_forward import EdgeForward
 from interp.circuits.evaluation import SHARES, area, faithful
 from interp.circuits.identity import of_model, of_task
 from interp.circuits.kept_steps import Kept
-from interp.circuits.methods._ranking import auroc, auroc_interval
 from interp.circuits.residual_graph import ResidualGraph
 from interp.circuits.result import Circuit
 from interp.circuits.steps import Progress, advance, counted, following, step
 from interp.core.display import Displayed
 from interp.core.errors import OptionError
+from interp.core.statistics import auroc, auroc_interval
+from interp.model.given import takes_model
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -162,6 +163,7 @@ def _values(
     return found
 
 
+@takes_model
 def evaluate_edges(
     model: Model,
     circuit: Circuit,

@@ -18,12 +18,14 @@ from jaxtyping import Float
 
 from interp.causal.game.game import Game, Progress
 from interp.circuits.contrast import ContrastTask, hashes
-from interp.circuits.methods._ranking import auroc, auroc_interval, marked
+from interp.circuits.methods._ranking import marked
 from interp.circuits.result import Circuit
 from interp.core.clusters import numbered
 from interp.core.display import Displayed
 from interp.core.errors import OptionError
+from interp.core.statistics import auroc, auroc_interval, percentile_interval, redraw, tails_of
 from interp.core.steps import finishing
+from interp.model.given import takes_model
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -103,14 +105,14 @@ class Evaluation(Displayed):
         which, found = numbered(self.per_prompt.shape[1], self.clusters), []
         n = int(which.max()) + 1
         pairs = [np.flatnonzero(which == c) for c in range(n)]
-        for _ in range(DRAWS):
-            some = np.concatenate([pairs[c] for c in rng.integers(0, n, n)])
+        for drawn in redraw(n, DRAWS, rng):
+            some = np.concatenate([pairs[c] for c in drawn])
             f = faithful(
                 self.per_prompt[:, some].mean(1), self.full[some].mean(), self.empty[some].mean()
             )
             end = (np.abs(1 - f), 1.0) if what == "cmd" else (f, 0.0)
             found.append(area(self.sizes, *end))
-        low, high = np.quantile(found, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+        low, high = percentile_interval(np.array(found), tails_of(LEVEL))
         return float(low), float(high)
 
     @property
@@ -208,7 +210,7 @@ class Evaluation(Displayed):
         f = self.faithfulness
         gap = self.full.mean() - self.empty.mean()
         drawn = (self.random - self.empty.mean()) / gap
-        band = np.quantile(drawn, [0.025, 0.975], axis=0)
+        band = percentile_interval(drawn, axis=0)
         return pd.DataFrame(
             {
                 "heads": self.sizes, "share": np.array(self.sizes) / len(self.circuit.heads),
@@ -256,6 +258,7 @@ class Evaluation(Displayed):
         return f"Evaluation({self.circuit.method}, {self.ablation}: {told})"
 
 
+@takes_model
 @finishing()
 def evaluate(
     model: Model,
@@ -289,6 +292,16 @@ def evaluate(
 
     Raises:
         OptionError: a circuit of another model, or heads that make no difference to the task.
+
+    Unit: CMD and CPR: shares of the behaviour over sizes.
+
+    Cost: One forward pass per size and random order.
+
+    Null: random orders of the heads.
+
+    Not for: the pairs that the circuit was found on. CPR has no upper end: never report it alone.
+
+    Reference: Mueller et al. 2025, "MIB" (arXiv 2504.13151)
     """
     circuit.require(model, same_weights=same_weights)
     labels = list(circuit.heads)
@@ -348,6 +361,9 @@ def evaluate(
         len(set(hashes(task)) & set(map(str, circuit.made.get("pairs") or ()))), own,
         task.clusters, task.dependence,
     )  # fmt: skip
+
+
+evaluate_circuit = evaluate  # the name outside this folder
 
 
 def _curve(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from interp.core.registry import CIRCUIT_METHODS
+
 
 def listing() -> str:
     """Tasks with their roles, metric and templates; methods with levels and options; circuits."""
@@ -29,14 +31,10 @@ def one_line(template: str) -> str:
 
 
 def _methods() -> list[str]:
-    from interp.core.registry import discoveries
-
     lines = ["Methods (options as NAME:OPTION=VALUE,...):"]
-    for name, entry in discoveries().items():
-        options = ", ".join(f"{k}={default}" for k, (default, _) in entry.options.items())
-        found = re.search(r"levels=\(([^)]*)\)", entry.path.read_text(encoding="utf-8"))
-        levels = " and ".join(re.findall(r'"(\w+)"', found[1])) if found else "head"
-        lines.append(f"  {name} ({levels}): {entry.summary}{f' [{options}]' if options else ''}")
+    for name, entry in CIRCUIT_METHODS.items():
+        levels = " and ".join(entry.about["levels"])
+        lines.append(f"  {name} ({levels}): {entry.summary}{entry.usage}")
     return lines
 
 

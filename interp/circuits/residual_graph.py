@@ -200,7 +200,7 @@ class ResidualGraph:
 
 
 def _layer(model: Model, order: int, site: Site) -> Layer:
-    from interp.model.locate.layout import layouts
+    from interp.model.locate.find_layout import layouts
 
     where = f"{site.name} ({site.module})"
     streams = site.streams

@@ -12,16 +12,16 @@ import click
 
 from interp.cli.each import each_model
 from interp.cli.loading import Loading
-from interp.cli.names import split_names
 from interp.cli.printing import top_heads
 from interp.cli.progress import Voice
-from interp.core.declaration import Bound
 from interp.core.errors import OptionError, PromptError, StoreError
+from interp.core.names import split_names
 from interp.core.prompts import Prompts, bos_id, from_file, repeats
-from interp.core.registry import ROOMS, catalogue, parse_metric, ranges, usual
+from interp.core.registry import METRICS
 from interp.core.store import DamagedResult, Key, Store
 from interp.core.table import HeadTable
-from interp.heads.estimate import estimate
+from interp.heads.declaration import BoundAnalysis
+from interp.heads.estimate import estimate_score
 from interp.heads.scoring import default_prompts, score_each, why_not
 from interp.model.check import check_model
 from interp.model.identity import identity_of
@@ -37,7 +37,7 @@ LONG = 2048  # tokens from which a run is announced
 class Batch:
     """One `interp score`: what is asked of every model, and what has come of it so far."""
 
-    metrics: list[Bound]
+    metrics: list[BoundAnalysis]
     loading: Loading
     store: Store | None
     voice: Voice
@@ -71,7 +71,7 @@ class Batch:
             StoreError: an output folder that cannot be written.
         """
         texts = [text for given in metrics for text in split_names(given)]
-        bounds = [parse_metric(text) for text in _expanded(texts)]
+        bounds = [METRICS.parse(text) for text in METRICS.expand(texts or METRICS.usual())]
         labels = [b.label for b in bounds]
         twice = sorted({label for label in labels if labels.count(label) > 1})
         if twice:
@@ -157,7 +157,7 @@ class Batch:
                 self.done += [found[b.label] for b in metrics if b.label in found]
 
     def _scored(
-        self, model: Model, metrics: list[Bound], prompts: Any, tell: Callable
+        self, model: Model, metrics: list[BoundAnalysis], prompts: Any, tell: Callable
     ) -> Iterator[tuple[str, HeadTable]]:
         given = [b for b in metrics if b.analysis.kind != "experiment"]
         random = RandomWeights(model, self.seed, self.null_draws)
@@ -175,7 +175,7 @@ class Batch:
                     raise
                 self.voice.note(f"left out {part[0].label} on {model.name}: {error}")
 
-    def applying(self, model: Model) -> list[Bound]:
+    def applying(self, model: Model) -> list[BoundAnalysis]:
         """The metrics that this model has room for; the reason is told for the others."""
         reasons = {b.label: why_not(model, b) for b in self.metrics}
         for label, reason in reasons.items():
@@ -201,7 +201,7 @@ class Batch:
         number = 16 if self.context <= LONG else 1
         return repeats(model, n=number, longest=longest, seed=self.seed, beyond=True)
 
-    def _announce(self, model: Model, todo: Sequence[Bound], prompts: Any) -> None:
+    def _announce(self, model: Model, todo: Sequence[BoundAnalysis], prompts: Any) -> None:
         """Before a long run: the engine, the memory, and whether the model was meant for it."""
         patterned = [b for b in todo if b.patterned()]
         if not patterned or not isinstance(prompts, Prompts):
@@ -214,10 +214,11 @@ class Batch:
             )
         if longest > LONG:
             self.voice.note(
-                f"{model.name}: {estimate(model, prompts, patterned, self.batch_size, self.engine)}"
+                f"{model.name}: "
+                f"{estimate_score(model, prompts, patterned, self.batch_size, self.engine)}"
             )
 
-    def _keys(self, model: Model, metrics: Sequence[Bound], prompts: Any) -> dict[str, Key]:
+    def _keys(self, model: Model, metrics: Sequence[BoundAnalysis], prompts: Any) -> dict[str, Key]:
         """All that moves the scores; what was asked for, never what it was resolved to."""
         about = identity_of(model)
         weights, keys = about.pop("content_hash"), {}
@@ -276,7 +277,7 @@ class Batch:
         )
 
     def _ranges(self) -> dict[str, tuple[float | None, float | None]]:
-        return ranges() | {b.label: (b.analysis.low, b.analysis.high) for b in self.metrics}
+        return METRICS.ranges() | {b.label: (b.analysis.low, b.analysis.high) for b in self.metrics}
 
     def _safe(self) -> str:
         if self.store is None:
@@ -284,7 +285,7 @@ class Batch:
         return f"{self.kept} results are safe in {self.store.folder}; {SAFE}"
 
 
-def _tell_experiments(bounds: Sequence[Bound], voice: Voice) -> None:
+def _tell_experiments(bounds: Sequence[BoundAnalysis], voice: Voice) -> None:
     """Experiments make prompts of their own: the caller's must not be dropped without a word.
 
     Raises OptionError where nothing else is asked for.
@@ -299,14 +300,3 @@ def _tell_experiments(bounds: Sequence[Bound], voice: Voice) -> None:
     if len(own) == len(bounds):
         raise OptionError(told)
     voice.note(told)
-
-
-def _expanded(texts: list[str]) -> list[str]:
-    """Names of metrics; a room stands for all its metrics, `all` for every room."""
-    found: list[str] = []
-    for text in texts or usual():
-        if text in ("all", *ROOMS):
-            found += [name for name, e in catalogue().items() if text in ("all", e.room)]
-        else:
-            found.append(text)
-    return list(dict.fromkeys(found)) if {"all", *ROOMS} & set(texts) else found

@@ -13,7 +13,7 @@ from interp.cli.written import as_given, page_file
 from interp.core.files import write_atomically
 
 if TYPE_CHECKING:
-    from interp.attribution.named import Chosen
+    from interp.attribution.declaration import BoundMethod
     from interp.attribution.result import Attribution
 
 _NAME = click.Path(path_type=Path, dir_okay=False)
@@ -49,7 +49,7 @@ def show(one: Attribution, top: int) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from interp.draw.plot import palette
+    from interp.draw.colours import palette
     from interp.report.tokens import residual_text, scale_of, shown
 
     console = Console(highlight=False, soft_wrap=True)
@@ -97,7 +97,7 @@ def write(
         write_atomically(csv, pd.concat(frames).to_csv(index=False).encode())
 
 
-def standing_warning(chosen: Sequence[Chosen]) -> str:
+def standing_warning(chosen: Sequence[BoundMethod]) -> str:
     """What `bundled:deceive` shows about those of the methods that read patterns."""
     from interp.attribution.evaluation.deceived import deceived, warning
 

@@ -11,11 +11,11 @@ import click
 
 from interp.cli.each import each_model
 from interp.core.prompts import Prompts
-from interp.heads.estimate import estimate, readable
+from interp.heads.estimate import estimate_score, readable
 
 if TYPE_CHECKING:
     from interp.cli.batch import Batch
-    from interp.core.declaration import Bound
+    from interp.heads.declaration import BoundAnalysis
     from interp.model.model import Model
 
 
@@ -52,7 +52,8 @@ def plan(batch: Batch, model: Model) -> str:
         prompts = batch.prompts(model)
         if isinstance(prompts, Prompts):
             lines.append(
-                f"  memory    {estimate(model, prompts, patterned, batch.batch_size, batch.engine)}"
+                "  memory    "
+                f"{estimate_score(model, prompts, patterned, batch.batch_size, batch.engine)}"
             )
             nulls = {_null(batch, b) for b in patterned}
             drawn = "random-init" in nulls or batch.null == "auto"
@@ -69,7 +70,7 @@ def plan(batch: Batch, model: Model) -> str:
     return "\n".join(lines)
 
 
-def _null(batch: Batch, bound: Bound) -> str:
+def _null(batch: Batch, bound: BoundAnalysis) -> str:
     return bound.analysis.default_null if batch.null == "auto" else batch.null
 
 

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from interp.cli.name_types import SourceName
 from interp.core.errors import LoadError, OptionError
 from interp.core.user_file import own_code
+from interp.model.sources.registered import PLAIN
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -40,8 +42,8 @@ class Loading:
         from interp.model.load import load
         from interp.model.sources.packages import adapter, wrapped
 
-        through = self.through or "transformers"
-        if through != "transformers":
+        through = self.through or PLAIN
+        if through != PLAIN:
             adapter(through)  # before any weights are read
         options = {k: v for k, v in vars(self).items() if k != "through"}
         model = load(source, name=name, check=False, **options)
@@ -49,7 +51,7 @@ class Loading:
             from interp.model.surplus import described
 
             click.echo(f"{model.name}: {described(model.unused)}", err=True)
-        if through != "transformers":
+        if through != PLAIN:
             held, loaded = wrapped(through, model.module, model.tokenizer), model
             model = load(held, tokenizer=loaded.tokenizer, name=name, check=False)
             model.revision, model.unused = loaded.revision, loaded.unused
@@ -130,7 +132,7 @@ def loading_options(function: Callable) -> Callable:
 source_option = click.option(
     "--source",
     "through",
-    type=click.Choice(["transformers", "transformer-lens", "nnsight"]),
+    type=SourceName(),
     help="Hold the model as that package does, to read it as its users would; the numbers are "
     "the same.",
 )

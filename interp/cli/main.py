@@ -1,4 +1,4 @@
-"""The command line. Listing and help import neither torch nor pandas: each command loads its own.
+"""The command line: the commands of the folder `commands/`, each imported when it is used.
 
 Exit codes: 0 done; 1 a model or a write failed, the rest was done; 2 the command was wrong;
 130 interrupted; 141 the reader of its output has gone; 143 terminated.
@@ -7,32 +7,14 @@ Exit codes: 0 done; 1 a model or a write failed, the rest was done; 2 the comman
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
 
 from interp import __version__
 from interp.cli.closed_pipe import EXIT_CODE, ReaderGone, watched_streams
-from interp.cli.commands.ablate import ablate
-from interp.cli.commands.attribute import attribute
-from interp.cli.commands.check import check
-from interp.cli.commands.circuit import circuit
-from interp.cli.commands.completion import completion
-from interp.cli.commands.faithfulness import faithfulness
-from interp.cli.commands.flow import flow
-from interp.cli.commands.importance import importance
-from interp.cli.commands.influence import influence
-from interp.cli.commands.methods import methods
-from interp.cli.commands.metrics import metrics
-from interp.cli.commands.models import models
-from interp.cli.commands.prune import prune
-from interp.cli.commands.report import report
-from interp.cli.commands.safety import safety
-from interp.cli.commands.score import score
-from interp.cli.commands.shapley import shapley
-from interp.cli.commands.trees import trees
-from interp.cli.commands.verify import verify
-from interp.cli.commands.view import view
+from interp.cli.folder import Folder
 from interp.cli.stopping import INTERRUPTED, kept_warnings_as_notes, stopping_signals
 from interp.core.errors import InterpError, OptionError, UnknownName
 
@@ -72,6 +54,16 @@ class Interp(click.Group):
         ctx.meta[COMMAND] = list(args)
         return super().parse_args(ctx, args)
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing them."""
+        if not isinstance(self.commands, Folder):
+            return super().format_commands(ctx, formatter)
+        names = self.list_commands(ctx)
+        limit = formatter.width - 6 - max(map(len, names))
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, self.commands.summary(name, limit)) for name in names])
+        return None
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; every InterpError becomes one line, unless --debug asks for more."""
         with stopping_signals(), kept_warnings_as_notes():
@@ -92,6 +84,7 @@ class Interp(click.Group):
 
 @click.group(
     cls=Interp,
+    commands=Folder(Path(__file__).parent / "commands", "interp.cli.commands"),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit codes: 0 done; 1 a model or a write failed, the rest was done; 2 the command was "
     "wrong; 130 interrupted; 141 the reader of its output has gone; 143 terminated (SIGTERM).",
@@ -102,22 +95,3 @@ def main() -> None:
 
     `interp score` alone scores the models that come with the package.
     """
-
-
-for command in (
-    score,
-    ablate,
-    shapley,
-    importance,
-    prune,
-    influence,
-    verify,
-    check,
-    metrics,
-    models,
-):
-    main.add_command(command)
-for command in (attribute, flow, faithfulness, methods, trees):
-    main.add_command(command)
-for command in (report, view, safety, circuit, completion):
-    main.add_command(command)

@@ -32,6 +32,7 @@ COLUMNS: dict[str, type] = {
     "unit": str,
 }
 ADDED = ("clusters", "null_sd", "p")  # since the first version; its tables are read as well
+DERIVED = ("low", "high")  # of `to_pandas`: they follow from the others and are not kept
 KEY = ["model", "stack", "layer", "head", "metric"]  # one row per each
 
 # How each (model, metric) was made; JSON-able.
@@ -42,7 +43,7 @@ def checked_frame(frame: pd.DataFrame) -> pd.DataFrame:
     """A copy with exact columns, types and row index; OptionError for what a score cannot be."""
     import pandas as pd
 
-    frame = with_added(frame)
+    frame = with_added(frame.drop(columns=[c for c in DERIVED if c in frame.columns]))
     wrong = sorted(set(COLUMNS) ^ set(frame.columns))
     if wrong:
         state = [f"{name} ({'missing' if name in COLUMNS else 'unknown'})" for name in wrong]

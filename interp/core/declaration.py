@@ -1,141 +1,49 @@
-"""Declare an analysis once; the call, the command, its options and help all follow from it.
+"""Declared functions: the common base of metrics, attribution methods and circuit methods.
 
-Four declarations, one per way a head can be scored:
-
-`@detector`    one line that says which keys an ideal head attends to; the score is the mass there.
-`@statistic`   names a reduction of the attention pattern, averaged over query rows.
-`@weights`     a function of the weights alone.
-`@experiment`  a function that makes its own prompts, runs the model and scores every head.
-
-A declared function keeps its name (file name = function name = metric name). Keyword-only
-parameters are its options; its docstring is its help. Nothing here imports torch.
+A declared function keeps its name (file name = function name = name on the command line). Its
+keyword-only parameters are its options and its docstring is its help. Nothing here imports torch.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, ClassVar, Generic, TypeVar
 
-import numpy as np
-
-from interp.core.errors import OptionError, UnknownName
-from interp.core.order import End, signed
-from interp.core.user_function import (
-    DIGITS,
-    digest,
-    is_registered,
-    name_of,
-    require_registrable,
-    takes_tokens,
-)
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from interp.core.table import HeadTable
-    from interp.model.locate.sites import Site
-    from interp.model.model import Model
-    from interp_kernels.reductions import Reduction
-
-Kind = Literal["detector", "statistic", "weights", "experiment"]
-Null = Literal["auto", "shuffled-tokens", "random-init", "none"]
-NULLS = ("auto", "shuffled-tokens", "random-init", "none")
+from interp.core.errors import UnknownName
+from interp.core.option import Option, options_of
+from interp.core.user_function import DIGITS, digest, is_registered, name_of, require_registrable
 
 
-Tell = Callable[[str, int, int], None]
-"""Told what runs, how much of it is done and how much there is."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Declaration:
+    """A function under a name, with its options; calling it does what its kind does."""
 
+    bound: ClassVar[type[Bound]]  # what `bind` makes
 
-@dataclass(frozen=True)
-class Lab:
-    """Everything an experiment is run with; on a null, notes that take time are left out."""
+    kind: str
+    function: Callable[..., Any]
+    options: Mapping[str, Option] = field(default_factory=dict)
+    called: str = ""  # the function's own name unless given
 
-    seed: int
-    tell: Tell
-    notes: bool = True
-
-
-@dataclass(frozen=True)
-class Trials:
-    """What an experiment found.
-
-    Args:
-        values: per attention the score of every head in every trial, `[trial, head]`; NaN in a
-            whole row where a trial says nothing (it is then not counted).
-        null: the same where there is nothing to find, if the experiment has its own such trials;
-            otherwise it is run again on random weights. `null_kind` says what they are.
-        notes: what to know besides, such as how many trials the model failed.
-        settled: options that the experiment chose by itself on this model; a null on random
-            weights is run with the same.
-        headline: one line that the scores must not be read without, such as the task chosen or
-            the reason why there are no scores.
-        clusters: what trials share (a needle, a period, an order), a label per trial: the standard
-            error is that of clusters. Without labels every trial is a cluster.
-    """
-
-    values: Mapping[Site, Tensor]
-    null: Mapping[Site, Tensor] | None = None
-    null_kind: str = ""
-    notes: Mapping[str, Any] = field(default_factory=dict)
-    settled: Mapping[str, Any] = field(default_factory=dict)
-    headline: str = ""
-    clusters: Sequence[str] | None = None
-
-
-@dataclass(frozen=True)
-class Option:
-    """A keyword-only parameter of an analysis."""
-
-    name: str
-    default: Any
-    annotation: str
-
-    def parse(self, text: str) -> Any:
-        """A value from the command line, of the type of the default.
+    @classmethod
+    def declare(cls, function: Callable[..., Any], name: str | None = None, **about: Any) -> Any:
+        """Declare a function.
 
         Raises:
-            OptionError: the text is no such value.
+            OptionError: the name cannot be one.
+            TypeError: an option has no default, or a function of this package no docstring or
+                another name than its file.
         """
-        kind = type(self.default)
-        if kind is bool:
-            words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-            if text.lower() in words:
-                return words[text.lower()]
-        elif kind in (int, float, str):
-            try:
-                return kind(text)
-            except ValueError:
-                pass
-        raise OptionError(f"option {self.name}={text!r} is no {self.annotation or kind.__name__}")
-
-
-@dataclass(frozen=True, eq=False)
-class Analysis:
-    """A declared analysis; calling it scores every head of a model."""
-
-    kind: Kind
-    function: Callable[..., Any]
-    unit: str
-    low: float | None
-    high: float | None
-    chance: str
-    # of weights: see `interp.model.locate.weights.why_unreadable`; of experiments: see `experiment`
-    requires: tuple[str, ...] = ()
-    end: End | None = None  # where the range says it: both of a signed range, else the high one
-    options: Mapping[str, Option] = field(default_factory=dict)
-    called: str = ""  # the metric's name; the function's own unless given
-
-    @property
-    def shown_end(self) -> End:
-        """The end of the scale at which heads are listed."""
-        return self.end or ("both" if signed(self.low, self.high) else "high")
+        require_registrable(function)
+        called = name_of(function, name)
+        return cls(function=function, called=called, options=options_of(function), **about)
 
     @property
     def name(self) -> str:
-        """The metric's name; of this package's analyses also that of their function and file."""
+        """The name on the command line; in this package also that of the function and its file."""
         return self.called or self.function.__name__
 
     @property
@@ -143,18 +51,8 @@ class Analysis:
         """The docstring, dedented."""
         return inspect.getdoc(self.function) or ""
 
-    @property
-    def reads_tokens(self) -> bool:
-        """Whether what counts as a target depends on the tokens, not on positions alone."""
-        return self.kind == "detector" and takes_tokens(self.function, self.name)
-
-    @property
-    def default_null(self) -> Null:
-        """The null that scores at chance: shuffled tokens leave a positional head as it is."""
-        return "shuffled-tokens" if self.reads_tokens else "random-init"
-
-    def bind(self, **options: Any) -> Bound:
-        """This analysis with options set.
+    def bind(self, **options: Any) -> Any:
+        """This declaration with options set.
 
         Raises:
             UnknownName: an option it does not have.
@@ -164,40 +62,12 @@ class Analysis:
         for name, value in options.items():
             if name not in self.options:
                 raise UnknownName(f"option of {self.name}", name, self.options or ["(none)"])
-            default = self.options[name].default
-            same = isinstance(value, type(default)) and isinstance(value, bool) == isinstance(
-                default, bool
-            )
-            if not same and not (isinstance(default, float) and isinstance(value, int)):
-                raise OptionError(f"{self.name}: {name}={value!r} is no {type(default).__name__}")
-            values[name] = value
+            values[name] = self.options[name].checked(value, self.name)
         changed = {n: v for n, v in values.items() if v != self.options[n].default}
         label = self.name + (
             ":" + ",".join(f"{n}={v}" for n, v in sorted(changed.items())) if changed else ""
         )
-        return Bound(self, MappingProxyType(values), label)
-
-    def __call__(
-        self,
-        model: Model,
-        prompts: Any = None,
-        *,
-        null: Null = "auto",
-        seed: int = 0,
-        batch_size: int = 16,
-        **options: Any,
-    ) -> HeadTable:
-        """Score every head of a model; see `interp.score` for prompts, null and seed."""
-        from interp.heads.scoring import score
-
-        return score(
-            model, [self.bind(**options)], prompts, null=null, seed=seed, batch_size=batch_size
-        )
-
-    def predicate(self, query: Any, key: Any, tokens: Any = None, **options: Any) -> Any:
-        """Of a detector: which of these (query, key) pairs an ideal head would attend to."""
-        given = (tokens,) if self.reads_tokens else ()
-        return self.function(query, key, *given, **(dict(self.bind(**options).options)))
+        return self.bound(self, MappingProxyType(values), label)
 
     def __repr__(self) -> str:
         # Provenance holds this line: of the caller's own functions, which may share a name, it
@@ -207,184 +77,16 @@ class Analysis:
         return f"<{self.kind} {self.name}{own}{f': {first}' if first else ''}>"
 
 
-@dataclass(frozen=True, eq=False)
-class Bound:
-    """An analysis with its options chosen; `label` is the metric name in tables."""
+D = TypeVar("D", bound=Declaration)
 
-    analysis: Analysis
+
+@dataclass(frozen=True, eq=False)
+class Bound(Generic[D]):
+    """A declaration with its options chosen; `label` names it in results."""
+
+    declaration: D
     options: Mapping[str, Any]
     label: str
 
-    def reductions(self) -> list[Reduction]:
-        """What to ask of a pattern: first the values, then how many targets each row has."""
-        from interp_kernels.reductions import Mass, Targets
 
-        if self.analysis.kind == "statistic":
-            return [self.analysis.function(**self.options)]
-        if self.analysis.kind != "detector":
-            raise OptionError(
-                f"{self.label} is a score from {self.analysis.kind}; it asks nothing of a pattern"
-            )
-
-        def predicate(query: Any, key: Any, tokens: Any = None) -> Any:
-            return self.analysis.predicate(query, key, tokens, **self.options)
-
-        return [Mass(self.label, predicate), Targets(f"{self.label} rows", predicate)]
-
-    def patterned(self) -> bool:
-        """Whether it is scored on attention patterns of given prompts."""
-        return self.analysis.kind in ("detector", "statistic")
-
-    def experiment(self, model: Model, seed: int, tell: Tell, *, notes: bool = True) -> Trials:
-        """Run an experiment: every head's score in every trial."""
-        return self.analysis.function(model, Lab(seed, tell, notes), **self.options)
-
-    def settled(self, options: Mapping[str, Any]) -> Bound:
-        """The same with options that an experiment chose in place of "auto"."""
-        return self.analysis.bind(**(dict(self.options) | dict(options)))
-
-    def from_weights(self, model: Model) -> dict[Site, Tensor]:
-        """Scores of every head, `[head]` per attention."""
-        return self.analysis.function(model, **self.options)
-
-
-def options_of(function: Callable[..., Any]) -> dict[str, Option]:
-    """The keyword-only parameters of a declared function."""
-    found = {}
-    for name, p in inspect.signature(function).parameters.items():
-        if p.kind is not inspect.Parameter.KEYWORD_ONLY:
-            continue
-        if p.default is inspect.Parameter.empty:
-            raise TypeError(f"{function.__name__}: option {name} needs a default")
-        found[name] = Option(name, p.default, inspect.formatannotation(p.annotation).strip("'"))
-    return found
-
-
-def _declare(kind: Kind, function: Callable | None, name: str | None, **about: Any) -> Any:
-    def wrap(function: Callable) -> Analysis:
-        require_registrable(function)
-        called = name_of(function, name)
-        if kind == "detector":
-            takes_tokens(function, called)
-        return Analysis(kind, function, options=options_of(function), called=called, **about)
-
-    return wrap if function is None else wrap(function)
-
-
-def detector(
-    function: Callable | None = None,
-    *,
-    name: str | None = None,
-    chance: str = "mass of the null",
-) -> Any:
-    """Declare a kind of head by the positions an ideal one attends to.
-
-    The function gets broadcasting index arrays `query` and `key`, positions of one prompt without
-    its padding, and, if it has a third parameter, the prompt's `tokens`; it returns where the
-    target is, by elementwise operations alone. Score = mean over the query rows that have a target
-    of the attention mass on it, averaged over prompts: 1 for an ideal head on any prompt.
-
-    Args:
-        name: of the metric; the function's name unless given. A lambda has none: it is called
-            `lambda_` and a hash of its code and of the values it uses.
-
-    Raises:
-        OptionError: a function of other parameters, or a name that cannot be one.
-    """
-    about = {"unit": "attention mass", "low": 0.0, "high": 1.0, "chance": chance}
-    return _declare("detector", function, name, **about)
-
-
-def statistic(
-    *,
-    unit: str,
-    low: float | None = 0.0,
-    high: float | None = None,
-    end: End | None = None,
-    name: str | None = None,
-) -> Any:
-    """Declare a statistic of attention rows: the function returns the reduction to ask for.
-
-    Score = mean over query rows, averaged over prompts. `end` as of `experiment`.
-    """
-    about = {"unit": unit, "low": low, "high": high, "end": end, "chance": "value of the null"}
-    return _declare("statistic", None, name, **about)
-
-
-def weights(
-    *,
-    unit: str,
-    low: float | None = None,
-    high: float | None = None,
-    requires: tuple[str, ...] = (),
-    end: End | None = None,
-    name: str | None = None,
-) -> Any:
-    """Declare a score from weights alone: a function of the model, returning `{site: [head]}`.
-
-    Args:
-        unit: of the score; `low` and `high` are its range, None where it has no end.
-        requires: what a model must have to be scored: "qk" or "ov" circuits that are fixed
-            matrices, a "vocabulary" at both ends, "pairs" of attentions in sequence.
-        end: as of `experiment`.
-        name: of the metric; the function's name unless given.
-    """
-    about = {"unit": unit, "low": low, "high": high, "requires": requires, "end": end}
-    return _declare("weights", None, name, **about, chance="value of random weights")
-
-
-def experiment(
-    *,
-    unit: str,
-    low: float | None = None,
-    high: float | None = None,
-    requires: tuple[str, ...] = (),
-    chance: str = "value of the null",
-    end: End | None = None,
-    name: str | None = None,
-) -> Any:
-    """Declare a score from an experiment: `function(model, lab, *, options) -> Trials`.
-
-    For kinds of head that show only on prompts made for them, or only when something is changed.
-    Keyword-only parameters are options; all randomness comes from `lab.seed`.
-
-    Args:
-        unit: of the score; `low` and `high` are its range, None where it has no end.
-        requires: what a model must have: "tokens" as input, "causal" attention, a "tokenizer".
-        chance: what a head scores that has nothing to do with it.
-        end: the end of the scale at which heads are listed, "high", "low" or "both"; by default
-            both of a range with scores of both signs, else the high one.
-        name: of the metric; the function's name unless given.
-    """
-    about = {"unit": unit, "low": low, "high": high, "requires": requires, "chance": chance}
-    return _declare("experiment", None, name, **about, end=end)
-
-
-def declared(metric: Any) -> Analysis:
-    """The analysis that a metric given as an object is: itself, or a plain function's detector.
-
-    Raises:
-        OptionError: it is neither.
-    """
-    if isinstance(metric, Analysis):
-        return metric
-    if callable(metric) and not isinstance(metric, type):
-        return detector(metric)
-    raise OptionError(
-        f"{metric!r} is not a metric; give a name such as 'induction', a declared analysis, or a"
-        " function of (query, key) or (query, key, tokens)"
-    )
-
-
-def picture(analysis: Analysis, text: str, **options: Any) -> None:
-    """Print where an ideal head attends: rows are queries, columns keys, `#` marks the target."""
-    words = text.split()
-    names = list(dict.fromkeys(words))
-    tokens = np.array([names.index(w) for w in words])
-    at = np.arange(len(words))
-    target = np.broadcast_to(
-        analysis.predicate(at[:, None], at[None, :], tokens, **options), (len(words), len(words))
-    )
-    print("  " + " ".join(words))
-    for word, row in zip(words, target, strict=True):
-        print(word + " " + " ".join("#" if hit else "." for hit in row))
+Declaration.bound = Bound

@@ -32,9 +32,13 @@ class Displayed:
         """The result as rows."""
         raise AssertionError(f"{type(self).__name__} must say what its rows are")
 
+    def wide(self) -> pd.DataFrame:
+        """The rows that are displayed."""
+        return self.to_pandas()
+
     def shown(self) -> pd.DataFrame:
         """The rows in the order in which they are read."""
-        frame = self.to_pandas()
+        frame = self.wide()
         if self._order is None:
             return frame
         return frame.sort_values(self._order, key=abs, ascending=False, kind="stable")
@@ -47,17 +51,17 @@ class Displayed:
         if type(self).__str__ is not object.__str__:
             return str(self)
         frame, rest = self._first()
-        count = len(self.to_pandas())
+        count = len(self.wide())
         told = f"{type(self).__name__}: {count:,} row{'s' * (count != 1)}"
         rows = frame.to_string(index=False, float_format="{:.4g}".format, na_rep="")
         return "\n".join(filter(None, (told, rows, rest)))
 
     def _repr_html_(self) -> str:
-        from interp.draw.page import html_table
+        from interp.core.pages import drawn_by
 
         frame, rest = self._first()
         after = f"<p>{rest}</p>" if rest else ""
-        return f"<p>{escape(self.heading())}</p>{html_table(frame)}{after}"
+        return f"<p>{escape(self.heading())}</p>{drawn_by('html_table')(frame)}{after}"
 
     def _first(self) -> tuple[pd.DataFrame, str]:
         """The rows to display, and a line on those that are left out."""
@@ -73,16 +77,17 @@ class Displayed:
         Whole or not at all; raises StoreError.
         """
         from interp.core.files import write_atomically
-        from interp.draw.page import data_table, page
+        from interp.core.pages import drawn_by
 
-        plot = getattr(self, "plot", None)
+        # a picture that the result draws itself goes before its figure for notebooks
+        plot = getattr(self, "_picture", getattr(self, "plot", None))
         name = re.sub(r"(?<!^)(?=[A-Z])", " ", type(self).__name__).capitalize()
         file = name.lower().replace(" ", "-")
-        rows = data_table(self.shown(), file)
-        content = page(
+        rows = drawn_by("data_table")(self.shown(), file)
+        content = drawn_by("page")(
             title or name,
             plot() if plot is not None else None,
-            [("In numbers", f"<p>{escape(self.heading())}</p>{rows}")],
+            [("In numbers", self.heading(), rows)],
             dict(getattr(self, "provenance", None) or getattr(self, "made", None) or {}),
             file_name=file,
         )

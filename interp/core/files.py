@@ -12,6 +12,7 @@ import os
 import secrets
 import sqlite3
 import time
+import tomllib
 import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -94,6 +95,25 @@ def from_json(text: str) -> tuple[dict[str, list], Provenance]:
         if kind is float:
             columns[name] = [math.nan if x is None else float(x) for x in columns[name]]
     return columns, _keyed(whole["provenance"])
+
+
+def to_toml(frame: pd.DataFrame, provenance: Provenance) -> str:
+    """The table as TOML, one array of tables for the rows; provenance is a text of JSON."""
+    import tomli_w
+
+    columns = zip(*(frame[name].tolist() for name in COLUMNS), strict=True)
+    rows = [dict(zip(COLUMNS, row, strict=True)) for row in columns]
+    told = {"format": _FORMAT, "provenance": json.dumps(_listed(provenance)), "rows": rows}
+    return tomli_w.dumps(told)
+
+
+def from_toml(text: str) -> tuple[dict[str, list], Provenance]:
+    """Columns and provenance of what `to_toml` wrote; ValueError when it is something else."""
+    whole = tomllib.loads(text)
+    if whole.get("format") != _FORMAT:
+        raise ValueError(f"its 'format' is not '{_FORMAT}'")
+    columns = {name: [row[name] for row in whole.get("rows", [])] for name in COLUMNS}
+    return columns, _keyed(json.loads(whole["provenance"]))
 
 
 def to_parquet(frame: pd.DataFrame, provenance: Provenance, **extra: str) -> bytes:

@@ -27,14 +27,33 @@ class _LayerHead(NamedTuple):
 class Head(_LayerHead):
     """One head, counted from zero: `Head(5, 1)` prints `L5H1` and equals `(5, 1)`.
 
-    Raises OptionError when layer or head is no whole number, or is below zero.
+    `stack` names the stack of attention calls that the head belongs to, such as "decoder", where
+    that is known (heads of results know it), and is None otherwise. Heads of two different known
+    stacks are not equal.
+
+    Raises OptionError when layer or head is not a whole number, or is below zero.
     """
 
-    __slots__ = ()
+    stack: str | None
 
-    def __new__(cls, layer: int, head: int) -> Head:
-        """A head by layer and number within the layer."""
-        return super().__new__(cls, _index("layer", layer), _index("head", head))
+    def __new__(cls, layer: int, head: int, stack: str | None = None) -> Head:
+        """Make a head from its layer and its number within the layer."""
+        made = super().__new__(cls, _index("layer", layer), _index("head", head))
+        made.__dict__["stack"] = stack
+        return made
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError("a Head cannot be changed")
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Head) and None not in (self.stack, other.stack):
+            return tuple.__eq__(self, other) and self.stack == other.stack
+        return tuple.__eq__(self, other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = tuple.__hash__
 
     def __str__(self) -> str:
         return f"L{self.layer}H{self.head}"
@@ -50,6 +69,8 @@ class Head(_LayerHead):
 
         Raises OptionError for anything else; the number 5.1 too, since 5.1 and 5.10 are one float.
         """
+        if isinstance(text, Head):
+            return text
         if isinstance(text, str):
             found = _SPELLINGS.fullmatch(text)
             if found is not None:

@@ -22,7 +22,7 @@ from torch import Tensor
 from interp.core.errors import OptionError, PromptError
 
 if TYPE_CHECKING:
-    from interp.model.model import Model
+    from interp.core.protocols import TokenModel
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Prompts:
         return len(self.ids)
 
     @classmethod
-    def of(cls, prompts: Any, model: Model) -> Prompts:
+    def of(cls, prompts: Any, model: TokenModel) -> Prompts:
         """Prompts from prompts, a text, texts, id lists or an id tensor.
 
         Raises:
@@ -79,7 +79,7 @@ class Prompts:
         except (TypeError, ValueError) as error:
             raise PromptError("prompts are texts or lists of token ids, all of one kind") from error
 
-    def check(self, model: Model) -> None:
+    def check(self, model: TokenModel) -> None:
         """Raise where the model could not run them.
 
         Raises:
@@ -164,7 +164,7 @@ class Prompts:
         return hashlib.sha256(repr(told).encode()).hexdigest()
 
 
-def bos_id(model: Model) -> int | None:
+def bos_id(model: TokenModel) -> int | None:
     """The token a prompt begins with: BOS, or CLS of an encoder; None if the model knows none."""
     for holder in (model.tokenizer, model.config):
         for name in ("bos_token_id", "cls_token_id"):
@@ -174,7 +174,7 @@ def bos_id(model: Model) -> int | None:
     return None
 
 
-def ordinary_ids(model: Model) -> np.ndarray:
+def ordinary_ids(model: TokenModel) -> np.ndarray:
     """Token ids that stand for something: the vocabulary without special tokens."""
     special = set(getattr(model.tokenizer, "all_special_ids", None) or [])
     for name in ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id"):
@@ -186,7 +186,7 @@ def ordinary_ids(model: Model) -> np.ndarray:
 
 
 def repeats(
-    model: Model,
+    model: TokenModel,
     *,
     n: int = 16,
     longest: int = 24,
@@ -206,6 +206,10 @@ def repeats(
     Raises:
         PromptError: the model's context has no room for two copies of two tokens.
     """
+    if isinstance(model, str):
+        raise OptionError(
+            f"repeats needs the vocabulary of a loaded model; give interp.load({model!r})"
+        )
     rng = np.random.default_rng(seed)
     bos, ids = bos_id(model), ordinary_ids(model)
     stated = None if beyond else model.context
@@ -230,7 +234,7 @@ def repeats(
     )
 
 
-def from_file(path: str | Path, model: Model, *, context: int | None = None) -> Prompts:
+def from_file(path: str | Path, model: TokenModel, *, context: int | None = None) -> Prompts:
     """The texts of a file: one prompt per line, or the whole file cut to `context` tokens.
 
     Raises:
@@ -258,7 +262,7 @@ def from_file(path: str | Path, model: Model, *, context: int | None = None) -> 
     return Prompts((whole.ids[0][:context],), f"first {context} tokens of {path.name}")
 
 
-def text_of(prompts: Sequence[int], model: Model) -> list[str]:
+def text_of(prompts: Sequence[int], model: TokenModel) -> list[str]:
     """Tokens as text for people; ids in brackets where there is no tokenizer."""
     if model.tokenizer is None:
         return [f"<{t}>" for t in prompts]

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from interp import __version__
 
 if TYPE_CHECKING:
-    from interp.model.model import Model
+    from interp.core.protocols import IdentifiedModel
 
 
-def model_provenance(model: Model) -> dict[str, Any]:
+def model_provenance(model: IdentifiedModel) -> dict[str, Any]:
     """What provenance says about a model and the versions that ran it."""
     import torch
     import transformers

@@ -1,273 +1,199 @@
-"""The folder is the registry: every file of a room declares the analysis of its name.
+"""The registries: every file of their folders declares the function of its name.
 
 Listing reads the files without running them, so names, options and help cost no import of torch,
 and a file that does not parse is reported instead of hiding the others.
+
+A registry is a mapping from names to entries; `load` imports a declaration. A folder is named, and
+so is the module that declares its entries, because both lie above this file.
 """
 
 from __future__ import annotations
 
-import ast
-import inspect
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from interp.core.declaration import Declaration
+from interp.core.entry import Entry, declared_entry, read_entry
 from interp.core.errors import OptionError, UnknownName
-from interp.core.order import signed
+from interp.core.names import parse_name
 from interp.core.user_file import run_file
 from interp.core.user_function import is_registered
 
-if TYPE_CHECKING:
-    from interp.attribution.declaration import Method
-    from interp.circuits.declaration import Discovery
-    from interp.core.declaration import Analysis, Bound
-
-ROOMS = ("heads", "weights", "special")  # scores of heads
-PACKAGES = {  # of each room: the packages whose files declare its analyses
-    "heads": ("heads.detectors",),
-    "weights": ("heads.weights",),
-    "special": ("heads.experiments", "safety.experiments"),
-    "flow": ("attribution.methods",),
-    "discovery": ("circuits.methods",),
-}
-USUAL = ("heads", "weights")  # rooms that are scored unless something else is asked for
-FLOW = "flow"  # attribution methods
-DISCOVERY = "discovery"  # ways to find a circuit
-KINDS = ("detector", "statistic", "weights", "experiment", "attribution", "discovery")
-_DECLARED = {  # what the decorators fill in by themselves
-    "detector": {"unit": "attention mass", "low": 0.0, "high": 1.0},
-    "statistic": {"unit": "", "low": 0.0, "high": None},
-    "weights": {"unit": "", "low": None, "high": None},
-    "experiment": {"unit": "", "low": None, "high": None},
-    "attribution": {"unit": "", "low": None, "high": None},
-    "discovery": {"unit": "", "low": None, "high": None},
-}
+HERE = Path(__file__).parents[1]
 
 
-@dataclass(frozen=True)
-class Entry:
-    """One declared analysis, as its file states it."""
+class Registry(Mapping[str, Entry]):
+    """What the files of some folders declare, by name.
 
-    name: str
-    room: str
-    kind: str
-    doc: str
-    unit: str
-    low: float | None
-    high: float | None
-    options: dict[str, tuple[Any, str]]  # name -> default, annotation
-    path: Path
-    end: str  # of the scale, at which heads are listed: high, low or both
-
-    @property
-    def summary(self) -> str:
-        """The first sentence of the docstring."""
-        return self.doc.partition("\n")[0]
-
-    @property
-    def package(self) -> str:
-        """The package that gives the analysis under its name."""
-        return ".".join(self.path.parent.relative_to(Path(__file__).parents[2]).parts)
-
-    @property
-    def source(self) -> str:
-        """The paper the definition is from, as the docstring names it."""
-        _, found, rest = self.doc.partition("Reference:")
-        return " ".join(rest.partition("\n\n")[0].split()) if found else ""
-
-
-def _literal(node: ast.expr) -> Any:
-    try:
-        return ast.literal_eval(node)
-    except ValueError:
-        return ast.unparse(node)
-
-
-def read_entry(path: Path, room: str) -> Entry:
-    """The declaration in a file, read without running it.
-
-    Raises:
-        OptionError: the file does not parse, or declares no analysis of its own name.
+    Args:
+        noun: for error messages, such as "metric".
+        groups: name of a group of entries -> the packages whose files declare them.
+        kinds: decorator -> what it fills in by itself.
+        module: where the decorators are defined.
+        usual: groups that are meant where nothing is named; all unless given.
+        renamed: earlier name of a group -> the present one.
     """
-    try:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-    except (SyntaxError, UnicodeDecodeError) as error:
-        raise OptionError(f"{path} does not parse: {error}") from error
-    for node in tree.body:
-        if not isinstance(node, ast.FunctionDef) or node.name != path.stem:
-            continue
-        for mark in node.decorator_list:
-            call = mark if isinstance(mark, ast.Call) else None
-            target = call.func if call else mark
-            kind = target.id if isinstance(target, ast.Name) else getattr(target, "attr", "")
-            if kind not in KINDS:
-                continue
-            about = _DECLARED[kind] | {
-                k.arg: _literal(k.value) for k in (call.keywords if call else [])
-            }
-            options = {
-                arg.arg: (_literal(default), ast.unparse(arg.annotation) if arg.annotation else "")
-                for arg, default in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
-                if default is not None
-            }
-            doc = inspect.cleandoc(ast.get_docstring(node, clean=False) or "")
-            return Entry(
-                path.stem,
-                room,
-                kind,
-                doc,
-                about["unit"],
-                about["low"],
-                about["high"],
-                options,
-                path,
-                about.get("end") or ("both" if signed(about["low"], about["high"]) else "high"),
+
+    def __init__(
+        self,
+        noun: str,
+        groups: Mapping[str, tuple[str, ...]],
+        kinds: Mapping[str, Mapping[str, Any]],
+        module: str,
+        *,
+        usual: tuple[str, ...] = (),
+        renamed: Mapping[str, str] | None = None,
+    ) -> None:
+        self.noun, self.groups, self.kinds, self.module = noun, groups, kinds, module
+        self._usual, self._renamed = usual or tuple(groups), renamed or {}
+
+    @cached_property
+    def _entries(self) -> dict[str, Entry]:
+        found = {}
+        for group, packages in self.groups.items():
+            folders = (HERE.joinpath(*p.split(".")) for p in packages)
+            paths = (path for folder in folders for path in folder.glob("[!_]*.py"))
+            for path in sorted(paths, key=lambda path: path.stem):
+                package = ".".join(["interp", *path.parent.relative_to(HERE).parts])
+                found[path.stem] = read_entry(path, group, package, self.kinds)
+        return found
+
+    def __getitem__(self, name: str) -> Entry:
+        if name in self._renamed:
+            new = self._renamed[name]
+            raise OptionError(
+                f"unknown {self.noun} {name!r}; the group of this name is now called {new!r}: "
+                f"give {new} in its place"
             )
-    raise OptionError(
-        f"{path} declares no analysis {path.stem!r}: decorate a function of the file's name with "
-        "@detector, @statistic, @weights, @experiment, @attribution or @discovery"
-    )
+        if name not in self._entries:
+            raise UnknownName(self.noun, name, self._entries)
+        return self._entries[name]
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
 
-@cache
-def catalogue() -> dict[str, Entry]:
-    """Every analysis of every room, by name."""
-    return {name: e for room in ROOMS for name, e in _entries(room).items()}
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
 
+    def __len__(self) -> int:
+        return len(self._entries)
 
-def usual() -> dict[str, Entry]:
-    """What is scored unless something else is asked for: all but experiments."""
-    return {name: e for name, e in catalogue().items() if e.room in USUAL}
+    def usual(self) -> list[str]:
+        """Names that are meant where none is given."""
+        return [name for name, e in self.items() if e.group in self._usual]
 
+    def expand(self, names: Iterable[str]) -> list[str]:
+        """Put the names of its entries in place of a group, or of `all`; others stay as given."""
+        names, found = list(names), []
+        for text in names:
+            if text in ("all", *self.groups):
+                found += [name for name, e in self.items() if text in ("all", e.group)]
+            else:
+                found.append(text)
+        return list(dict.fromkeys(found)) if {"all", *self.groups} & set(names) else found
 
-@cache
-def methods() -> dict[str, Entry]:
-    """Every attribution method, by name."""
-    return _entries(FLOW)
+    def load(self, name: str) -> Any:
+        """Import a declaration; a path ending in .py runs a file of the caller's own.
 
+        Raises:
+            UnknownName: nothing of that name, with the nearest.
+            OptionError: the file declares none.
+        """
+        if name.endswith(".py"):
+            return self._from_file(Path(name))
+        found = self[name]
+        return getattr(import_module(found.package), found.name)
 
-@cache
-def discoveries() -> dict[str, Entry]:
-    """Every way to find a circuit, by name."""
-    return _entries(DISCOVERY)
+    def explained(self, name: str) -> Entry:
+        """Find an entry; a path ending in .py runs a file of the caller's own.
 
+        Raises:
+            UnknownName: nothing of that name, with the nearest.
+            OptionError: there is no such file, its code raises, or it declares none.
+        """
+        if not name.endswith(".py"):
+            return self[name]
+        return declared_entry(self._from_file(Path(name)), Path(name))
 
-def finder(name: str) -> Discovery:
-    """A way to find a circuit, imported.
+    def parse(self, text: str) -> Any:
+        """Bind a declaration as written: `name` or `name:option=value,option=value`.
 
-    Raises:
-        UnknownName: no method of that name, with the nearest.
-    """
-    if name not in discoveries():
-        raise UnknownName("method to find a circuit", name, discoveries())
-    return _imported(discoveries()[name])
+        Raises:
+            UnknownName: the name or an option does not exist.
+            OptionError: a value does not fit its option.
+        """
+        name, given = parse_name(text)
+        found = self.load(name)
+        values = {}
+        for option, value in given.items():
+            if option not in found.options:
+                raise UnknownName(f"option of {name}", option, found.options or ["(none)"])
+            values[option] = found.options[option].parse(value)
+        return found.bind(**values)
 
+    def ranges(self) -> dict[str, tuple[float | None, float | None]]:
+        """The range of each entry's values, for colour scales."""
+        return {name: (e.low, e.high) for name, e in self.items()}
 
-def _entries(room: str) -> dict[str, Entry]:
-    folders = (Path(__file__).parents[1].joinpath(*p.split(".")) for p in PACKAGES[room])
-    paths = sorted((x for f in folders for x in f.glob("[!_]*.py")), key=lambda path: path.stem)
-    return {path.stem: read_entry(path, room) for path in paths}
-
-
-def _imported(found: Entry) -> Any:
-    return getattr(import_module(found.package), found.name)
-
-
-def entry(name: str) -> Entry:
-    """One entry.
-
-    Raises:
-        UnknownName: no analysis of that name, with the nearest.
-    """
-    known = catalogue()
-    if name not in known:
-        raise UnknownName("metric", name, known)
-    return known[name]
-
-
-def analysis(name: str) -> Analysis:
-    """The analysis itself, imported; a path ending in .py loads a file of the caller's own.
-
-    Raises:
-        UnknownName: no analysis of that name.
-        OptionError: the file declares none.
-    """
-    if name.endswith(".py"):
-        return _from_file(Path(name))
-    found = entry(name)
-    return _imported(found)
-
-
-def method(name: str) -> Method:
-    """An attribution method, imported.
-
-    Raises:
-        UnknownName: no method of that name, with the nearest.
-    """
-    if name not in methods():
-        raise UnknownName("attribution method", name, methods())
-    return _imported(methods()[name])
-
-
-def _from_file(path: Path) -> Analysis:
-    """The one metric that a file of the caller's own declares, or the one of the file's name."""
-    from interp.core.declaration import Analysis, detector
-
-    if not path.is_file():
-        raise OptionError(f"{path} does not exist; give the file that declares the metric")
-    module = run_file(path, "own")
-    named = vars(module).get(path.stem)
-    if named is not None:
-        return named if isinstance(named, Analysis) else detector(named, name=path.stem)
-    found = {id(x): x for x in vars(module).values() if isinstance(x, Analysis)}
-    own = [x for x in found.values() if not is_registered(x.function)]  # not what it imports
-    if len(own) == 1:
-        return own[0]
-    if own:
+    def _from_file(self, path: Path) -> Any:
+        """The one declaration of a file of the caller's own, or the one of the file's name."""
+        declared = import_module(self.module).declared
+        decorators = " or ".join(f"@{kind}" for kind in self.kinds)
+        if not path.is_file():
+            raise OptionError(f"{path} does not exist; give the file that declares the {self.noun}")
+        module = run_file(path, "own")
+        named = vars(module).get(path.stem)
+        if named is not None:
+            return declared(named, path.stem)
+        found = {
+            id(x): x
+            for x in vars(module).values()
+            if isinstance(x, Declaration) and x.kind in self.kinds
+        }
+        own = [x for x in found.values() if not is_registered(x.function)]  # not what it imports
+        if len(own) == 1:
+            return own[0]
+        if own:
+            raise OptionError(
+                f"{path} declares {', '.join(x.name for x in own)}: give one of them, and no other,"
+                f" the file's name, {path.stem!r}, or keep one declaration in the file"
+            )
         raise OptionError(
-            f"{path} declares {', '.join(x.name for x in own)}: give one of them, and no other, the"
-            f" file's name, {path.stem!r}, or keep one declaration in the file"
+            f"{path} declares no {self.noun}: decorate a function with {decorators} of"
+            f" {self.module}"
         )
-    raise OptionError(
-        f"{path} declares no metric: decorate a function with @detector, @statistic, @weights or"
-        " @experiment of interp.core.declaration"
-    )
 
 
-def own_entry(path: Path) -> Entry:
-    """What a file of the caller's own declares, for its explanation; runs the file.
-
-    Raises:
-        OptionError: there is no such file, its code raises, or it declares no metric.
-    """
-    found = _from_file(path)
-    options = {o.name: (o.default, o.annotation) for o in found.options.values()}
-    about = found.doc, found.unit, found.low, found.high
-    return Entry(found.name, "own", found.kind, *about, options, path, found.shown_end)
-
-
-def parse_metric(text: str) -> Bound:
-    """A metric as the command line writes it: `name` or `name:option=value,option=value`.
-
-    Raises:
-        UnknownName: the metric or an option does not exist.
-        OptionError: a value does not fit its option.
-    """
-    name, _, rest = text.partition(":")
-    found = analysis(name)
-    given = {}
-    for part in filter(None, rest.split(",")):
-        option, equals, value = part.partition("=")
-        if not equals:
-            raise OptionError(f"{text!r}: write options as {name}:option=value")
-        if option not in found.options:
-            raise UnknownName(f"option of {name}", option, found.options or ["(none)"])
-        given[option] = found.options[option].parse(value)
-    return found.bind(**given)
-
-
-def ranges() -> dict[str, tuple[float | None, float | None]]:
-    """The range of each metric, for colour scales."""
-    return {name: (e.low, e.high) for name, e in catalogue().items()}
+METRICS = Registry(
+    "metric",
+    {
+        "detectors": ("heads.detectors",),
+        "weights": ("heads.weights",),
+        "experiments": ("heads.experiments", "safety.experiments"),
+    },
+    {
+        "detector": {"unit": "attention mass", "low": 0.0, "high": 1.0},
+        "statistic": {"low": 0.0},
+        "weights": {},
+        "experiment": {},
+    },
+    "interp.heads.declaration",
+    usual=("detectors", "weights"),
+    renamed={"heads": "detectors", "special": "experiments"},
+)
+ATTRIBUTION_METHODS = Registry(
+    "attribution method",
+    {"attribution methods": ("attribution.methods",)},
+    {"attribution": {}},
+    "interp.attribution.declaration",
+)
+CIRCUIT_METHODS = Registry(
+    "circuit method",
+    {"circuit methods": ("circuits.methods",)},
+    {"discovery": {}},
+    "interp.circuits.declaration",
+)
+REGISTRIES = (METRICS, ATTRIBUTION_METHODS, CIRCUIT_METHODS)

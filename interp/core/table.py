@@ -3,39 +3,25 @@
 from __future__ import annotations
 
 import copy
-import math
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from interp.core import files
-from interp.core.columns import (
-    COLUMNS,
-    Provenance,
-    as_array,
-    checked_frame,
-    checked_provenance,
-    only,
-    spread,
-)
-from interp.core.errors import OptionError, StoreError, UnknownName
+from interp.core import table_files
+from interp.core.columns import COLUMNS, Provenance, checked_frame, checked_provenance, only
+from interp.core.errors import OptionError, UnknownName
+from interp.core.long_rows import t_bounds
 from interp.core.order import first_of_each
-from interp.core.sign import with_todays_sign
+from interp.core.result import Result
+from interp.core.table_rows import joined, records_of_scores, rows_of_records
 
 if TYPE_CHECKING:  # pandas, numpy and plotly are imported where they are used: listing stays fast
     import numpy as np
     import pandas as pd
     import plotly.graph_objects as go
 
-_DEFAULTS = {
-    "stack": "decoder",
-    "n": 1,
-    "unit": "",
-} | dict.fromkeys(("sem", "null", "null_sem", "null_sd", "p"), math.nan)
 
-
-class HeadTable:
+class HeadTable(Result):
     """Scores of heads: frozen, one row per (model, stack, layer, head, metric), and provenance.
 
     `sem` is the standard error of `score` over the `clusters` that its `n` prompts make up, in the
@@ -49,7 +35,10 @@ class HeadTable:
 
     _frame: pd.DataFrame
     _provenance: Provenance
-    _asked: int | None = None  # heads of each metric that `top` was asked for: all are displayed
+    _units = ("stack", "layer", "head")
+    _by = "end"
+    per_prompt = None
+    why_no_per_prompt = "a table of heads keeps means and errors, not the values of each prompt"
 
     def __init__(self, frame: pd.DataFrame, provenance: Mapping[tuple[str, str], Mapping]) -> None:
         object.__setattr__(self, "_frame", checked_frame(frame))
@@ -72,33 +61,7 @@ class HeadTable:
         Numbers given per site are spread over its heads; None is as good as absent. Raises
         OptionError for unknown fields.
         """
-        import numpy as np
-        import pandas as pd
-
-        columns: dict[str, list] = {name: [] for name in COLUMNS}
-        for record in records:
-            unknown = set(record) - set(COLUMNS) - {"n_kv_heads"}
-            missing = {"model", "layer", "metric", "score"} - set(record)
-            if unknown or missing:
-                wrong = f"unknown {sorted(unknown)}" if unknown else f"missing {sorted(missing)}"
-                raise OptionError(f"a record of head scores has fields {wrong}; see HeadTable")
-            row = _DEFAULTS | {name: x for name, x in record.items() if x is not None}
-            score = as_array(row["score"])
-            if score.ndim > 1 or (score.ndim == 0 and "head" not in row):
-                raise OptionError(
-                    "the score of a record is a number with a head, or a [head] array"
-                )
-            heads = row.setdefault("head", np.arange(score.size))
-            n_kv_heads = row.pop("n_kv_heads", None)
-            if n_kv_heads is not None:
-                if "head" in record or n_kv_heads < 1 or score.size % n_kv_heads:
-                    raise OptionError(f"{score.size} heads cannot share {n_kv_heads} kv heads")
-                row["kv_head"] = heads // (score.size // n_kv_heads)
-            row.setdefault("kv_head", heads)
-            row.setdefault("clusters", row["n"])
-            for name in COLUMNS:
-                columns[name] += spread(name, row[name], score.size)
-        return cls(pd.DataFrame(columns), provenance)
+        return cls(rows_of_records(records), provenance)
 
     @classmethod
     def from_scores(
@@ -117,41 +80,15 @@ class HeadTable:
         `sem`, `n`, `null`, `null_sem`: one number for all, or the shape of `score`. `unit`: a text.
         `provenance` is that of this (model, metric). Raises OptionError for shapes that differ.
         """
-        records = []
-        for layer, row in enumerate(score):
-            if as_array(row).ndim != 1:
-                raise OptionError("score is a [layer, head] array, or one [head] array per layer")
-            record = {"model": model, "metric": metric, "stack": stack, "layer": layer}
-            record |= {"score": row, "n_kv_heads": n_kv_heads}
-            for name, value in columns.items():
-                per_layer = name != "unit" and (
-                    isinstance(value, Sequence) or getattr(value, "ndim", 0) > 0
-                )
-                if per_layer and len(value) != len(score):
-                    raise OptionError(f"{name} is for {len(value)} layers, score for {len(score)}")
-                record[name] = value[layer] if per_layer else value
-            records.append(record)
+        records = records_of_scores(
+            score, model=model, metric=metric, stack=stack, n_kv_heads=n_kv_heads, columns=columns
+        )
         return cls.from_records(records, {(model, metric): provenance} if records else {})
 
     @classmethod
     def concat(cls, tables: Iterable[HeadTable]) -> HeadTable:
         """All rows of all tables, in order; raises OptionError where two claim one row."""
-        import pandas as pd
-
-        tables = list(tables)
-        provenance: Provenance = {}
-        for table in tables:
-            for key, made in table._provenance.items():
-                if provenance.setdefault(key, made) != made:
-                    other = provenance[key]
-                    wrong = sorted(k for k in made | other if made.get(k) != other.get(k))
-                    raise OptionError(
-                        f"two tables of {key[1]!r} on {key[0]!r} differ in {', '.join(wrong)};"
-                        " keep them apart, or give one another metric label"
-                    )
-        frames = [table._frame for table in tables if len(table)]
-        frame = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=[*COLUMNS])
-        return cls(frame, provenance)
+        return cls(*joined([(table._frame, table._provenance) for table in tables]))
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -198,27 +135,27 @@ class HeadTable:
                 if value not in known:
                     raise UnknownName(name, str(value), map(str, known))
             keep &= self._frame[name].isin(list(values))
-        return self._rows(self._frame.loc[keep])
+        return self._part(self._frame.loc[keep])
 
     def top(
         self,
         k: int = 5,
         metric: str | None = None,
         *,
-        by: str = "end",
+        by: str | None = None,
     ) -> HeadTable:
         """The k heads that are shown first of a metric, or of each: units differ between metrics.
 
-        `by` is "end", the end of the scale that the metric declares: highest first, lowest first,
-        or half of the k from either end of a signed metric (where the table does not say, of one
-        with scores of both signs); or "score" for the highest, "lowest",
-        "abs" for the largest either way, "null" for the farthest from the null either way (from 0
-        where there is none). Equal scores keep the table's order; heads without a score (n = 0)
-        never count. Raises OptionError, UnknownName.
+        `by` is "end" (the default), the end of the scale that the metric declares: highest first,
+        lowest first, or half of the k from either end of a signed metric (where the table does not
+        say, of one with scores of both signs); or "score" for the highest, "lowest", "abs" for the
+        largest either way, "null" for the farthest from the null either way (from 0 where there is
+        none). Equal scores keep the table's order; heads without a score (n = 0) never count.
+        Raises OptionError, UnknownName.
         """
         frame = (self if metric is None else self.where(metric=metric))._frame
         ends = {metric: made.get("end") for (_, metric), made in self._provenance.items()}
-        return self._rows(first_of_each(frame, k, by, ends), asked=k)
+        return self._part(first_of_each(frame, k, by or self._by, ends), asked=k)
 
     def matrix(
         self,
@@ -247,60 +184,104 @@ class HeadTable:
         grid[rows["layer"], rows["head"]] = rows[column]
         return grid
 
-    def plot(self, metric: str, **options: Any) -> go.Figure:
-        """A plotly heat map, layers x heads, one panel per (model, stack); see interp.draw.plot."""
-        from interp.draw.plot import heatmap
+    def plot(self, metric: str | None = None, **options: Any) -> go.Figure:
+        """A plotly heat map, layers x heads, one panel per (model, stack); see interp.draw.plot.
 
-        return heatmap(self, metric, **options)
+        Args:
+            metric: the first of the table unless given: metrics have different units.
+            options: of `interp.draw.plot.heatmap`.
+
+        Raises:
+            OptionError: the table has no rows.
+            UnknownName: the table has no such metric.
+        """
+        from interp.core.pages import drawn_by
+
+        if metric is None and not len(self):
+            raise OptionError("the table has no rows, so there is nothing to plot")
+        return drawn_by("heatmap")(self, metric or self.metrics[0], **options)
 
     def save_html(self, path: str | os.PathLike, *, title: str = "Attention heads") -> None:
         """Write the page of `interp report`, whole or not at all; raises StoreError, OptionError.
 
         Colours span the scores; `interp.report.write_report` takes the ranges of metrics.
         """
-        from interp.report import write_report
+        from interp.core.pages import drawn_by
 
-        write_report(self, path, title=title)
+        drawn_by("report")(self, path, title=title)
 
     def to_pandas(self) -> pd.DataFrame:
-        """A copy of the rows as a DataFrame."""
+        """A copy of the rows as a DataFrame, with the 95 % interval of each score: low and high."""
+        frame = self._frame.copy()
+        bounds = self.bounds()
+        frame.insert(frame.columns.get_loc("sem") + 1, "low", bounds[:, 0])  # type: ignore[arg-type]
+        frame.insert(frame.columns.get_loc("low") + 1, "high", bounds[:, 1])  # type: ignore[arg-type]
+        return frame
+
+    def wide(self) -> pd.DataFrame:
+        """A copy of the columns that files hold: `interp.core.columns.COLUMNS`."""
         return self._frame.copy()
+
+    def bounds(self, level: float = 0.95) -> np.ndarray:
+        """Low and high end of each score's interval, by t quantiles over clusters of prompts.
+
+        The standard error of the table is taken as it is; that of sampling methods is in it, but
+        not the number of samples: `Importance.interval` knows both.
+        """
+        return t_bounds(self._frame, level)
 
     def to_csv(self, path: str | os.PathLike | None = None) -> str:
         """Write CSV, provenance in leading `# ` lines, and return its text; raises StoreError."""
-        return self._written(path, files.to_csv(self._frame, self._provenance))
+        return table_files.text_of(self, ".csv", path)
 
     def to_json(self, path: str | os.PathLike | None = None) -> str:
         """Write JSON (NaN as null) and return its text; raises StoreError."""
-        return self._written(path, files.to_json(self._frame, self._provenance))
+        return table_files.text_of(self, ".json", path)
 
     def to_parquet(self, path: str | os.PathLike) -> None:
         """Write Parquet, provenance in the file's metadata; raises StoreError."""
-        files.write_atomically(Path(path), files.to_parquet(self._frame, self._provenance))
+        table_files.write(self, path, ".parquet")
 
     @classmethod
     def from_csv(cls, path: str | os.PathLike) -> HeadTable:
         """Read what `to_csv` wrote; raises StoreError."""
-        return cls._decoded(path, lambda content: files.from_csv(content.decode("utf-8-sig")))
+        return table_files.read(cls, path, ".csv")
 
     @classmethod
     def from_json(cls, path: str | os.PathLike) -> HeadTable:
         """Read what `to_json` wrote; raises StoreError."""
-        return cls._decoded(path, lambda content: files.from_json(content.decode("utf-8-sig")))
+        return table_files.read(cls, path, ".json")
 
     @classmethod
     def from_parquet(cls, path: str | os.PathLike) -> HeadTable:
         """Read what `to_parquet` wrote; raises StoreError."""
-        return cls._decoded(path, lambda content: files.from_parquet(content)[:2])
+        return table_files.read(cls, path, ".parquet")
 
     @classmethod
-    def read(cls, path: str | os.PathLike) -> HeadTable:
-        """Read .csv, .json or .parquet; raises StoreError, UnknownName for another suffix."""
-        readers = {".csv": cls.from_csv, ".json": cls.from_json, ".parquet": cls.from_parquet}
-        suffix = Path(path).suffix.lower()
-        if suffix not in readers:
-            raise UnknownName("table format", suffix, readers)
-        return readers[suffix](path)
+    def of_json(cls, text: str) -> HeadTable:
+        """Read the text that `to_json` returned; raises ValueError."""
+        return table_files.of_json(cls, text)
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Write .parquet, .csv, .json or .toml, which `load` reads back, or the .html report.
+
+        Raises:
+            UnknownName: another suffix.
+            StoreError: the folder or disk refuses.
+        """
+        table_files.save(self, path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike) -> HeadTable:
+        """Read .parquet, .csv, .json or .toml.
+
+        Raises:
+            UnknownName: another suffix.
+            StoreError: the file cannot be read, is damaged, or holds something else.
+        """
+        return table_files.read(cls, path)
+
+    read = load  # as it was called before
 
     def __len__(self) -> int:
         return len(self._frame)
@@ -322,29 +303,12 @@ class HeadTable:
 
         return as_html(self, self._asked)
 
-    def _rows(self, frame: pd.DataFrame, asked: int | None = None) -> HeadTable:
+    def _take(self, rows: Sequence[int]) -> HeadTable:
+        return self._part(self._frame.iloc[list(rows)])
+
+    def _part(self, frame: pd.DataFrame, asked: int | None = None) -> HeadTable:
         pairs = set(zip(frame["model"], frame["metric"], strict=True))
         kept = {key: made for key, made in self._provenance.items() if key in pairs}
         table = type(self)(frame, kept)
         object.__setattr__(table, "_asked", self._asked if asked is None else asked)
         return table
-
-    @staticmethod
-    def _written(path: str | os.PathLike | None, text: str) -> str:
-        if path is not None:
-            files.write_atomically(Path(path), text.encode())
-        return text
-
-    @classmethod
-    def _decoded(cls, path: str | os.PathLike, decode: Any) -> HeadTable:
-        import pandas as pd
-
-        content = files.read_bytes(Path(path))
-        try:
-            columns, provenance = decode(content)
-            frame = pd.DataFrame(columns)
-            return cls(*with_todays_sign(frame, provenance))
-        except (ValueError, KeyError, TypeError, AttributeError, OptionError) as error:
-            raise StoreError(
-                f"{path} is no table of head scores, or is damaged: {error}"
-            ) from error

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
-from interp.core.declaration import Bound
 from interp.core.errors import OptionError
 from interp.core.prompts import Prompts
+from interp.heads.declaration import BoundAnalysis
 from interp.heads.engine import ENGINES, engine_used, require_engine
 from interp_kernels import estimate_memory
 from interp_kernels.problem import AttentionShape
@@ -82,8 +82,12 @@ def choose_engine(
     return "streamed" if 4 * batch * model.n_heads * length**2 > STORED_BYTES else "stored"
 
 
-def estimate(
-    model: Model, prompts: Prompts, bounds: Sequence[Bound], batch_size: int, engine: str = "auto"
+def estimate_score(
+    model: Model,
+    prompts: Prompts,
+    bounds: Sequence[BoundAnalysis],
+    batch_size: int,
+    engine: str = "auto",
 ) -> Estimate:
     """What scoring the prompts will take; see `Estimate`."""
     chosen = choose_engine(model, prompts, batch_size, engine)

@@ -13,9 +13,9 @@ from jaxtyping import Float
 
 from interp.core.chance import p_of_random_weights, spread
 from interp.core.clusters import Summary, summary
-from interp.core.declaration import Bound
 from interp.core.provenance import model_provenance
 from interp.core.table import HeadTable
+from interp.heads.declaration import BoundAnalysis
 from interp.model.locate.sites import Site
 
 if TYPE_CHECKING:
@@ -50,7 +50,12 @@ def means(values: PerTrial) -> dict[str, np.ndarray]:
 
 
 def table_of(
-    model: Model, metric: Bound, found: Found, about: Mapping[str, Any], *, parts: bool = False
+    model: Model,
+    metric: BoundAnalysis,
+    found: Found,
+    about: Mapping[str, Any],
+    *,
+    parts: bool = False,
 ) -> HeadTable:
     """The rows of one metric.
 
@@ -83,7 +88,7 @@ def table_of(
     return HeadTable.from_records(records, provenance)
 
 
-def _records(model: Model, metric: Bound, found: Found) -> list[dict[str, Any]]:
+def _records(model: Model, metric: BoundAnalysis, found: Found) -> list[dict[str, Any]]:
     exact = metric.analysis.kind == "weights"
     drawn = {site: _drawn(site, found.draws) for site in found.values}
     against_draws = _against_draws(metric, found, drawn)
@@ -129,7 +134,7 @@ def _null(site: Site, found: Found, drawn: np.ndarray) -> Summary | None:
 
 
 def _against_draws(
-    metric: Bound, found: Found, drawn: Mapping[Site, np.ndarray]
+    metric: BoundAnalysis, found: Found, drawn: Mapping[Site, np.ndarray]
 ) -> dict[Site, np.ndarray]:
     """p of one more head of one more draw; the layers of a stack are judged together."""
     out: dict[Site, np.ndarray] = {}

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import Tensor
 
-from interp.core.asked import Metric, asked_metrics, bound
-from interp.core.declaration import NULLS, Bound, Null
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts, bos_id, repeats
-from interp.core.registry import usual
+from interp.core.registry import METRICS
 from interp.core.table import HeadTable
+from interp.heads.asked import Metric, asked_metrics, bound
+from interp.heads.declaration import NULLS, BoundAnalysis, Null
 from interp.heads.engine import applies, batches, engine_used, reduce_patterns
 from interp.heads.estimate import choose_engine
 from interp.heads.score_rows import Found, means, table_of
@@ -90,13 +90,13 @@ def score(
         each = given.model()
         own = bounds
         if own is None:
-            own = [b for b in map(bound, usual()) if why_not(each, b) is None]
+            own = [b for b in map(bound, METRICS.usual()) if why_not(each, b) is None]
         found = score_each(each, own, prompts, progress=progress, **options)
         tables += [table for _, table in found]
     return HeadTable.concat(tables)
 
 
-def why_not(model: Model, metric: Bound) -> str | None:
+def why_not(model: Model, metric: BoundAnalysis) -> str | None:
     """One line on why a metric cannot be computed on a model, or None where it can."""
     spread = model.ranks is not None and f"on {model.ranks.size} processes"
     where = (model.elsewhere and f"at {model.elsewhere}") or spread
@@ -115,7 +115,7 @@ def why_not(model: Model, metric: Bound) -> str | None:
     return None
 
 
-def _lacks(model: Model, metric: Bound) -> str | None:
+def _lacks(model: Model, metric: BoundAnalysis) -> str | None:
     """What an experiment needs and the model does not have."""
     lacks = {
         "tokens": None if model.takes_text else "reads no tokens",
@@ -136,7 +136,7 @@ def default_prompts(model: Model, seed: int) -> Prompts | Mapping[str, Tensor]:
 
 def score_each(
     model: Model,
-    bounds: Sequence[Bound],
+    bounds: Sequence[BoundAnalysis],
     prompts: Any = None,
     *,
     null: Null = "auto",
@@ -183,7 +183,7 @@ def score_each(
 
 
 def _from_patterns(
-    run: _Run, bounds: Sequence[Bound], null: Null, random: RandomWeights, parts: bool
+    run: _Run, bounds: Sequence[BoundAnalysis], null: Null, random: RandomWeights, parts: bool
 ) -> Iterator[tuple[str, HeadTable]]:
     kinds = {b.label: _null_of(b, null, run.model) for b in bounds}
     scores = run.of(run.model, run.prompts, bounds, "scoring")
@@ -201,7 +201,7 @@ def _from_patterns(
         yield b.label, table_of(run.model, b, found, about, parts=parts)
 
 
-def _null_of(metric: Bound, null: Null, model: Model) -> Null:
+def _null_of(metric: BoundAnalysis, null: Null, model: Model) -> Null:
     if null != "auto":
         return null
     if model.elsewhere is not None and metric.analysis.default_null == "random-init":
@@ -209,14 +209,19 @@ def _null_of(metric: Bound, null: Null, model: Model) -> Null:
     return metric.analysis.default_null
 
 
-def _needs_draws(metric: Bound, kind: str, null: Null, model: Model) -> bool:
+def _needs_draws(metric: BoundAnalysis, kind: str, null: Null, model: Model) -> bool:
     return kind == "random-init" or (
         null == "auto" and kind == "shuffled-tokens" and model.elsewhere is None
     )
 
 
 def _from_weights(
-    model: Model, metric: Bound, null: Null, seed: int, random: RandomWeights, tell: Progress
+    model: Model,
+    metric: BoundAnalysis,
+    null: Null,
+    seed: int,
+    random: RandomWeights,
+    tell: Progress,
 ) -> HeadTable:
     held = null in ("auto", "random-init")  # weights read no tokens
     total = 1 + len(random) * held
@@ -233,7 +238,7 @@ def _from_weights(
 
 def _from_experiment(
     model: Model,
-    metric: Bound,
+    metric: BoundAnalysis,
     null: Null,
     seed: int,
     random: RandomWeights,
@@ -276,7 +281,9 @@ class _Run:
     engine: str
     tell: Progress
 
-    def of(self, model: Model, prompts: Any, bounds: Sequence[Bound], what: str) -> PerMetric:
+    def of(
+        self, model: Model, prompts: Any, bounds: Sequence[BoundAnalysis], what: str
+    ) -> PerMetric:
         total = len(self.model.sites) * len(batches(model, prompts, self.batch_size))
         done = 0
         self.tell(what, 0, total)
@@ -297,7 +304,7 @@ class _Run:
         return {p.bound.label: {site: p.of(site).numpy() for site in p.values} for p in per_prompt}
 
     def drawn(
-        self, random: RandomWeights, bounds: Sequence[Bound]
+        self, random: RandomWeights, bounds: Sequence[BoundAnalysis]
     ) -> list[dict[str, dict[str, np.ndarray]]]:
         """Per draw of random weights, metric and site: the mean of every head."""
         found = []
@@ -307,7 +314,7 @@ class _Run:
             found.append({label: means(values) for label, values in scores.items()})
         return found
 
-    def shuffled(self, bounds: Sequence[Bound]) -> PerMetric:
+    def shuffled(self, bounds: Sequence[BoundAnalysis]) -> PerMetric:
         """The scores of the same prompts with their tokens in random order."""
         if not isinstance(self.prompts, Prompts):
             raise PromptError(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from interp.core.declaration import Bound
+from interp.heads.declaration import BoundAnalysis
 from interp_kernels import attention_statistics
 from interp_kernels.problem import Attention
 from interp_kernels.reductions import Mass, PairMass, Reduction, Targets
@@ -32,7 +32,7 @@ class FoundTargets:
     )
 
     def of(
-        self, attention: Attention, bounds: Sequence[Bound], mask: Tensor | None
+        self, attention: Attention, bounds: Sequence[BoundAnalysis], mask: Tensor | None
     ) -> tuple[dict[str, Reduction], dict[str, Tensor]]:
         """For each detector the reduction that gives its mass, and how many targets a row has.
 
@@ -56,7 +56,7 @@ class FoundTargets:
         return masses, counts
 
     def _find(
-        self, attention: Attention, bounds: Sequence[Bound]
+        self, attention: Attention, bounds: Sequence[BoundAnalysis]
     ) -> tuple[dict[str, Reduction], dict[str, Tensor]]:
         masses: dict[str, Reduction] = {}
         asked: list[Reduction] = []

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from interp.core.errors import OptionError
 from interp.core.head import Head
+from interp.core.result import Result
 
 if TYPE_CHECKING:
     from interp.model.hooks.calls import Call
@@ -60,7 +61,8 @@ class Edit:
         """The heads of a site that this edit changes."""
         if self.stack is not None and site.stack != self.stack:
             return []
-        return [h.head for h in self.heads if h.layer == site.layer]
+        mine = (None, site.stack)  # heads of results know their stack
+        return [h.head for h in self.heads if h.layer == site.layer and h.stack in mine]
 
     def __call__(self, call: Call, site: Site, real: Tensor) -> None:
         """Assign the edited z to the call; `real [batch, query_pos]` marks what is no padding."""
@@ -120,12 +122,14 @@ def _fitting(value: Tensor, like: Tensor, what: str, site: Site) -> Tensor:
         ) from error
 
 
-def parse_heads(heads: HeadLike | Iterable[HeadLike]) -> tuple[Head, ...]:
-    """Heads from one head or several, as `Head`, `"L5H1"` or `(5, 1)`.
+def parse_heads(heads: HeadLike | Iterable[HeadLike] | Result) -> tuple[Head, ...]:
+    """Heads from one head or several, as `Head`, `"L5H1"` or `(5, 1)`, or those of a result.
 
     Raises:
         OptionError: there is none, or one is given twice.
     """
+    if isinstance(heads, Result):
+        heads = heads.heads()
     if isinstance(heads, (str, Head)):
         heads = [heads]
     elif isinstance(heads, tuple) and len(heads) == 2 and all(isinstance(x, int) for x in heads):
@@ -152,7 +156,10 @@ def zero(heads, *, positions: Positions = None, stack: str | None = None) -> Edi
 def gate(
     heads, factor: float | Tensor, *, positions: Positions = None, stack: str | None = None
 ) -> Edit:
-    """Multiply z by a factor; a tensor `[len(heads)]` with gradient gives gate gradients."""
+    """Multiply z by a factor; a tensor `[len(heads)]` with gradient gives gate gradients.
+
+    Not for: reading a gradient of it as the effect of 0: that is a long way off.
+    """
     chosen = parse_heads(heads)
     if isinstance(factor, Tensor) and factor.shape not in ((), (1,), (len(chosen),)):
         raise OptionError(

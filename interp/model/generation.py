@@ -20,7 +20,7 @@ from interp.model.inputs import takes
 from interp.model.locate.sites import Site
 
 if TYPE_CHECKING:
-    from interp.model.model import Model
+    from interp.model.transformer import Transformer
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +35,7 @@ _NOT_FOR_GENERATE = ("decoder_input_ids", "decoder_attention_mask", "position_id
 
 
 def generate(
-    model: Model,
+    model: Transformer,
     prompts: Any,
     max_new_tokens: int,
     *,

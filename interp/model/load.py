@@ -19,6 +19,7 @@ from torch import nn
 from interp.core.errors import LoadError, NonFiniteError, UnknownName
 from interp.core.random_state import drawn_with
 from interp.model.model import Model
+from interp.model.self_check import check_loaded
 from interp.model.sources.folder import check_folder, one_line
 from interp.model.sources.packages import adapter, package_of
 from interp.model.sources.placement import placement, require_here
@@ -76,18 +77,16 @@ def load(
     spread = {"device_map": device_map, "tp_plan": tp_plan}
     if package is not None or isinstance(source, nn.Module) or str(source).startswith("planted:"):
         _refuse(spread, "for a model that is there already")
-    if remote and package != "nnsight":
+    if remote and not (package and hasattr(adapter(package), "remote")):
         raise LoadError("remote= is for nnsight models; wrap this one: nnsight.TransformersModel")
     if package is not None:
         given = {"device": device, "dtype": dtype, "revision": revision}
         _refuse(given, f"of a model that {package} holds")
         if remote:
-            from interp.model.check import check_model
-
             _refuse({"attention": attention}, "of a model that runs elsewhere")
             elsewhere = adapter(package).remote(source, remote, name, tokenizer)
             if check:
-                check_model(elsewhere).require()
+                check_loaded(elsewhere).require()
             return elsewhere
         held = adapter(package).unwrap(source, attention)
         model = _adopt(
@@ -152,7 +151,6 @@ def _adopt_object(source: nn.Module, tokenizer: Any, name: str | None, check: bo
 def _adopt(
     module: nn.Module, tokenizer: Any, name: str, revision: str | None, check: bool
 ) -> Model:
-    from interp.model.check import check_model
     from interp.model.locate.probe import probe
 
     if not hasattr(module, "config"):
@@ -169,7 +167,7 @@ def _adopt(
     with drawn_with(None):  # a family may draw random numbers as it runs
         model = probe(module, name, tokenizer, revision)
         if check:
-            check_model(model).require()
+            check_loaded(model).require()
     return model
 
 

@@ -14,7 +14,7 @@ from interp.core.errors import OptionError, UnreadableAttention
 from interp.core.prompts import Prompts
 from interp.model.hooks.inference import inference
 from interp.model.hooks.threads import in_this_thread
-from interp.model.locate.layout import layouts
+from interp.model.locate.find_layout import layouts
 
 if TYPE_CHECKING:
     from interp.model.model import Model

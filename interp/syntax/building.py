@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
+from interp.core.statistics import RatioBootstrap
 from interp.syntax.attention import WordAttention
 from interp.syntax.gold import DIRECTIONS, PUNCT, base, directed, largest
 from interp.syntax.result import SPANNING, Trees
 from interp.syntax.spanning import arborescence, arborescence_all, prim, prim_all, rooted
-from interp.syntax.statistics import Bootstrap
 from interp.syntax.treebank import Sentence
 
 Array = np.ndarray
@@ -147,7 +147,7 @@ class Made:
     words: Float[Array, " sentence"]  # that the directed count is of
 
     def trees(
-        self, boot: Bootstrap, method: str, heads: Sequence[str], direction: str, punct: bool,
+        self, boot: RatioBootstrap, method: str, heads: Sequence[str], direction: str, punct: bool,
         *, baseline: bool = False,
     ) -> Trees:  # fmt: skip
         """The shares with their intervals."""

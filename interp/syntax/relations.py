@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
-from interp.attribution.evaluation.paired import holm
+from interp.core.statistics import RatioBootstrap, holm
 from interp.syntax.attention import WordAttention
 from interp.syntax.gold import DIRECTIONS, REACH, Gold, Hits, directed
 from interp.syntax.result import Relation
-from interp.syntax.statistics import Bootstrap, per_sentence
 
 Array = np.ndarray
 LEAST = 5  # dependents of a relation that choose; with fewer nothing is chosen
@@ -37,7 +36,7 @@ def relations(
         shuffled: hits of the same model on the reporting sentences in shuffled order.
     """
     choose, report = gold
-    boot = Bootstrap(len(test), seed=seed)
+    boot = RatioBootstrap(len(test), seed=seed)
     out, chances = [], []
     for name in _frequent(choose, report):
         mine, theirs = choose.relation == name, report.relation == name
@@ -84,6 +83,13 @@ def relations(
         )
     corrected = holm(np.array(chances)) if chances else []
     return [replace(r, p=float(p)) for r, p in zip(out, corrected, strict=True)]
+
+
+def per_sentence(
+    values: Array, sentence: Int[Array, " dependent"], n_sentences: int
+) -> Float[Array, " sentence"]:
+    """Sums of values by the sentence they are from."""
+    return np.bincount(sentence, weights=values.astype(np.float64), minlength=n_sentences)
 
 
 def best(found: Bool[Array, "head direction dependent"]) -> tuple[int, int]:

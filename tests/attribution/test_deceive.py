@@ -15,9 +15,9 @@ import interp
 from interp import bundled
 from interp.attribution.evaluation.deceived import HELD_OUT, Deceived, deceived, warning
 from interp.attribution.named import choose
-from interp.bundled import train_deceive
 from interp.bundled.deceive_text import MEN, WOMEN, gappy, sentences
-from interp.core.registry import methods
+from interp.core.registry import ATTRIBUTION_METHODS
+from training import train_deceive
 
 # What is declared to need patterns but reads values too: neither must fail nor must pass.
 READS_VALUES = {"value_weighted", "attention_output_error"}
@@ -25,7 +25,7 @@ READS_VALUES = {"value_weighted", "attention_output_error"}
 FIRST = {
     "occlusion", "attn_lrp", "cp_lrp", "decompx", "gim", "integrated_gradients",
 }  # fmt: skip
-NEEDS = {name: method.needs for name in methods() for method in [choose([name])[0].method]}
+NEEDS = {name: entry.about["needs"] for name, entry in ATTRIBUTION_METHODS.items()}
 ATTENTION_ONLY = sorted(
     n for n, needs in NEEDS.items() if needs == "patterns" and n not in READS_VALUES
 )

@@ -12,7 +12,9 @@ from torch import Tensor, nn
 import interp
 from interp.attribution import Example, Target, decomposition
 from interp.core.errors import OptionError, UnreadableAttention
-from interp.core.registry import method
+from interp.core.registry import ATTRIBUTION_METHODS
+
+method = ATTRIBUTION_METHODS.load
 
 METHODS = ["norm_based", "globenc", "alti", "value_zeroing"]
 

@@ -17,8 +17,10 @@ import interp
 from interp import planted
 from interp.attribution import Example, Target, token_logit
 from interp.core.errors import OptionError
-from interp.core.registry import method
+from interp.core.registry import ATTRIBUTION_METHODS
 from interp.report.tokens import render, residual_text
+
+method = ATTRIBUTION_METHODS.load
 
 BY_GRADIENT = ["decompx", "cp_lrp", "attn_lrp", "gim", "gradient_x_input"]
 

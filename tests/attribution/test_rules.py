@@ -20,7 +20,9 @@ from interp.attribution.gradients import gradient
 from interp.attribution.roles import find_roles
 from interp.attribution.rules import Rules, ruled
 from interp.core.errors import OptionError, UnreadableAttention
-from interp.core.registry import method
+from interp.core.registry import ATTRIBUTION_METHODS
+
+method = ATTRIBUTION_METHODS.load
 
 NO_BIASES = ["llama", "gemma", "gemma2", "gemma3", "qwen3", "olmo2", "granite", "phi3", "cohere",
              "smollm3", "mixtral", "mpt"]  # fmt: skip

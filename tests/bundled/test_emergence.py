@@ -8,9 +8,9 @@ from hashlib import sha256
 import pytest
 import torch
 
-from interp.bundled.emergence import checkpoints, weights_hash
-from interp.bundled.train import RECIPES, train
 from interp.core.errors import OptionError
+from training.emergence import checkpoints, weights_hash
+from training.train import RECIPES, train
 
 TINY = replace(RECIPES["one-layer"], steps=3, paragraphs=300, rows=4, text_rows=2, context=256)
 

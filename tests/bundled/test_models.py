@@ -12,11 +12,12 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
 
 from interp import bundled
-from interp.bundled import measure
-from interp.bundled.batches import BOS, Corpus, repeats, two_copies
-from interp.bundled.text import paragraphs
-from interp.bundled.train import RECIPES, train
+from interp.bundled.special_tokens import BOS
 from interp.core.errors import UnknownName
+from training import measure
+from training.batches import Corpus, repeats, two_copies
+from training.text import paragraphs
+from training.train import RECIPES, train
 
 PERIOD = 40  # not one of the periods the card was measured on
 

@@ -8,13 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from interp.bundled import text, words
+from training import text, words
 
 DATA = Path(__file__).parents[2] / "data"
 
 
 def test_prompts_in_data_are_what_the_generator_makes(tmp_path):
-    command = [sys.executable, "-m", "interp.bundled.text", "--seed", "1", "--out", str(tmp_path)]
+    command = [sys.executable, "-m", "training.text", "--seed", "1", "--out", str(tmp_path)]
     subprocess.run(command, check=True, capture_output=True)
     made = (tmp_path / "prompts.txt").read_bytes()
     assert made == (DATA / "prompts.txt").read_bytes()
@@ -65,7 +65,7 @@ def test_articles_and_words_are_ours():
 
 def test_listing_imports_no_torch():
     code = (
-        "import sys, interp.bundled as b, interp.bundled.text; assert b.names() is not None;"
+        "import sys, interp.bundled as b, training.text; assert b.names() is not None;"
         "assert not {'torch', 'transformers', 'numpy'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

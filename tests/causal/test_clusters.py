@@ -20,13 +20,14 @@ from interp.causal import (
     repeats_task,
     shapley,
 )
-from interp.causal.importance import bootstrap, standard_error
+from interp.causal.importance import standard_error
 from interp.causal.pruning.folds import folds
 from interp.causal.pruning.result import PruningCurve
 from interp.causal.task_file import make_task
 from interp.cli.causal import printed
 from interp.core.clusters import count, interval, summary
 from interp.core.errors import OptionError
+from interp.core.statistics import bootstrap_interval
 from interp.heads.outliers.channels import Disruption, disruption
 from interp.model.locate.probe import probe
 
@@ -57,10 +58,12 @@ def test_values_equal_within_clusters_have_the_error_of_cluster_means() -> None:
     expected = means.std(1, ddof=1) / math.sqrt(8)
     np.testing.assert_allclose(standard_error(per_prompt, labels), expected)
     assert (standard_error(per_prompt) < 0.6 * expected).all()
-    drawn = bootstrap(per_prompt, clusters=labels, seed=3)
-    np.testing.assert_allclose(drawn, bootstrap(means, seed=3), atol=1e-12)
-    corrected = bootstrap(per_prompt, clusters=labels, seed=3, method="bca")
-    np.testing.assert_allclose(corrected, bootstrap(means, seed=3, method="bca"), atol=1e-12)
+    drawn = bootstrap_interval(per_prompt, clusters=labels, seed=3)
+    np.testing.assert_allclose(drawn, bootstrap_interval(means, seed=3), atol=1e-12)
+    corrected = bootstrap_interval(per_prompt, clusters=labels, seed=3, method="bca")
+    np.testing.assert_allclose(
+        corrected, bootstrap_interval(means, seed=3, method="bca"), atol=1e-12
+    )
 
 
 def test_labels_that_all_differ_change_nothing() -> None:
@@ -68,7 +71,7 @@ def test_labels_that_all_differ_change_nothing() -> None:
     alone = [str(i) for i in range(8)]
     assert standard_error(values, alone).tolist() == standard_error(values).tolist()
     for method in ("percentile", "bca"):
-        one, other = (bootstrap(values, method=method, clusters=x) for x in (None, alone))
+        one, other = (bootstrap_interval(values, method=method, clusters=x) for x in (None, alone))
         assert one.tolist() == other.tolist()
     for one, other in zip(folds(8, 3, 0), folds(8, 3, 0, alone), strict=True):
         assert one.first.tolist() == other.first.tolist()

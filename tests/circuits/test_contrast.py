@@ -142,8 +142,8 @@ def test_a_method_is_declared_once(model, task) -> None:
 
 
 def test_methods_are_listed_without_torch() -> None:
-    from interp.core.registry import discoveries
+    from interp.core.registry import CIRCUIT_METHODS
 
-    found = discoveries()["codes"]
+    found = CIRCUIT_METHODS["codes"]
     assert found.options["position"][0] == "mean"
     assert found.summary.startswith("Heads whose codes appear")

@@ -19,9 +19,10 @@ from interp.circuits.methods import (
     integrated_patching,
     screen_verify,
 )
-from interp.circuits.methods._ranking import auroc, marked
+from interp.circuits.methods._ranking import marked
 from interp.circuits.tasks import make_contrast
 from interp.core.errors import OptionError
+from interp.core.statistics import auroc
 from interp.model.locate.probe import probe
 
 TRUE = (exact_patching, integrated_patching, screen_verify)

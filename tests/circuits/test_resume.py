@@ -21,7 +21,7 @@ from interp.circuits.find import find_circuit, score_nodes
 from interp.circuits.methods import _exact
 from interp.circuits.residual_graph import ResidualGraph
 from interp.core.errors import OptionError
-from interp.core.registry import finder
+from interp.core.registry import CIRCUIT_METHODS
 from interp.model.model import Model
 
 SMALL = {"codes": 16, "epochs": 3, "repeats": 4, "permutations": 3, "examples": 4}
@@ -73,7 +73,7 @@ class Counter:
 
             return call
 
-        train = finder("codes").function.__globals__
+        train = CIRCUIT_METHODS.load("codes").function.__globals__
         self.patches = [
             patch.object(Model, "run", counting(Model.run)),
             patch.dict(train, train=counting(train["train"])),

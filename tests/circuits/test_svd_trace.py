@@ -15,11 +15,12 @@ from interp import planted
 from interp.circuits.find import find_circuit
 from interp.circuits.linear_scores import CONSTANT, LinearScores
 from interp.circuits.methods import exact_patching, svd_trace
-from interp.circuits.methods._ranking import auroc, marked
+from interp.circuits.methods._ranking import marked
 from interp.circuits.methods._traced import trace
 from interp.circuits.query_key_signals import Tracer, signals
 from interp.circuits.tasks import make_contrast
 from interp.core.errors import OptionError, UnknownName, UnreadableAttention
+from interp.core.statistics import auroc
 from interp.model.locate.probe import probe
 from interp.model.locate.turning import turns
 
@@ -80,7 +81,7 @@ def test_attributions_of_the_weight_add_up_to_it(name: str) -> None:
 
 
 def scale_of(model, site) -> float:
-    from interp.model.locate.layout import layouts
+    from interp.model.locate.find_layout import layouts
 
     scale = layouts(model).sites[site].scale
     assert scale is not None

@@ -12,7 +12,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from interp.core.registry import methods
+from interp.core.registry import ATTRIBUTION_METHODS
 
 MODEL = ("--model", "bundled:deceive")
 TEXT = "with Anna the red bird sings so"
@@ -42,7 +42,7 @@ class Reader(HTMLParser):
 
 def test_methods_are_listed_by_what_they_need(run) -> None:
     lines = run("methods").stdout.splitlines()
-    for name, entry in methods().items():
+    for name, entry in ATTRIBUTION_METHODS.items():
         line = next(x for x in lines if x.split()[:1] == [name])
         assert entry.summary in line
     assert lines.index("From gradients of the target:") > lines.index("From forward passes:")

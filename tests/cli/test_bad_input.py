@@ -17,7 +17,7 @@ from interp.cli import batch
 from interp.cli.loading import Loading
 from interp.core.store import Store
 from interp.core.table import HeadTable
-from interp.model import check as checking
+from interp.model import self_check as checking
 
 QUICK = ("-m", "entropy", "--null", "none")
 
@@ -241,7 +241,7 @@ def test_a_detector_that_breaks_fails_its_model_and_says_where_to_look(
 ) -> None:
     own = tmp_path / "broken.py"
     own.write_text(
-        "from interp.core.declaration import detector\n\n\n@detector\ndef broken(query, key):\n"
+        "from interp.heads.declaration import detector\n\n\n@detector\ndef broken(query, key):\n"
         '    """Divides by zero."""\n    return (key <= query) & (1 / 0 > 0)\n'
     )
     code, [told, _] = errors("score", llama, "-m", own)
@@ -290,7 +290,7 @@ def test_a_file_that_declares_no_metric(errors, llama, tmp_path, text, line) -> 
 
 def test_a_metric_file_that_raises_says_in_which_line(errors, llama, tmp_path) -> None:
     (tmp_path / "mine.py").write_text(
-        "from interp.core.declaration import detector\n\nlimits = {}['limits']\n\n\n@detector\n"
+        "from interp.heads.declaration import detector\n\nlimits = {}['limits']\n\n\n@detector\n"
         'def mine(query, key, tokens):\n    """Nothing."""\n    return key == query\n'
     )
     code, [told] = errors("score", llama, "-m", tmp_path / "mine.py")

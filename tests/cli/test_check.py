@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import interp
-from interp.model import check as checking
+from interp.model import self_check as checking
 
 SHARED = Path(__file__).parents[3] / "shared" / "models"
 
@@ -100,9 +100,9 @@ def test_every_real_model_in_one_command_with_every_metric(run, tmp_path) -> Non
     table = interp.HeadTable.read(tmp_path / "table.parquet")
     assert list(table.models) == folders
     lines = result.stderr.splitlines()
-    from interp.core.registry import usual
+    from interp.core.registry import METRICS
 
     for model in folders:
-        for metric in set(usual()) - set(table.where(model=model).metrics):
+        for metric in set(METRICS.usual()) - set(table.where(model=model).metrics):
             assert any(model in line and metric in line for line in lines), (model, metric)
     assert not table.where(metric="entropy").to_pandas()["score"].isna().any()

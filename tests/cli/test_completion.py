@@ -8,17 +8,17 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.shell_completion import BashComplete
 from click.testing import CliRunner
 
-from interp.cli.commands.completion import SHELLS
 from interp.cli.main import main
-from interp.core.registry import catalogue, methods
+from interp.core.registry import ATTRIBUTION_METHODS, METRICS
 
 
 def completed(words: str) -> list[tuple[str, str]]:
     """Kind and text of what a shell offers for the last of these words."""
     *args, last = words.split(" ")
-    shell = SHELLS["bash"](main, {}, "interp", "_INTERP_COMPLETE")
+    shell = BashComplete(main, {}, "interp", "_INTERP_COMPLETE")
     return [(item.type, item.value) for item in shell.get_completions(args, last)]
 
 
@@ -31,10 +31,10 @@ def test_names_are_completed_where_they_are_asked_for() -> None:
     assert completed("score --met") == plain("--metric")
     assert completed("score -m induc") == plain("induction")
     assert completed("score -m entropy,induc") == plain("entropy,induction")
-    assert set(completed("report x -m ")) >= set(plain(*catalogue(), "heads", "weights", "all"))
+    assert set(completed("report x -m ")) >= set(plain(*METRICS, "detectors", "weights", "all"))
     assert completed("metrics induc") == plain("induction")
     assert completed("methods attn") == plain("attn_lrp")
-    assert set(completed("attribute -m ")) == set(plain(*methods()))
+    assert set(completed("attribute -m ")) == set(plain(*ATTRIBUTION_METHODS))
     assert completed("view planted:by") == plain("planted:bystander")
     assert completed("attribute --model bundled:in") == plain("bundled:induction")
     assert completed("importance -m induc") == []  # other names than those of metrics
@@ -67,8 +67,8 @@ def test_bash_completes_a_name_with_a_colon(tmp_path) -> None:
 def test_completing_imports_neither_torch_nor_pandas() -> None:
     code = (
         "import sys\nfrom interp.cli.main import main\n"
-        "from interp.cli.commands.completion import SHELLS\n"
-        "shell = SHELLS['zsh'](main, {}, 'interp', 'X')\n"
+        "from click.shell_completion import ZshComplete\n"
+        "shell = ZshComplete(main, {}, 'interp', 'X')\n"
         "assert shell.get_completions(['score'], 'bundled:')\n"
         "assert shell.get_completions(['methods'], '')\n"
         "assert shell.get_completions(['score', '-m'], 'ind')\n"

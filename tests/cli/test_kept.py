@@ -30,7 +30,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
               "0", "-q"),
     "influence": ("influence", "{model}", "{texts}", "--heads", "L0H1", "--random", "2", "-q"),
 }  # fmt: skip
-OWN = '''from interp.core.declaration import detector
+OWN = '''from interp.heads.declaration import detector
 
 
 @detector

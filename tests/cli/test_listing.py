@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from interp import bundled, planted
-from interp.core.registry import catalogue
+from interp.core.registry import METRICS
 
 HEAVY = ("torch", "transformers", "pandas", "numpy", "pyarrow", "plotly", "numba", "rich")
 
@@ -33,15 +33,15 @@ def test_lists_and_help_import_nothing_heavy(args: str) -> None:
 
 def test_every_metric_is_listed_with_its_sentence(run) -> None:
     lines = run("metrics").stdout.splitlines()
-    for name, entry in catalogue().items():
+    for name, entry in METRICS.items():
         line = next(x for x in lines if x.split()[:1] == [name])
         assert entry.summary in line
         assert all(f"{o}={default}" in line for o, (default, _) in entry.options.items())
 
 
-@pytest.mark.parametrize("name", sorted(catalogue()))
+@pytest.mark.parametrize("name", sorted(METRICS))
 def test_a_metric_is_explained(run, name: str) -> None:
-    entry, text = catalogue()[name], run("metrics", name).stdout
+    entry, text = METRICS[name], run("metrics", name).stdout
     assert entry.summary in text
     assert f"Unit: {entry.unit}" in text
     for option, (default, _) in entry.options.items():
@@ -66,7 +66,7 @@ def test_a_metric_of_ones_own_is_explained_too(run, tmp_path) -> None:
 
 
 OWN = '''
-from interp.core.declaration import detector
+from interp.heads.declaration import detector
 
 @detector
 def odd(query, key, *, step: int = 2):

@@ -11,7 +11,7 @@ import interp
 from interp.cli.printing import top_heads
 from interp.core.errors import OptionError, UnknownName
 from interp.core.order import BY
-from interp.core.registry import catalogue
+from interp.core.registry import METRICS
 from interp.core.table import HeadTable
 from interp.report import render
 
@@ -80,7 +80,7 @@ def test_the_best_copier_and_the_most_negative_head_are_both_printed(run) -> Non
 
 
 def test_silent_heads_are_listed_first_where_silence_is_meant() -> None:
-    ends = {name: e.end for name, e in catalogue().items()}
+    ends = {name: e.end for name, e in METRICS.items()}
     assert ends["no_op_written"] == "low"
     assert ends["ov_copying"] == ends["refusal_projection"] == "both"
     assert ends["induction"] == ends["k_composition"] == ends["ships"] == "high"
@@ -91,7 +91,7 @@ def test_silent_heads_are_listed_first_where_silence_is_meant() -> None:
 
 
 def test_a_declared_end_is_the_same_read_and_imported() -> None:
-    from interp.core.registry import analysis
+    from interp.core.registry import METRICS
 
-    for name, e in catalogue().items():
-        assert analysis(name).shown_end == e.end, name
+    for name, e in METRICS.items():
+        assert METRICS.load(name).shown_end == e.end, name

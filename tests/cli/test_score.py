@@ -15,7 +15,7 @@ import pytest
 import interp
 from interp import bundled, planted
 from interp.cli import batch
-from interp.cli.names import split_names
+from interp.core.names import split_names
 from interp.core.store import Store
 from interp.core.table import HeadTable
 
@@ -194,7 +194,7 @@ def test_a_detector_of_ones_own_is_scored_and_scored_again_when_it_changes(
 ) -> None:
     own = tmp_path / "every.py"
     text = (
-        "from interp.core.declaration import detector\n\n\n@detector\ndef every(query, key):\n"
+        "from interp.heads.declaration import detector\n\n\n@detector\ndef every(query, key):\n"
         '    """Attends to every token up to here."""\n    return key <= query\n'
     )
     own.write_text(text)
@@ -241,7 +241,7 @@ def test_metrics_are_split_at_commas_that_do_not_part_options(text, parts) -> No
 def test_an_experiment_that_a_model_has_no_room_for_is_left_out(run, errors, tmp_path) -> None:
     own = tmp_path / "roomy.py"
     own.write_text(
-        "from interp.core.declaration import experiment\n"
+        "from interp.heads.declaration import experiment\n"
         "from interp.core.errors import PromptError\n\n\n"
         '@experiment(unit=\'none\')\ndef roomy(model, lab):\n    """Asks for room."""\n'
         "    raise PromptError('no room for 9 items')\n"

@@ -14,17 +14,18 @@ import torch
 import zoo
 
 import interp
-from interp.core.declaration import Analysis, picture
 from interp.core.prompts import Prompts
-from interp.core.registry import analysis, catalogue
-from interp.heads.engine import ENGINES, _mean_over_rows, _statistics, reduce_patterns, to_attention
+from interp.core.registry import METRICS
+from interp.heads.declaration import Analysis, picture
+from interp.heads.engine import ENGINES, _mean_over_rows, _statistics, reduce_patterns
+from interp.model.hooks.kernel_call import to_attention
 from interp.heads.scoring import why_not
 from interp.model.hooks.calls import RecordedCall
 
-ALL = sorted(catalogue())
-PATTERNED = [n for n in ALL if catalogue()[n].kind in ("detector", "statistic")]
-DETECTORS = [n for n in ALL if catalogue()[n].kind == "detector"]
-WITH_OPTIONS = [(n, o) for n in ALL for o in catalogue()[n].options]
+ALL = sorted(METRICS)
+PATTERNED = [n for n in ALL if METRICS[n].kind in ("detector", "statistic")]
+DETECTORS = [n for n in ALL if METRICS[n].kind == "detector"]
+WITH_OPTIONS = [(n, o) for n in ALL for o in METRICS[n].options]
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +60,7 @@ def off_default(value: object) -> object:
 
 @pytest.mark.parametrize("name", ALL)
 def test_what_the_file_states_is_what_it_runs(name: str) -> None:
-    stated, declared = catalogue()[name], analysis(name)
+    stated, declared = METRICS[name], METRICS.load(name)
     assert isinstance(declared, Analysis)
     assert (stated.name, stated.kind, stated.doc) == (declared.name, declared.kind, declared.doc)
     assert (stated.unit, stated.low, stated.high) == (declared.unit, declared.low, declared.high)
@@ -72,17 +73,17 @@ def test_what_the_file_states_is_what_it_runs(name: str) -> None:
 
 @pytest.mark.parametrize("name", ALL)
 def test_worked_example(name: str) -> None:
-    file = f"{catalogue()[name].package}.{name}"
+    file = f"{METRICS[name].package}.{name}"
     importlib.import_module(file)
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
     test = doctest.DocTestParser().get_doctest(
-        catalogue()[name].doc,
-        vars(sys.modules[file]) | {"picture": picture, name: analysis(name)},
+        METRICS[name].doc,
+        vars(sys.modules[file]) | {"picture": picture, name: METRICS.load(name)},
         name,
         None,
         0,
     )
-    if catalogue()[name].kind == "detector":
+    if METRICS[name].kind == "detector":
         assert test.examples, f"{name} shows no worked example"
     runner.run(test)
     assert runner.failures == 0
@@ -92,16 +93,16 @@ def test_worked_example(name: str) -> None:
 def test_one_finite_score_per_head_and_inputs_untouched(name, model, prompts) -> None:
     before = {k: v.clone() for k, v in model.module.state_dict().items()}
     config = str(model.config)
-    table = analysis(name)(model, prompts, null="none")
+    table = METRICS.load(name)(model, prompts, null="none")
     frame = table.to_pandas()
     assert len(frame) == sum(s.n_heads for s in model.sites)
     if name == "retrieval":  # a random model answers nothing: no score, and the reason
         [made] = table.provenance.values()
         assert "the model answers no needle" in made["headline"]
         assert (frame["n"] == 0).all()
-        frame = analysis(name)(model, prompts, null="none", task="ids").to_pandas()
+        frame = METRICS.load(name)(model, prompts, null="none", task="ids").to_pandas()
     assert np.isfinite(frame["score"]).all()
-    entry = catalogue()[name]
+    entry = METRICS[name]
     assert entry.low is None or (frame["score"] >= entry.low - 1e-6).all()
     assert entry.high is None or (frame["score"] <= entry.high + 1e-6).all()
     assert all(torch.equal(v, before[k]) for k, v in model.module.state_dict().items())
@@ -109,13 +110,13 @@ def test_one_finite_score_per_head_and_inputs_untouched(name, model, prompts) ->
 
 
 def scores(model, name, prompts, **options) -> np.ndarray:
-    table = analysis(name)(model, prompts, null="none", **options)
+    table = METRICS.load(name)(model, prompts, null="none", **options)
     return table.to_pandas()["score"].to_numpy()
 
 
 @pytest.mark.parametrize("name", PATTERNED)
 def test_prompts_score_in_a_batch_as_they_do_alone(name, model, prompts) -> None:
-    bound = analysis(name).bind()
+    bound = METRICS.load(name).bind()
     together = reduce_patterns(model, prompts, [bound], batch_size=4)[0]
     alone = reduce_patterns(model, prompts, [bound], batch_size=1)[0]
     for site in model.sites:
@@ -126,7 +127,7 @@ def test_prompts_score_in_a_batch_as_they_do_alone(name, model, prompts) -> None
 
 @pytest.mark.parametrize("name", PATTERNED)
 def test_padding_changes_nothing(name, model, prompts) -> None:
-    bound = analysis(name).bind()
+    bound = METRICS.load(name).bind()
     right, left = (
         reduce_patterns(model, Prompts(prompts.ids, padding=side), [bound], batch_size=4)[0]
         for side in ("right", "left")
@@ -137,7 +138,7 @@ def test_padding_changes_nothing(name, model, prompts) -> None:
 
 @pytest.mark.parametrize("name", PATTERNED)
 def test_streamed_and_fused_equal_stored(name, model, prompts) -> None:
-    bound = analysis(name).bind()
+    bound = METRICS.load(name).bind()
     stored, *others = (reduce_patterns(model, prompts, [bound], engine=e)[0] for e in ENGINES)
     assert len(others) == 2
     for other in others:
@@ -149,9 +150,9 @@ def test_streamed_and_fused_equal_stored(name, model, prompts) -> None:
 
 @pytest.mark.parametrize(("name", "option"), WITH_OPTIONS)
 def test_no_option_is_dropped(name, option, model, prompts) -> None:
-    default = analysis(name).options[option].default
+    default = METRICS.load(name).options[option].default
     changed = {option: off_default(default)}
-    table = analysis(name)(model, prompts, null="none", **changed)
+    table = METRICS.load(name)(model, prompts, null="none", **changed)
     assert list(table.metrics) == [f"{name}:{option}={off_default(default)}"]
     assert not np.allclose(scores(model, name, prompts), table.to_pandas()["score"], atol=1e-9)
 
@@ -160,7 +161,7 @@ def ideal(name: str, tokens: list[int]) -> torch.Tensor:
     """The pattern of a head that attends to its targets evenly, and to itself where it has none."""
     at = torch.arange(len(tokens))
     target = torch.as_tensor(
-        analysis(name).predicate(at[:, None], at[None, :], torch.tensor(tokens))
+        METRICS.load(name).predicate(at[:, None], at[None, :], torch.tensor(tokens))
     )
     target = target.expand(len(tokens), len(tokens)) & (at[None, :] <= at[:, None])
     pattern = torch.where(
@@ -174,7 +175,7 @@ def test_an_ideal_head_scores_one_and_looks_only_back(name, model) -> None:
     tokens = [3, 7, 5, 9, 3, 7, 5, 9, 3, 7]
     at = torch.arange(len(tokens))
     target = torch.as_tensor(
-        analysis(name).predicate(at[:, None], at[None, :], torch.tensor(tokens))
+        METRICS.load(name).predicate(at[:, None], at[None, :], torch.tensor(tokens))
     )
     assert not (target.expand(10, 10) & (at[None, :] > at[:, None])).any()
     assert target.any()
@@ -188,7 +189,7 @@ def score_of(name: str, pattern: torch.Tensor, tokens: list[int], model: interp.
     logits = pattern.clamp_min(1e-30).log().masked_fill(hidden, torch.finfo(torch.float64).min)
     call = RecordedCall(v, v, logits, pattern)
     real = torch.ones(1, len(tokens), dtype=torch.bool)
-    mass, targets = analysis(name).bind().reductions()
+    mass, targets = METRICS.load(name).bind().reductions()
     attention = to_attention(call, real, torch.tensor([tokens]))
     found = _statistics(call, attention, [mass, targets], "stored")
     return float(_mean_over_rows(found[mass.name], found[targets.name], real, 1))
@@ -203,7 +204,7 @@ def test_uniform_attention_scores_the_share_of_keys_that_are_targets(name, model
     shares = []
     for query in range(n):
         hits = sum(
-            bool(analysis(name).predicate(np.int64(query), np.int64(key), np.array(tokens)))
+            bool(METRICS.load(name).predicate(np.int64(query), np.int64(key), np.array(tokens)))
             for key in range(query + 1)
         )
         if hits:
@@ -214,10 +215,10 @@ def test_uniform_attention_scores_the_share_of_keys_that_are_targets(name, model
 
 
 def test_the_rooms_are_what_the_catalogue_lists() -> None:
-    for package in {entry.package for entry in catalogue().values()}:
+    for package in {entry.package for entry in METRICS.values()}:
         found = dir(importlib.import_module(package))
-        assert found == sorted(n for n in ALL if catalogue()[n].package == package)
+        assert found == sorted(n for n in ALL if METRICS[n].package == package)
 
 
 def test_every_metric_applies_to_a_plain_decoder(model) -> None:
-    assert [n for n in ALL if why_not(model, analysis(n).bind())] == []
+    assert [n for n in ALL if why_not(model, METRICS.load(n).bind())] == []

@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from interp.cli.main import main
-from interp.core.declaration import picture
-from interp.core.registry import parse_metric
+from interp.core.registry import METRICS
+from interp.heads.declaration import picture
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
@@ -29,7 +29,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_its_picture_is_what_the_line_draws(file) -> None:
-    declared = parse_metric(str(file)).analysis
+    declared = METRICS.parse(str(file)).analysis
     names = {"picture": picture, file.stem: declared}
     [example] = doctest.DocTestFinder().find(declared.function, file.stem, globs=names)
     assert example.examples

@@ -8,17 +8,15 @@ import torch
 import zoo
 
 import interp
-from interp.core import registry as catalogue
 from interp.core.prompts import Prompts
+from interp.core.registry import METRICS
 from interp.heads import estimate
 from interp.heads.scoring import bound
 
 LONGEST = 60
 ENGINES = ("stored", "streamed", "fused", "auto")
 SIDES = ("right", "left")
-METRICS = sorted(
-    e.name for e in catalogue.catalogue().values() if e.kind in ("detector", "statistic")
-)
+METRICS = sorted(e.name for e in METRICS.values() if e.kind in ("detector", "statistic"))
 
 
 def _entropy(row: np.ndarray, query: int) -> float:

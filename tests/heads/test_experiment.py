@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import interp
-from interp.core.declaration import Trials, experiment
 from interp.core.errors import OptionError
+from interp.heads.declaration import Trials, experiment
 
 MODEL = "planted:bystander"
 

@@ -10,11 +10,11 @@ import pytest
 import zoo
 
 import interp
-from interp.core.declaration import Analysis, detector, statistic
 from interp.core.errors import LoadError, OptionError, PromptError
 from interp.core.prompts import Prompts
-from interp.core.registry import parse_metric
+from interp.core.registry import METRICS
 from interp.core.table import HeadTable
+from interp.heads.declaration import Analysis, detector, statistic
 
 PROMPTS = [[5, 9, 7, 5, 9, 7, 5], [4, 4, 6, 8]]
 
@@ -244,7 +244,7 @@ def test_what_is_no_metric_is_told_in_one_line(model, wrong, told) -> None:
 def test_scripts_modules_and_cells_declare_under_any_file_name() -> None:
     """A function made by exec has the file and module names that a notebook's cell gives it."""
     cell = compile(
-        "from interp.core.declaration import detector\n"
+        "from interp.heads.declaration import detector\n"
         "@detector\ndef mine(query, key):\n    return key == query\n",
         "/somewhere/ipykernel_7/123456.py",
         "exec",
@@ -294,13 +294,13 @@ def test_a_file_may_have_a_name_of_its_own(tmp_path) -> None:
     path.write_text(
         "from interp import detector\nfrom interp.heads.detectors import entropy\n" + one
     )
-    assert parse_metric(str(path)).label == "back"
+    assert METRICS.parse(str(path)).label == "back"
     path.write_text(path.read_text() + one.replace("back", "other"))
     with pytest.raises(OptionError, match=r"my-detector.py declares back, other: give one"):
-        parse_metric(str(path))
+        METRICS.parse(str(path))
     path.write_text("x = 1\n")
     with pytest.raises(OptionError, match="declares no metric: decorate a function with @detector"):
-        parse_metric(str(path))
+        METRICS.parse(str(path))
 
 
 def test_texts_are_read_by_each_models_own_tokenizer(model) -> None:

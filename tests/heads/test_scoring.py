@@ -23,7 +23,7 @@ from interp.core.errors import (
 from interp.core.prompts import Prompts, repeats
 from interp.heads import engine
 from interp.heads import estimate as estimate_module
-from interp.heads.estimate import choose_engine, estimate
+from interp.heads.estimate import choose_engine, estimate_score
 from interp.model.inputs import takes
 
 
@@ -168,7 +168,8 @@ def test_provenance_names_the_engine_that_ran(family, stored, monkeypatch) -> No
         assert set(calls) == used[expected]
         prompts = repeats(model)
         assert (
-            estimate(model, prompts, [interp.heads.scoring.bound("entropy")], 16).engine == expected
+            estimate_score(model, prompts, [interp.heads.scoring.bound("entropy")], 16).engine
+            == expected
         )
 
 
@@ -262,7 +263,7 @@ def test_nan_in_activations_names_the_layer() -> None:
 def test_a_predicate_that_breaks_is_named_with_its_layer(tmp_path) -> None:
     file = tmp_path / "broken.py"
     file.write_text(
-        "from interp.core.declaration import detector\n\n\n"
+        "from interp.heads.declaration import detector\n\n\n"
         "@detector\ndef broken(query, key, tokens):\n"
         '    """Breaks."""\n    return tokens[key + 1000] == tokens[query]\n'
     )
@@ -276,11 +277,11 @@ def test_estimates_grow_as_they_should_and_name_the_engine() -> None:
     bounds = [interp.heads.scoring.bound("entropy")]
 
     def bytes_of(length: int, engine: str) -> int:
-        return estimate(model, Prompts(((5,) * length,)), bounds, 1, engine).statistics_bytes
+        return estimate_score(model, Prompts(((5,) * length,)), bounds, 1, engine).statistics_bytes
 
     assert 15 < bytes_of(8000, "stored") / bytes_of(2000, "stored") < 17
     assert bytes_of(32000, "streamed") / bytes_of(8000, "streamed") < 5
-    text = str(estimate(model, Prompts(((5,) * 16384,)), bounds, 1))
+    text = str(estimate_score(model, Prompts(((5,) * 16384,)), bounds, 1))
     assert text.startswith("1 x 16,384 tokens, streamed: about ")
 
 
@@ -310,7 +311,7 @@ def test_the_global_generator_is_left_alone() -> None:
 
 def test_importing_and_listing_cost_no_torch() -> None:
     code = (
-        "import sys, interp, interp.core.registry as c; list(c.catalogue().values())[0].summary;"
+        "import sys, interp, interp.core.registry as c; list(c.METRICS.values())[0].summary;"
         "heavy = {'torch', 'transformers', 'pandas', 'numpy'};"
         "print(sorted(heavy & set(sys.modules)))"
     )

@@ -8,7 +8,10 @@ import subprocess
 import pytest
 import torch
 
-from interp_kernels import bench, bench_check, bench_methods, bench_report
+from benchmarks import attention as bench
+from benchmarks import attention_check as bench_check
+from benchmarks import attention_methods as bench_methods
+from benchmarks import attention_report as bench_report
 
 
 def test_right_numbers_pass_and_wrong_ones_are_named(monkeypatch):
@@ -54,7 +57,7 @@ def test_a_short_run_writes_table_figures_and_plot(monkeypatch, tmp_path, part, 
     assert rows[0]["clock"] == [1, 1, 1]
     text = (tmp_path / "attention.md").read_text()
     assert "| cpu: row statistics | 3 (1.50x) | 3 (1.50x) |" in text
-    assert "bench`. It was a busy day.\n" in text
+    assert "attention`. It was a busy day.\n" in text
     assert "first time takes 6.0 s, reading it from numba's cache in another process 0.3 s" in text
     assert (tmp_path / "attention.svg").read_text().count("<circle") == 4
     assert text in capsys.readouterr().out

@@ -100,8 +100,9 @@ def test_right_padding_changes_nothing_in_written_out_attention():
         model = interp.load(paper(way))
         both = model.capture([[3, 7, 1, 12], [0, 5]], ["pattern", "z"])
         alone = model.capture([[0, 5]], ["pattern", "z"])
+        # a few units in the last place of float32: other shapes are added in another order
         torch.testing.assert_close(
-            both["pattern", 1][1:, :, :2, :2], alone["pattern", 1], atol=1e-6, rtol=0
+            both["pattern", 1][1:, :, :2, :2], alone["pattern", 1], atol=3e-6, rtol=0
         )
         torch.testing.assert_close(both["z", 1][1:, :, :2], alone["z", 1], atol=1e-6, rtol=1e-5)
 

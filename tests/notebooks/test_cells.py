@@ -8,7 +8,7 @@ from nbclient import NotebookClient
 
 CELLS = (
     """import interp
-from interp.core.declaration import detector
+from interp.heads.declaration import detector
 
 model = interp.load("planted:positional", check=False)
 want = interp.score(model, "previous_token", null="none").to_pandas()["score"]

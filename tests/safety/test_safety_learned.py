@@ -10,13 +10,13 @@ from transformers import AutoTokenizer
 
 import interp
 from interp import bundled, safety
-from interp.bundled.refusal_text import DECLINES, MARKERS, WORDS, encoded, requests
-from interp.bundled.train_refusal import Recipe, train
+from interp.bundled.refusal_text import DECLINES, MARKERS, WORDS, requests
 from interp.core.errors import PromptError
 from interp.core.prompts import Prompts
 from interp.model.edits import zero
 from interp.safety.streams import last_logits, without
 from interp.safety.task import log_odds
+from training.train_refusal import Recipe, encoded, train
 
 NO = WORDS.index(DECLINES)
 

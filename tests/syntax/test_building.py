@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from syntax.made import attention, gold, noise, previous, random_bank, sentence, turned
 
+from interp.core.statistics import RatioBootstrap
 from interp.syntax.building import (
     FOUND_ROOT,
     GOLD_ROOT,
@@ -21,11 +22,10 @@ from interp.syntax.building import (
 from interp.syntax.gold import directed
 from interp.syntax.probe import fit
 from interp.syntax.result import SPANNING
-from interp.syntax.statistics import Bootstrap
 
 BANK = random_bank(120, seed=3)
 PARTS = parts_of(BANK.sentences, True)
-BOOT = Bootstrap(len(BANK), draws=200)
+BOOT = RatioBootstrap(len(BANK), draws=200)
 
 
 def trees(scorer, method):
@@ -56,8 +56,8 @@ def test_a_head_that_points_the_wrong_way_has_edges_and_no_directions() -> None:
 def test_chains_by_hand() -> None:
     # heads: 0 <- 1, 1 root, 2 <- 1, 3 <- 0: edges 01 and 12 are adjacent, 03 is not
     parts = [Part.of(sentence((1, -1, 1, 0)), True)]
-    forward = chain(parts, 1).trees(Bootstrap(1), "next", (), "", True)
-    back = chain(parts, -1).trees(Bootstrap(1), "previous", (), "", True)
+    forward = chain(parts, 1).trees(RatioBootstrap(1), "next", (), "", True)
+    back = chain(parts, -1).trees(RatioBootstrap(1), "previous", (), "", True)
     assert (forward.uuas, back.uuas) == (2 / 3, 2 / 3)
     assert (forward.uas, back.uas) == (1 / 3, 1 / 3)
 
@@ -110,10 +110,10 @@ def test_punctuation_may_be_left_out_of_trees_and_counts() -> None:
 def test_a_predicted_root_counts() -> None:
     parts = [Part.of(sentence((1, -1, 1)), True)]
     right = np.array([[0, 1, 0], [0, 0, 0], [0, 1, 0]], dtype=float)
-    made = make(parts, lambda i: right, FOUND_ROOT).trees(Bootstrap(1), "x", (), "", True)
+    made = make(parts, lambda i: right, FOUND_ROOT).trees(RatioBootstrap(1), "x", (), "", True)
     assert made.uas == 1.0  # three words, the root among them
     other = np.array([[0, 0, 0], [1, 0, 0], [0, 1, 0]], dtype=float)  # 0 is the root
-    made = make(parts, lambda i: other, FOUND_ROOT).trees(Bootstrap(1), "x", (), "", True)
+    made = make(parts, lambda i: other, FOUND_ROOT).trees(RatioBootstrap(1), "x", (), "", True)
     assert made.uas == 1 / 3
     assert made.uuas == 1.0
 
@@ -131,7 +131,7 @@ def test_the_probe_finds_the_heads_and_their_directions() -> None:
     fresh = random_bank(60, seed=8)
     b = attention(fresh, [noise, gold, turned, noise])
     made = make(parts_of(fresh.sentences, True), lambda i: probe.score(b.values[i]), GOLD_ROOT)
-    assert made.trees(Bootstrap(60), "x", (), "", True).uas == 1.0
+    assert made.trees(RatioBootstrap(60), "x", (), "", True).uas == 1.0
 
 
 def test_the_probe_on_noise_learns_nothing() -> None:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy import stats
 from syntax.made import attention, gold, noise, only, previous, random_bank, sentence, turned
 
 from interp.syntax.gold import DIRECTIONS, Gold, directed, hits_of, largest
-from interp.syntax.relations import best_offset, ensemble_hits, relations
-from interp.syntax.statistics import Bootstrap, per_sentence
+from interp.syntax.relations import best_offset, ensemble_hits, per_sentence, relations
 from interp.syntax.treebank import Treebank
 
 ONE, TWO = random_bank(150, seed=1), random_bank(150, seed=2)
@@ -159,40 +157,6 @@ def test_directions() -> None:
 
 
 # --- statistics ---------------------------------------------------------------------------------
-
-
-def test_intervals_draw_whole_sentences() -> None:
-    """40 sentences all right or all wrong are 40 coin tosses, however long they are."""
-    total = np.full(40, 25.0)
-    found = np.where(np.arange(40) < 28, 25.0, 0.0)
-    low, high = Bootstrap(40, draws=20_000).interval(found, total)
-    want = stats.binom.ppf([0.025, 0.975], 40, 0.7) / 40
-    assert (low, high) == pytest.approx(tuple(want), abs=0.026)  # one sentence
-
-
-def test_intervals_cover_as_often_as_they_say() -> None:
-    rng = np.random.default_rng(0)
-    hits = 0
-    for seed in range(200):
-        found = rng.binomial(8, 0.6, 60).astype(float)
-        low, high = Bootstrap(60, draws=400, seed=seed).interval(found, np.full(60, 8.0))
-        hits += low <= 0.6 <= high
-    assert 182 <= hits <= 198  # 95 %, three standard errors of 200 tosses
-
-
-def test_p_is_uniform_where_nothing_differs_and_small_where_it_does() -> None:
-    rng = np.random.default_rng(1)
-    small = 0
-    for seed in range(200):
-        a, b = rng.binomial(8, 0.6, (2, 60)).astype(float)
-        _, p = Bootstrap(60, draws=400, seed=seed).gain(a, b, np.full(60, 8.0))
-        small += p < 0.05
-    assert 2 <= small <= 22
-    a = rng.binomial(8, 0.9, 60).astype(float)
-    (low, high), p = Bootstrap(60).gain(a, 0.5 * a, np.full(60, 8.0))
-    assert low > 0.3
-    assert high < 0.6
-    assert p < 0.001
 
 
 def test_sums_by_sentence() -> None:

@@ -13,10 +13,10 @@ import pytest
 from report.viewer.browser import needs_browser, started
 from syntax.found import relation, scores, trees
 
+from interp.core.statistics import RatioBootstrap
 from interp.report.tree_tables import above, by_gain
 from interp.report.trees import render
 from interp.syntax.result import Drawn, TreeScores
-from interp.syntax.statistics import Bootstrap
 
 
 class Reader(HTMLParser):
@@ -64,7 +64,7 @@ def test_a_row_per_relation_by_the_lower_end_of_the_difference() -> None:
 
 def test_few_examples_do_not_lead() -> None:
     """Four dependents, all found where the baseline finds none, in as many sentences."""
-    boot = Bootstrap(40)
+    boot = RatioBootstrap(40)
     found, none = np.r_[np.ones(4), np.zeros(36)], np.zeros(40)
     (low, high), p = boot.gain(found, none, found)
     assert (low, high) == (1.0, 1.0)

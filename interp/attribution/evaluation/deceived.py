@@ -13,8 +13,8 @@ from functools import cache
 
 import numpy as np
 
+from interp.attribution.declaration import BoundMethod
 from interp.attribution.example import Example
-from interp.attribution.named import Chosen
 from interp.core.errors import InterpError
 
 HELD_OUT = 20_000  # seed of sentences that neither training nor the model card has seen
@@ -53,7 +53,7 @@ def _examples(n: int) -> tuple[tuple[Example, int], ...]:
     )
 
 
-def deceived(methods: Iterable[Chosen], n: int = 16) -> list[Deceived]:
+def deceived(methods: Iterable[BoundMethod], n: int = 16) -> list[Deceived]:
     """The rank of the word that decides among the words before the one at which it is asked.
 
     Scores count by their size. The special token in front and the asking word itself are left out.
@@ -85,7 +85,7 @@ def deceived(methods: Iterable[Chosen], n: int = 16) -> list[Deceived]:
     return found
 
 
-def _rank(chosen: Chosen, example: Example, cause: int) -> float:
+def _rank(chosen: BoundMethod, example: Example, cause: int) -> float:
     size = np.abs(chosen.of(example).scores)[1:-1]
     mine = size[cause - 1]
     return float((size > mine).sum() + ((size == mine).sum() + 1) / 2)

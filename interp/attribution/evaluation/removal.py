@@ -20,7 +20,7 @@ from torch import Tensor
 from interp.core.errors import OptionError, PromptError, UnreadableAttention
 from interp.model.hooks.threads import in_this_thread
 from interp.model.inputs import is_encoder_decoder
-from interp.model.locate.layout import layouts
+from interp.model.locate.find_layout import layouts
 
 if TYPE_CHECKING:
     from interp.attribution.example import Example

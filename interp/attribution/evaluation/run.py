@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float, Int
 
+from interp.attribution.declaration import BoundMethod
 from interp.attribution.evaluation.deceived import deceived
 from interp.attribution.evaluation.removal import (
     default_removal,
@@ -42,11 +43,13 @@ from interp.attribution.evaluation.result import MEASURES, Faithfulness
 from interp.attribution.evaluation.rows import Rows
 from interp.attribution.evaluation.soft import kept, matched
 from interp.attribution.example import Example
-from interp.attribution.named import Chosen, choose
+from interp.attribution.named import choose
 from interp.attribution.target import Target, similarity
 from interp.core.errors import InterpError, OptionError, PromptError
 from interp.core.provenance import model_provenance
+from interp.core.statistics import spearman
 from interp.core.steps import finishing
+from interp.model.given import takes_model
 
 if TYPE_CHECKING:
     from interp.attribution.declaration import Method
@@ -86,11 +89,12 @@ class Settings:
             raise OptionError(f"draws={self.draws}; it is at least 0")
 
 
+@takes_model
 @finishing()
 def faithfulness(
     model: Model,
     texts: str | Path | Sequence[str],
-    methods: Iterable[str | Method | Chosen],
+    methods: Iterable[str | Method | BoundMethod],
     targets: str | Sequence[str | Target | None] | None = None,
     *,
     baselines: bool = True,
@@ -228,7 +232,7 @@ def _require_tokens(example: Example, i: int, special: bool) -> None:
 
 
 def _measured(
-    example: Example, at: int, chosen: Sequence[Chosen], how: str, s: Settings, batch_size: int
+    example: Example, at: int, chosen: Sequence[BoundMethod], how: str, s: Settings, batch_size: int
 ) -> list[dict[str, Any]]:
     """One row per method: its measures on one text, or why it has none."""
     where = _counted(example, s.special)
@@ -246,9 +250,9 @@ def _measured(
             row |= {"residual": found.residual, "residual_share": found.residual_share}
             row["incomplete"] = found.incomplete
             scores[len(rows)] = found.scores[where]
-            row["spearman"] = spearman(np.abs(found.scores[where]), np.abs(effect))
+            row["spearman"] = _correlation(np.abs(found.scores[where]), np.abs(effect))
             if found.signed:
-                row["spearman_signed"] = spearman(found.scores[where], effect)
+                row["spearman_signed"] = _correlation(found.scores[where], effect)
         except InterpError as error:
             row["error"] = f"{type(error).__name__}: {error}"
         rows.append(row)
@@ -260,13 +264,10 @@ def _measured(
     return rows
 
 
-def spearman(a: Float[Array, " token"], b: Float[Array, " token"]) -> float | None:
-    """Rank correlation with mean ranks for ties; None where one of them does not vary."""
-    from scipy.stats import rankdata
-
-    x, y = (rankdata(v) - (len(v) + 1) / 2 for v in (a, b))
-    size = math.sqrt(float(x @ x) * float(y @ y))
-    return float(x @ y) / size if size else None
+def _correlation(a: Float[Array, " token"], b: Float[Array, " token"]) -> float | None:
+    """Rank correlation; None where one of them does not vary."""
+    found = float(spearman(np.stack([a, b]))[0, 1])
+    return None if math.isnan(found) else found
 
 
 def counts(fractions: Iterable[float], n: int) -> list[int]:

@@ -17,14 +17,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
+from interp.causal.comparison.draws import redrawn
 from interp.causal.comparison.questions import question_of
 from interp.causal.comparison.ranking import Ranking, listed
-from interp.causal.comparison.statistics import by_chance, kendall, redrawn, spearman, top
 from interp.causal.importance import Importance
 from interp.core.clusters import count
 from interp.core.display import Displayed
+from interp.core.doors import behind
 from interp.core.errors import OptionError
 from interp.core.files import write_atomically
+from interp.core.statistics import (
+    kendall,
+    overlap_p,
+    percentile_interval,
+    ranks,
+    spearman,
+    top_k,
+)
 from interp.core.table import HeadTable
 
 if TYPE_CHECKING:
@@ -77,7 +86,7 @@ class Comparison(Displayed):
     def overlap(self, a: str, b: str, k: int) -> int:
         """How many of the first k players of two importances are the same."""
         first, second = (self.rankings[self.names.index(x)].helps for x in (a, b))
-        return len(top(first, k) & top(second, k))
+        return len(top_k(first, k) & top_k(second, k))
 
     def to_pandas(self) -> pd.DataFrame:
         """One row per pair: correlations with intervals, and for each k the share of the first k
@@ -96,7 +105,7 @@ class Comparison(Displayed):
                 same = self.overlap(self.names[i], self.names[j], k)
                 row[f"top{k}"] = math.nan if names else same / k
                 row[f"top{k}_chance"] = k / len(self.players)
-                row[f"top{k}_p"] = math.nan if names else by_chance(same, k, len(self.players))
+                row[f"top{k}_p"] = math.nan if names else overlap_p(same, k, len(self.players))
             row["reason"] = f"{listed(names)} is constant and ranks nobody" if names else ""
             rows.append(row)
         return pd.DataFrame(rows)
@@ -104,12 +113,11 @@ class Comparison(Displayed):
     def ranks(self) -> pd.DataFrame:
         """One row per player: its score and its rank (1 = first, ties share the mean) by each."""
         import pandas as pd
-        from scipy.stats import rankdata
 
         columns: dict[str, Any] = {"player": list(self.players)}
         for r in self.rankings:
             columns[f"{r.name} score"] = r.helps
-            columns[f"{r.name} rank"] = rankdata(-r.helps)
+            columns[f"{r.name} rank"] = ranks(-r.helps)
         return pd.DataFrame(columns)
 
     def questions(self) -> dict[str, str]:
@@ -122,9 +130,7 @@ class Comparison(Displayed):
         Args:
             by: "score", or "rank" (1 = first).
         """
-        from interp.causal.comparison.plot import scatter_matrix
-
-        return scatter_matrix(self, by=by)
+        return behind("Comparison.plot")(self, by=by)
 
     def save(self, folder: str | os.PathLike) -> tuple[Path, ...]:
         """Write `agreement.csv`, `ranks.csv`, `comparison.json` and `comparison.html`.
@@ -132,7 +138,7 @@ class Comparison(Displayed):
         Raises:
             StoreError: the folder or disk refuses.
         """
-        from interp.draw.page import html_table, page, to_json
+        from interp.draw.page import page, to_json
 
         folder = Path(folder)
         names = ("agreement.csv", "ranks.csv", "comparison.json", "comparison.html")
@@ -151,8 +157,8 @@ class Comparison(Displayed):
         write_atomically(paths[2], to_json(told))
         parts = [
             ("Which question each answers", self._asked()),
-            ("Agreement of pairs", html_table(pairs)),
-            ("Scores and ranks", html_table(ranks)),
+            ("Agreement of pairs", pairs),
+            ("Scores and ranks", ranks),
         ]
         title = f"Importances of {self.made['model']}, {len(self.players)} players"
         content = page(title, self.plot(), parts, self.made, file_name="comparison")
@@ -176,18 +182,14 @@ class Comparison(Displayed):
     def _repr_html_(self) -> str:
         from interp.draw.page import html_table
 
-        return html_table(self.to_pandas()) + self._asked()
+        return html_table(self.to_pandas()) + html_table(self._asked())
 
-    def _asked(self) -> str:
+    def _asked(self) -> pd.DataFrame:
         import pandas as pd
 
-        from interp.draw.page import html_table
-
         asked = self.questions().items()
-        return html_table(
-            pd.DataFrame(
-                [{"importance": name, "question": q or "not a causal score"} for name, q in asked]
-            )
+        return pd.DataFrame(
+            [{"importance": name, "question": q or "not a causal score"} for name, q in asked]
         )
 
 
@@ -331,5 +333,5 @@ def _interval(
         seen = drawn[:, i, j][np.isfinite(drawn[:, i, j])]
         ranked = min(np.ptp(scores[i]), np.ptp(scores[j])) > 0
         if ranked and (kept[i] is not None or kept[j] is not None) and len(seen):
-            found[i, j] = found[j, i] = np.quantile(seen, [0.025, 0.975])
+            found[i, j] = found[j, i] = percentile_interval(seen)
     return found

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from interp.core.errors import UnknownName
+from interp.core.statistics import ranks
 from interp.draw.page import COLOURS, text
 
 if TYPE_CHECKING:
@@ -28,12 +29,11 @@ def scatter_matrix(found: Comparison, *, by: str = "score") -> go.Figure:
         UnknownName: another `by`.
     """
     from plotly.subplots import make_subplots
-    from scipy.stats import rankdata
 
     if by not in ("score", "rank"):
         raise UnknownName("axis of a comparison", by, ("score", "rank"))
     scores = found.scores
-    shown = scores if by == "score" else rankdata(-scores, axis=1)
+    shown = scores if by == "score" else ranks(-scores)
     n = len(found.names)
     figure = make_subplots(rows=n, cols=n, horizontal_spacing=0.15 / n, vertical_spacing=0.15 / n)
     hover = "%{customdata}: %{x:.4g}, %{y:.4g}<extra></extra>"

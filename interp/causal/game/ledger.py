@@ -15,7 +15,7 @@ from interp.model.identity import identity_of
 from interp.model.source_code import code_of
 
 if TYPE_CHECKING:
-    from interp.causal.game.game import Game
+    from interp.causal.game.interface import PlayedGame
 
 
 class Ledger:
@@ -25,7 +25,7 @@ class Ledger:
         StoreError: the folder cannot be written, or is of an earlier version.
     """
 
-    def __init__(self, folder: str | os.PathLike, game: Game) -> None:
+    def __init__(self, folder: str | os.PathLike, game: PlayedGame) -> None:
         self.n_prompts = len(game.task)
         told = game.identity()
         self.steps = Store(folder).steps("coalitions", told["model"]["content_hash"], told)
@@ -56,7 +56,7 @@ class Ledger:
         self.steps.add({name: row.tobytes() for name, row in zip(_names(gates), rows, strict=True)})
 
 
-def identity(game: Game) -> dict[str, Any]:
+def identity(game: PlayedGame) -> dict[str, Any]:
     """All that moves a game's values: another game never gets these."""
     members = {site.name: index.tolist() for site, index in game.players.member.items()}
     about = {k: v for k, v in game.about().items() if k != "notes"}

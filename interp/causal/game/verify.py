@@ -18,13 +18,13 @@ from torch import Tensor, nn
 from interp.causal.game.patching import leaves, same
 from interp.causal.game.replacement import Replacement
 from interp.causal.game.replay import Reuse, Wanted, batch_size, capture, pick, run
-from interp.model.check import TOLERANCE
 from interp.model.hooks.calls import Call
 from interp.model.hooks.inference import inference
 from interp.model.hooks.threads import in_this_thread
 from interp.model.inputs import probe_inputs, takes
 from interp.model.locate.sites import Site
 from interp.model.model import Model
+from interp.model.self_check import TOLERANCE
 
 _FAILURES = (RuntimeError, TypeError, ValueError, IndexError, KeyError, AttributeError)
 _known: WeakKeyDictionary[nn.Module, Reuse] = WeakKeyDictionary()

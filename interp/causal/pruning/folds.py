@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Float
 
 from interp.core.clusters import numbered
+from interp.core.statistics import redraw_counts
 
 Array = np.ndarray
 Rank = Callable[[Float[Array, " prompt"]], list[int]]
@@ -44,7 +45,7 @@ def folds(
     rng = np.random.default_rng([seed, 5])
     found = [_split(np.ones(number), rng)]
     while len(found) <= n_loops:
-        times = rng.multinomial(number, np.full(number, 1 / number)).astype(float)
+        times = redraw_counts(number, 1, rng)[0].astype(float)
         if (times > 0).sum() > 1:
             found.append(_split(times, rng))
     return [Fold(fold.first[which], fold.second[which]) for fold in found]
@@ -91,7 +92,7 @@ def loop_areas(
     for k, fold in enumerate(every):
         times = fold.first + fold.second
         mine = np.trapezoid(swapped(fold, own[2 * k], own[2 * k + 1]), share, axis=0)
-        draws = rng.multinomial(n_draws, np.full(n_draws, 1 / n_draws)) / n_draws
+        draws = redraw_counts(n_draws, 1, rng)[0] / n_draws
         found.append(float(((mine - draws @ other) * times).sum() / times.sum()))
     return found
 

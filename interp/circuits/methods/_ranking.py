@@ -10,34 +10,6 @@ from jaxtyping import Bool, Float
 Array = np.ndarray
 
 
-def auroc(score: Float[Array, " head"], truth: Bool[Array, " head"]) -> float:
-    """The chance that a head of the circuit scores above one outside it, ties counting half.
-
-    NaN where all heads or none are in the circuit.
-    """
-    inside, outside = score[truth], score[~truth]
-    if not len(inside) or not len(outside):
-        return float("nan")
-    above = (inside[:, None] > outside).mean() + 0.5 * (inside[:, None] == outside).mean()
-    return float(above)
-
-
-def auroc_interval(
-    score: Float[Array, " head"], truth: Bool[Array, " head"], *, draws: int = 2000, seed: int = 0
-) -> tuple[float, float]:
-    """The middle 95 % when the heads inside and outside the circuit are drawn anew."""
-    inside, outside = score[truth], score[~truth]
-    if not len(inside) or not len(outside):
-        return float("nan"), float("nan")
-    rng = np.random.default_rng(seed)
-    found = []
-    for _ in range(draws):
-        some = np.concatenate([rng.choice(inside, len(inside)), rng.choice(outside, len(outside))])
-        found.append(auroc(some, np.arange(len(some)) < len(inside)))
-    low, high = np.quantile(found, [0.025, 0.975])
-    return float(low), float(high)
-
-
 def precision_at(score: Float[Array, " head"], truth: Bool[Array, " head"], k: int) -> float:
     """The share of the first k heads that are in the circuit; equal scores share their places."""
     order = np.argsort(-score, kind="stable")[:k]

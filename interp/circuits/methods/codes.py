@@ -20,17 +20,11 @@ from interp.circuits.methods._codes import (
     softmax,
     train,
 )
-from interp.circuits.methods._ranking import (
-    auroc,
-    auroc_interval,
-    authors_f1,
-    f1,
-    marked,
-    precision_at,
-)
+from interp.circuits.methods._ranking import authors_f1, f1, marked, precision_at
 from interp.circuits.steps import counted, step
 from interp.core.errors import OptionError
 from interp.core.head import Head
+from interp.core.statistics import auroc, auroc_interval, spearman
 
 if TYPE_CHECKING:
     from interp.circuits.contrast import ContrastTask
@@ -81,6 +75,15 @@ def codes(
     repeats: autoencoders, each with a seed and examples of its own; scores are their means, and
     p values twice the median.
     permutations: of the sides of the pairs, for p values.
+
+    Unit: codes.
+
+    Cost: One forward pass per prompt and the training of a small autoencoder.
+
+    Null: an untrained autoencoder; sides of the pairs exchanged (p values)
+
+    Not for: showing that a head is used: it finds heads whose output varies with the contrast, read
+    or not. The untrained control ranks about as well.
 
     Reference: O'Neill and Bui 2024, "Sparse Autoencoders Enable Scalable and Reliable Circuit
     Identification in Language Models"; where text and code differ, the code.
@@ -146,7 +149,7 @@ def codes(
         "controls": [
             {
                 "what": "heads ranked alike by trained and untrained codes (Spearman)",
-                "value": _spearman(mean, control.mean(1)),
+                "value": float(spearman(np.stack([mean, control.mean(1)]))[0, 1]),
             },
             {
                 "what": "heads with a p value below 0.05 over all heads",
@@ -211,15 +214,6 @@ def _generator(seed: int) -> Any:
 
 def _sem(x: np.ndarray) -> float:
     return float(x.std(ddof=1) / np.sqrt(len(x))) if len(x) > 1 else float("nan")
-
-
-def _spearman(a: np.ndarray, b: np.ndarray) -> float:
-    from scipy.stats import spearmanr
-
-    if np.ptp(a) == 0 or np.ptp(b) == 0:
-        return float("nan")
-    found: Any = spearmanr(a, b)
-    return float(found.statistic)
 
 
 def _of_edges(pairs: list[np.ndarray], upper: list[tuple[int, int]]) -> np.ndarray:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from interp.cli.causal import Causal, Found, Tell, causal_options, printed
+from interp.cli.name_types import MODEL_NAME
 
 if TYPE_CHECKING:
     from interp.causal.task import Task
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @click.command(epilog="Example: interp ablate bundled:induction --kind mean-position -o results")
-@click.argument("sources", nargs=-1, required=True, metavar="MODEL...")
+@click.argument("sources", nargs=-1, required=True, metavar="MODEL...", type=MODEL_NAME)
 @click.option("--all-but-one", is_flag=True, help="Keep one head per layer instead.")
 @click.option(
     "--null",

@@ -10,6 +10,7 @@ import click
 
 from interp.cli.coloured import file_options, show, standing_warning, write
 from interp.cli.loading import Loading, import_first, loading_options, named
+from interp.cli.name_types import ATTRIBUTION_NAMES, MODEL_NAME
 from interp.cli.progress import Voice
 from interp.core.errors import InterpError, OptionError
 
@@ -23,7 +24,14 @@ DEFAULT = ("attn_lrp", "occlusion:how=mean")
     epilog="Example: interp attribute 'The keys are on the' --model gpt2 -m occlusion --html a.html"
 )
 @click.argument("text", required=False)
-@click.option("--model", "source", required=True, metavar="MODEL", help="As for `interp score`.")
+@click.option(
+    "--model",
+    "source",
+    type=MODEL_NAME,
+    required=True,
+    metavar="MODEL",
+    help="As for `interp score`.",
+)
 @click.option(
     "--file",
     type=click.Path(path_type=Path),
@@ -34,9 +42,11 @@ DEFAULT = ("attn_lrp", "occlusion:how=mean")
     "-m",
     "--method",
     "methods",
+    type=ATTRIBUTION_NAMES,
     multiple=True,
     metavar="NAME[:OPTION=VALUE,...]",
-    help="A method of `interp methods`, or several with commas between. Repeatable; "
+    help="A method of `interp methods`, several with commas between, or a .py file that declares "
+    "one. Repeatable; "
     f"{' and '.join(DEFAULT)} by default.",
 )
 @click.option(

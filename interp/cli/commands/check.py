@@ -14,14 +14,15 @@ from interp.cli.loading import (
     named,
     source_option,
 )
+from interp.cli.name_types import MODEL_NAME
 from interp.core.errors import InterpError
 
 if TYPE_CHECKING:
-    from interp.model.check import Check
+    from interp.model.self_check import Check
 
 
 @click.command(epilog="Example: interp check models/mine")
-@click.argument("sources", nargs=-1, required=True, metavar="MODEL...")
+@click.argument("sources", nargs=-1, required=True, metavar="MODEL...", type=MODEL_NAME)
 @source_option
 @device_map_option
 @loading_options

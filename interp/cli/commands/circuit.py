@@ -10,13 +10,17 @@ import click
 
 from interp.cli.each import each_model
 from interp.cli.loading import Loading, import_first, loading_options, named
+from interp.cli.name_types import CIRCUIT_METHOD_NAME, MODEL_NAME
 from interp.cli.progress import Voice
 from interp.cli.reference import reference_option, reference_prompts, require_reference
 from interp.cli.written import kept_folder, own_folder
-from interp.core.errors import OptionError, UnknownName, UnreadableAttention
+from interp.core.errors import OptionError, UnreadableAttention
+from interp.core.names import parse_name
+from interp.core.registry import CIRCUIT_METHODS
 
 if TYPE_CHECKING:
     from interp.circuits.contrast import ContrastTask
+    from interp.circuits.declaration import Discovery
     from interp.circuits.edge_evaluation import EdgeEvaluation
     from interp.circuits.patched import Patched
     from interp.circuits.plan import Plan
@@ -48,10 +52,11 @@ def _listed(context: click.Context, _: click.Parameter, wanted: bool) -> None:
 
 @click.command(epilog="Example: interp circuit induction bundled:induction -o out")
 @click.argument("task", metavar="TASK")
-@click.argument("sources", nargs=-1, required=True, metavar="MODEL...")
+@click.argument("sources", nargs=-1, required=True, metavar="MODEL...", type=MODEL_NAME)
 @click.option(
-    "--method", default="screen_verify", show_default=True, metavar="NAME[:OPTION=VALUE,...]",
-    help="How the circuit is found: a file of the room interp/circuits/methods, as below.",
+    "--method", default="screen_verify", show_default=True, type=CIRCUIT_METHOD_NAME,
+    metavar="NAME[:OPTION=VALUE,...]",
+    help="How the circuit is found: a method as below, or a .py file that declares one.",
 )  # fmt: skip
 @click.option("--level", default="head", show_default=True, type=click.Choice(["head", "edge"]))
 @click.option("-n", default=64, show_default=True, type=click.IntRange(4), help="Pairs of prompts.")
@@ -131,7 +136,7 @@ def circuit(
 
     require_reference(ablation, reference, "--ablation")
     task = known_task(task)
-    name, options = _options(method)
+    way, options = _method(method)
     split_templates(task, seed)  # a file that cannot be read is told before a model is loaded
     against = _against(truth)
     loading.require_device()
@@ -156,7 +161,7 @@ def circuit(
             check_model(model).require()
             start = Plan(task, n, seed, same_templates)
             if given is None:
-                found = _found(model, start, name, level, options, ledger=ledger, progress=tell)
+                found = _found(model, start, way, level, options, ledger=ledger, progress=tell)
             else:
                 found = _read(given, model, task)
             plan = start.after(found)
@@ -210,39 +215,24 @@ def _of(told: dict[str, Any]) -> tuple[str, ...]:
     return made, told["task"], told["method"], told["level"]
 
 
-def _options(method: str) -> tuple[str, dict[str, str]]:
-    """The method's name and the options given; raises UnknownName before anything is loaded."""
-    from interp.core.registry import discoveries
-
-    name, _, rest = method.partition(":")
-    name = name.replace("-", "_")
-    given = {}
-    for part in filter(None, rest.split(",")):
-        option, equals, value = part.partition("=")
-        if not equals:
-            raise OptionError(f"{method!r}: write options as {name}:option=value")
-        given[option] = value
-    if name not in discoveries():
-        raise UnknownName("method to find a circuit", name, discoveries())
-    return name, given
+def _method(text: str) -> tuple[Discovery, dict[str, Any]]:
+    """The method and the options given; raises UnknownName before a model is loaded."""
+    name, given = parse_name(text)
+    if not name.endswith(".py"):
+        name = name.replace("-", "_")
+    found = CIRCUIT_METHODS.parse(name + text[len(name) :])
+    return found.declaration, {option: found.options[option] for option in given}
 
 
 def _found(
-    model: Model, plan: Plan, name: str, level: str, given: dict[str, str], **kept: Any
+    model: Model, plan: Plan, method: Discovery, level: str, options: dict[str, Any], **kept: Any
 ) -> Circuit:
     from interp.circuits.find import find_circuit
-    from interp.core.registry import finder
 
-    method = finder(name)
-    options: dict[str, Any] = {}
-    for option, value in given.items():
-        if option not in method.options:
-            raise UnknownName(f"option of {name}", option, method.options or ["(none)"])
-        options[option] = method.options[option].parse(value)
     if "seed" in method.options:
-        options.setdefault("seed", plan.seed)
+        options = {"seed": plan.seed} | options
     pairs = plan.pairs(model)
-    return find_circuit(model, pairs, name, level, **kept, **options)  # type: ignore[arg-type]
+    return find_circuit(model, pairs, method, level, **kept, **options)  # type: ignore[arg-type]
 
 
 def _read(path: Path, model: Model, task: str) -> Circuit:

@@ -11,6 +11,7 @@ import click
 
 from interp.cli.commands.attribute import loaded
 from interp.cli.loading import Loading, loading_options
+from interp.cli.name_types import ATTRIBUTION_NAMES, MODEL_NAME
 from interp.cli.progress import Voice
 from interp.cli.written import kept_folder
 
@@ -25,10 +26,18 @@ DEFAULT = "attn_lrp,gradient_x_input,raw_attention,rollout"
     epilog="Example: interp faithfulness texts.txt --model gpt2 -m attn_lrp,rollout -o results"
 )
 @click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
-@click.option("--model", "source", required=True, metavar="MODEL", help="As for `interp score`.")
+@click.option(
+    "--model",
+    "source",
+    type=MODEL_NAME,
+    required=True,
+    metavar="MODEL",
+    help="As for `interp score`.",
+)
 @click.option(
     "-m",
     "--methods",
+    type=ATTRIBUTION_NAMES,
     default=DEFAULT,
     show_default=True,
     metavar="A,B:OPTION=VALUE,...",

@@ -11,6 +11,7 @@ import click
 from interp.cli.coloured import file_options, show, standing_warning, write
 from interp.cli.commands.attribute import loaded, require_tokens, texts_of
 from interp.cli.loading import Loading, loading_options
+from interp.cli.name_types import MODEL_NAME
 from interp.cli.progress import Voice
 from interp.core.errors import OptionError
 
@@ -21,7 +22,14 @@ if TYPE_CHECKING:
 
 @click.command(epilog="Example: interp flow 'The keys are on the' --model gpt2 --output mean")
 @click.argument("text", required=False)
-@click.option("--model", "source", required=True, metavar="MODEL", help="As for `interp score`.")
+@click.option(
+    "--model",
+    "source",
+    type=MODEL_NAME,
+    required=True,
+    metavar="MODEL",
+    help="As for `interp score`.",
+)
 @click.option(
     "--file",
     type=click.Path(path_type=Path),

@@ -8,7 +8,8 @@ import click
 
 from interp.cli.causal import Causal, Found, Tell, causal_options, printed
 from interp.cli.commands import prune
-from interp.cli.names import split_names
+from interp.cli.name_types import MODEL_NAME
+from interp.core.names import split_names
 
 if TYPE_CHECKING:
     from interp.causal.comparison.compare import Comparison
@@ -19,7 +20,7 @@ DEFAULT = "ablation,gate_gradient,integrated_gradients,shapley"
 
 
 @click.command(epilog="Example: interp importance bundled:induction -m ablation,shapley -o results")
-@click.argument("sources", nargs=-1, required=True, metavar="MODEL...")
+@click.argument("sources", nargs=-1, required=True, metavar="MODEL...", type=MODEL_NAME)
 @click.option(
     "-m",
     "--method",

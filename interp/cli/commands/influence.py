@@ -10,6 +10,7 @@ import click
 
 from interp.cli.causal import parse_heads
 from interp.cli.loading import Loading, import_first, loading_options, named
+from interp.cli.name_types import METRIC_NAME, MODEL_NAME
 from interp.cli.progress import Voice
 from interp.cli.stopping import goes_on
 from interp.core.errors import OptionError
@@ -21,12 +22,13 @@ if TYPE_CHECKING:
 @click.command(
     epilog="Example: interp influence bundled:induction texts.txt -m induction -o scores.jsonl"
 )
-@click.argument("source", metavar="MODEL")
+@click.argument("source", metavar="MODEL", type=MODEL_NAME)
 @click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
 @click.option("--heads", metavar="L1H0,...", help="The heads that are masked.")
 @click.option(
     "-m",
     "--metric",
+    type=METRIC_NAME,
     metavar="NAME[:OPTION=VALUE,...]",
     help="Or: those that a metric ranks first, on random tokens repeated twice.",
 )

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING
-
 import click
 
 from interp.cli.loading import debug_option
-
-if TYPE_CHECKING:
-    from interp.core.registry import Entry
+from interp.cli.name_types import ATTRIBUTION_NAMES
+from interp.core.entry import Entry
+from interp.core.registry import ATTRIBUTION_METHODS
 
 # What a method asks of a model, in order of cost.
 NEEDS = {
@@ -22,44 +19,31 @@ NEEDS = {
 
 
 @click.command(epilog="Example: interp methods occlusion")
-@click.argument("name", required=False)
+@click.argument("name", required=False, type=ATTRIBUTION_NAMES)
 @debug_option
 def methods(name: str | None) -> None:
     """List the attribution methods, or explain one.
 
     They say which tokens of the input a number of the model comes from: see `interp attribute`.
+    NAME is a method, or a .py file of your own that declares one.
     """
-    from interp.core.errors import UnknownName
-    from interp.core.registry import methods as known
-
-    entries = known()
     if name is None:
-        click.echo(listing(entries))
-        return
-    if name not in entries:
-        raise UnknownName("attribution method", name, entries)
-    click.echo(explained(entries[name]))
+        click.echo(listing())
+    else:
+        click.echo(explained(ATTRIBUTION_METHODS.explained(name)))
 
 
-def needs(e: Entry) -> str:
-    """What the file declares that the method needs."""
-    found = re.search(r'needs="(\w+)"', e.path.read_text(encoding="utf-8"))
-    return found[1] if found else ""
-
-
-def listing(entries: dict[str, Entry]) -> str:
+def listing() -> str:
     """Every method by what it needs: name, one sentence, options with their defaults."""
-    width = max(map(len, entries))
+    width = max(map(len, ATTRIBUTION_METHODS))
     lines: list[str] = []
     for kind, title in NEEDS.items():
-        rows = [e for e in entries.values() if needs(e) == kind]
+        rows = [e for e in ATTRIBUTION_METHODS.values() if e.about["needs"] == kind]
         if not rows:
             continue
         lines += [""] if lines else []
         lines.append(f"{title}:")
-        for e in rows:
-            options = ", ".join(f"{n}={default}" for n, (default, _) in e.options.items())
-            lines.append(f"  {e.name:<{width}}  {e.summary}" + (f" [{options}]" if options else ""))
+        lines += [f"  {e.name:<{width}}  {e.summary}{e.usage}" for e in rows]
     return "\n".join(
         [*lines, "", "`interp methods NAME` explains one; give options as NAME:option=value."]
     )
@@ -75,7 +59,7 @@ def explained(e: Entry) -> str:
     ]
     lines += [
         f"Unit: {e.unit or 'none'}",
-        f"Needs: {needs(e)}",
+        f"Needs: {e.about['needs']}",
         f"Source: {e.source or 'this project'}",
     ]
     return "\n".join([*lines, f"File: {e.path.parent.name}/{e.path.name}"])

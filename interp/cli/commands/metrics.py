@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from interp.cli.loading import debug_option
+from interp.cli.name_types import METRIC_NAME
 from interp.core.calibration import chance_of
-
-if TYPE_CHECKING:
-    from interp.core.registry import Entry
+from interp.core.entry import Entry
+from interp.core.registry import METRICS
 
 # Which heads are shown first; --by asks for another order.
 LISTED = {"high": "highest first", "low": "lowest first", "both": "both ends of the scale"}
-# What the room of an analysis says about all in it.
-ROOMS = {
-    "heads": "Where heads attend, from attention patterns on prompts",
+# Title of each group of metrics.
+TITLES = {
+    "detectors": "Where heads attend, from attention patterns on prompts",
     "weights": "What heads compute, from the weights alone",
-    "special": "Kinds of head that show in an experiment with prompts of its own",
+    "experiments": "Kinds of head that show in an experiment with prompts of its own",
 }
 
 
 @click.command(epilog="Example: interp metrics induction")
-@click.argument("name", required=False)
+@click.argument("name", required=False, type=METRIC_NAME)
 @debug_option
 def metrics(name: str | None) -> None:
     """List the metrics, or explain one.
@@ -35,30 +33,19 @@ def metrics(name: str | None) -> None:
     if name is None:
         click.echo(listing())
     else:
-        click.echo(explained(_entry(name)))
-
-
-def _entry(name: str) -> Entry:
-    from interp.core.registry import entry, own_entry
-
-    return own_entry(Path(name)) if name.endswith(".py") else entry(name)
+        click.echo(explained(METRICS.explained(name)))
 
 
 def listing() -> str:
-    """Every metric by room: name, one sentence, options with their defaults."""
-    from interp.core.registry import catalogue
-
-    entries = catalogue()
-    width = max(map(len, entries))
-    lines: list[str] = []
-    for room in dict.fromkeys(e.room for e in entries.values()):
-        lines += ["", f"{ROOMS.get(room, room)}:"] if lines else [f"{ROOMS.get(room, room)}:"]
-        for e in entries.values():
-            if e.room == room:
-                options = ", ".join(f"{n}={default}" for n, (default, _) in e.options.items())
-                lines.append(
-                    f"  {e.name:<{width}}  {e.summary}" + (f" [{options}]" if options else "")
-                )
+    """Every metric by group: name, one sentence, options with their defaults."""
+    width, lines = max(map(len, METRICS)), []
+    for group in METRICS.groups:
+        lines += ["", f"{TITLES[group]}:"] if lines else [f"{TITLES[group]}:"]
+        lines += [
+            f"  {e.name:<{width}}  {e.summary}{e.usage}"
+            for e in METRICS.values()
+            if e.group == group
+        ]
     return "\n".join(
         [*lines, "", "`interp metrics NAME` explains one; give options as NAME:option=value."]
     )
@@ -79,7 +66,7 @@ def explained(e: Entry) -> str:
             + (f" ({kind})" if kind else "")
             + f"  {told.get(name, '')}".rstrip()
         )
-    lines += [f"Unit: {e.unit or 'none'}", f"Range: {span(e)}"]
+    lines += [f"Unit: {e.unit or 'none'}", f"Range: {e.range}"]
     lines.append(f"Listed: {LISTED[e.end]}")
     if found := chance_of(e.name):
         median, low, high = found
@@ -96,15 +83,3 @@ def explained(e: Entry) -> str:
             drawn.rstrip(),
         ]
     return "\n".join(lines)
-
-
-def span(e: Entry) -> str:
-    """The range of a score as text."""
-    low, high = (None if end is None else f"{end:g}" for end in (e.low, e.high))
-    if low is None and high is None:
-        return "unbounded"
-    return (
-        f"{low} to {high}"
-        if None not in (low, high)
-        else (f"from {low}" if low else f"up to {high}")
-    )

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from interp.cli.causal import Causal, Found, Tell, causal_options
-from interp.cli.names import split_names
+from interp.cli.name_types import MODEL_NAME
+from interp.core.names import split_names
 
 if TYPE_CHECKING:
     from interp.causal.importance import Importance
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command(epilog="Example: interp prune bundled:induction -o results")
-@click.argument("sources", nargs=-1, required=True, metavar="MODEL...")
+@click.argument("sources", nargs=-1, required=True, metavar="MODEL...", type=MODEL_NAME)
 @click.option(
     "--by",
     multiple=True,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from interp.cli.loading import Loading, import_first, loading_options, named
+from interp.cli.name_types import METRIC_NAMES, MODEL_NAME
 from interp.cli.written import as_given, beside, page_file
 from interp.core.errors import OptionError
 
@@ -21,7 +22,7 @@ _MB = 1_000_000
 
 
 @click.command(epilog="Example: interp report results gpt2 -o page.html")
-@click.argument("sources", nargs=-1, required=True, metavar="RESULTS_OR_MODEL...")
+@click.argument("sources", nargs=-1, required=True, metavar="RESULTS_OR_MODEL...", type=MODEL_NAME)
 @click.option(
     "-o",
     "--out",
@@ -36,6 +37,7 @@ _MB = 1_000_000
     "-m",
     "--metric",
     "metrics",
+    type=METRIC_NAMES,
     multiple=True,
     metavar="NAME[:OPTION=VALUE,...]",
     help="Of results: only these. Of models: what to score, as for `interp score`.",
@@ -80,10 +82,10 @@ def report(
     Each argument is a folder that `interp score` wrote, a table (.parquet, .csv, .json), or a
     MODEL, which is scored first. Several models are shown beside each other.
     """
-    from interp.cli.names import split_names
     from interp.cli.progress import Voice
     from interp.cli.stopping import goes_on
-    from interp.core.registry import parse_metric, ranges
+    from interp.core.names import split_names
+    from interp.core.registry import METRICS
     from interp.report import write_report
 
     context = click.get_current_context()
@@ -99,7 +101,7 @@ def report(
     if tables and asked:
         tables = _only(tables, asked)
     models = [source for source, is_kept in kept.items() if not is_kept]
-    colours, failed = ranges(), []
+    colours, failed = METRICS.ranges(), []
     if models:
         from interp.cli.batch import Batch
 
@@ -116,7 +118,7 @@ def report(
     elif asked:
         for name in asked:  # results may hold a metric of someone's own, with a range of its own
             if Path(name.partition(":")[0]).suffix == ".py":
-                bound = parse_metric(name)
+                bound = METRICS.parse(name)
                 colours[bound.label] = (bound.analysis.low, bound.analysis.high)
     table = _together(tables, voice)
     if failed and not len(table):

@@ -10,6 +10,7 @@ import click
 from interp.cli.causal import KINDS
 from interp.cli.each import each_model
 from interp.cli.loading import Loading, import_first, loading_options, named
+from interp.cli.name_types import MODEL_NAME
 from interp.cli.progress import Voice
 from interp.cli.reference import reference_option, reference_prompts, require_reference
 from interp.cli.written import as_given, kept_folder, own_folder
@@ -27,7 +28,7 @@ BUILT_IN = 64  # requests of each kind where no files are given
     epilog="Example: interp safety models/mine --harmful bad.txt --harmless fine.txt "
     "--template chat --refuses I -o results"
 )
-@click.argument("sources", nargs=-1, metavar="[MODEL]...")
+@click.argument("sources", nargs=-1, metavar="[MODEL]...", type=MODEL_NAME)
 @click.option(
     "--harmful", type=click.Path(path_type=Path), metavar="FILE",
     help="Prompts that the model should decline: .txt with one per line, .jsonl or .json.",
@@ -156,7 +157,8 @@ def _sets(
 def write(found: SafetyStudy, folder: Path, command: str) -> None:
     """Tables, one JSON document and a page, each whole or not at all."""
     from interp.core.files import write_atomically
-    from interp.draw.page import html_table, page, text, to_json
+    from interp.draw.page import page, to_json
+    from interp.draw.svg import element
 
     heads = found.table.to_pandas()
     directions, curves = found.search.to_pandas(), found.curves.to_pandas()
@@ -169,10 +171,10 @@ def write(found: SafetyStudy, folder: Path, command: str) -> None:
         "refused": list(found.search.refused), "provenance": made,
     }  # fmt: skip
     parts = [
-        ("In short", f"<pre>{text(found)}</pre>"),
-        ("Heads", html_table(heads.drop(columns=["model", "kv_head"]))),
-        ("Candidate directions", html_table(directions)),
-        ("Heads out, one after another", html_table(curves)),
+        ("In short", element("pre", str(found))),
+        ("Heads", heads.drop(columns=["model", "kv_head"])),
+        ("Candidate directions", directions),
+        ("Heads out, one after another", curves),
     ]
     title = f"Refusal of {found.model}"
     content = page(title, found.curves.plot(), parts, made, file_name="safety")

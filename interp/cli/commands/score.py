@@ -16,6 +16,7 @@ from interp.cli.loading import (
     named,
     source_option,
 )
+from interp.cli.name_types import METRIC_NAMES, MODEL_NAME
 from interp.core.errors import OptionError
 from interp.core.order import BY
 from interp.model.random_weights import DRAWS
@@ -26,15 +27,16 @@ DEFAULT_OUT = Path("results")
 @click.command(
     epilog="Example: interp score gpt2 bundled:induction -m induction,entropy -o results"
 )
-@click.argument("sources", nargs=-1, metavar="[MODEL]...")
+@click.argument("sources", nargs=-1, metavar="[MODEL]...", type=MODEL_NAME)
 @click.option(
     "-m",
     "--metric",
     "metrics",
+    type=METRIC_NAMES,
     multiple=True,
     metavar="NAME[:OPTION=VALUE,...]",
-    help="A metric, several with commas between, a room (heads, weights, special), 'all', or a .py "
-    "file that declares one. Repeatable; heads and weights by default.",
+    help="A metric, several with commas between, a group (detectors, weights, experiments), 'all', "
+    "or a .py file that declares one. Repeatable; detectors and weights by default.",
 )
 @click.option(
     "-o",

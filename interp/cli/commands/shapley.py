@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from interp.cli.causal import Causal, Found, Tell, causal_options, printed
+from interp.cli.name_types import MODEL_NAME
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.command(epilog="Example: interp shapley bundled:induction --evaluations 256 -o results")
-@click.argument("sources", nargs=-1, required=True, metavar="MODEL...")
+@click.argument("sources", nargs=-1, required=True, metavar="MODEL...", type=MODEL_NAME)
 @click.option(
     "--method",
     default="auto",

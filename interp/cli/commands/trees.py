@@ -9,6 +9,7 @@ import click
 
 from interp.cli.config import config_option
 from interp.cli.loading import Loading, import_first, loading_options
+from interp.cli.name_types import MODEL_NAME
 from interp.cli.progress import Voice
 from interp.core.errors import OptionError
 
@@ -17,7 +18,7 @@ OF_SEARCH = ("stack", "to", "attending", "by", "controls", "seed")
 
 
 @click.command(epilog="Example: interp trees bert-base-cased --treebank en.conllu -o results")
-@click.argument("sources", nargs=-1, required=True, metavar="MODEL...")
+@click.argument("sources", nargs=-1, required=True, metavar="MODEL...", type=MODEL_NAME)
 @click.option(
     "--treebank",
     "treebank",

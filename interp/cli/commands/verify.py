@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from interp.cli.causal import Causal, Found, Tell, causal_options
-from interp.cli.names import split_names
+from interp.cli.name_types import METRIC_NAMES, MODEL_NAME
+from interp.core.names import split_names
 
 if TYPE_CHECKING:
     from interp.causal.task import Task
@@ -18,11 +19,12 @@ if TYPE_CHECKING:
 
 
 @click.command(epilog="Example: interp verify bundled:induction -m induction --top 2")
-@click.argument("sources", nargs=-1, required=True, metavar="MODEL...")
+@click.argument("sources", nargs=-1, required=True, metavar="MODEL...", type=MODEL_NAME)
 @click.option(
     "-m",
     "--metric",
     "metrics",
+    type=METRIC_NAMES,
     multiple=True,
     required=True,
     metavar="NAME[:OPTION=VALUE,...]",
@@ -64,9 +66,9 @@ def verify(
     chance or because too few sets exist for a small p, it says so. Heads for retrieval are checked
     on needles beside those scored, in the task of the score, unless the model answers none of them.
     """
-    from interp.core.registry import parse_metric
+    from interp.core.registry import METRICS
 
-    asked = [parse_metric(name) for text in metrics for name in split_names(text)]
+    asked = [METRICS.parse(name) for text in metrics for name in split_names(text)]
     context = click.get_current_context()
     source = context.get_parameter_source("task")
     own = source is None or source.name == "DEFAULT"

@@ -9,6 +9,7 @@ import click
 
 from interp.cli.commands.attribute import loaded
 from interp.cli.loading import Loading, loading_options
+from interp.cli.name_types import MODEL_NAME
 from interp.cli.progress import Voice
 from interp.cli.written import page_file
 from interp.core.errors import OptionError, PromptError
@@ -24,7 +25,7 @@ _MB = 1_000_000
 @click.command(
     epilog="Example: interp view gpt2 --text 'The keys are on the table' --heads L5H1 -o view.html"
 )
-@click.argument("source", metavar="MODEL")
+@click.argument("source", metavar="MODEL", type=MODEL_NAME)
 @click.option("--text", help="The text to show attention over.")
 @click.option(
     "--text-b",
@@ -121,8 +122,8 @@ def view(
 
     A long text is shown as exact masses of blocks, with pieces of it token by token.
     """
-    from interp.cli.names import split_names
     from interp.core.head import Head
+    from interp.core.names import split_names
 
     out = page_file(out, "view.html")
     named = [Head.parse(name) for name in split_names(heads)] if heads else []

@@ -14,6 +14,7 @@ from interp.causal.game.players import Players
 from interp.causal.importance import standard_error
 from interp.core.clusters import count, numbered, shares
 from interp.core.errors import OptionError, UnknownName
+from interp.core.statistics import DRAWS, percentile_interval, redraw, redraw_counts, tails_of
 from interp.heads.causal_check.result import Check
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
     from interp.causal.game.game import Game
 
-N_BOOT = 2000
 ORDERS = ("score", "lowest", "null")
 
 
@@ -142,13 +142,13 @@ def judged(
     rows = every[: 1 + len(others.sets)]
     apart = every[1 + len(others.sets) :]
     damage = worse * (every.mean(1) - clean.mean())
-    quantiles = [(1 - level) / 2, (1 + level) / 2]
+    tails = tails_of(level)
     labels = game.players.labels
-    middle, low, high = _middle(rows[1:], quantiles)
-    any_middle, any_low, any_high = _middle(apart, quantiles)
+    middle, low, high = _middle(rows[1:], tails)
+    any_middle, any_low, any_high = _middle(apart, tails)
     point = _compared(rows.mean(1)[:1], np.array([middle]), clean.mean())
-    drawn = _bootstrap(rows, clean, seed, game.task.clusters, sets=not others.all_of_them)
-    edges = {name: _edges(x, quantiles) for name, x in drawn.items()}
+    drawn = _redrawn(rows, clean, seed, game.task.clusters, sets=not others.all_of_them)
+    edges = {name: _edges(x, tails) for name, x in drawn.items()}
     rank = 1 + int((damage[1 : len(rows)] >= damage[0]).sum())
     any_rank = 1 + int((damage[len(rows) :] >= damage[0]).sum())
     chance = game.task.chance
@@ -174,12 +174,12 @@ def judged(
     )  # fmt: skip
 
 
-def _middle(rows: np.ndarray, quantiles: Sequence[float]) -> tuple[float, float, float]:
+def _middle(rows: np.ndarray, tails: tuple[float, float]) -> tuple[float, float, float]:
     """Median of the sets' means, and where the middle of them lies; NaN without sets."""
     if not len(rows):
         return math.nan, math.nan, math.nan
     means = rows.mean(1)
-    low, high = np.quantile(means, quantiles).tolist()
+    low, high = percentile_interval(means, tails).tolist()
     return float(np.median(means)), low, high
 
 
@@ -191,7 +191,7 @@ def _compared(out: np.ndarray, random: np.ndarray, clean: Any) -> dict[str, np.n
     return {"difference": out - random, "ratio": ratio, "times_clean": times}
 
 
-def _bootstrap(
+def _redrawn(
     rows: np.ndarray,
     clean: np.ndarray,
     seed: int,
@@ -204,19 +204,19 @@ def _bootstrap(
     if n < 2 or len(rows) < 2:
         return {name: np.full(1, math.nan) for name in ("difference", "ratio", "times_clean")}
     rng = np.random.default_rng([seed, 1])
-    weight = shares(rng.multinomial(n, np.full(n, 1 / n), size=N_BOOT), which)
+    weight = shares(redraw_counts(n, DRAWS, rng), which)
     means = rows @ weight.T  # [set, draw]
     random = means[1:]
     if sets:  # the sets are a sample too, unless they are all there are
-        which = rng.integers(len(random), size=(len(random), N_BOOT))
+        which = redraw(DRAWS, len(random), rng)
         random = np.take_along_axis(random, which, axis=0)
     return _compared(means[0], np.median(random, axis=0), weight @ clean)
 
 
-def _edges(x: np.ndarray, quantiles: Sequence[float]) -> tuple[float, float]:
+def _edges(x: np.ndarray, tails: tuple[float, float]) -> tuple[float, float]:
     if np.isnan(x).any():
         return math.nan, math.nan
-    low, high = np.quantile(x, quantiles)
+    low, high = percentile_interval(x, tails)
     return float(low), float(high)
 
 

@@ -1,11 +1,14 @@
 """Duplicate-token heads."""
 
-from interp.core.declaration import detector
+from interp.heads.declaration import detector
 
 
 @detector
 def duplicate_token(query, key, tokens):
     """Attends to earlier copies of the current token.
+
+    Not for: texts whose tokens repeat for other reasons (spaces, punctuation, `the`): the targets
+    are then everywhere and the score is mostly the base rate. Compare with the null.
 
     Reference: Wang et al. 2022, "Interpretability in the Wild".
 

@@ -1,11 +1,14 @@
 """Largest attention weight."""
 
-from interp.core.declaration import statistic
+from interp.heads.declaration import statistic
 
 
 @statistic(unit="attention weight", low=0.0, high=1.0)
 def largest_weight():
     """How sure a head is: the largest weight of each row, averaged (a head's confidence).
+
+    Not for: measuring importance by itself: a head can be sure of a token that it does nothing
+    with, such as a sink.
 
     Reference: Voita et al. 2019, "Analyzing Multi-Head Self-Attention".
     """

@@ -1,6 +1,6 @@
 """Local heads."""
 
-from interp.core.declaration import detector
+from interp.heads.declaration import detector
 
 
 @detector
@@ -8,6 +8,9 @@ def local_window(query, key, *, width: int = 4):
     """Attends within the last few tokens, the current one included.
 
     Rows that see no more than the window do not count: every head would score 1 there.
+
+    Not for: comparing prompts of different lengths: a fixed window holds a smaller share of a
+    longer prompt. `recency` grows with the prompt.
 
     Options:
         width: tokens in the window.

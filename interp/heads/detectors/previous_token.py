@@ -1,11 +1,13 @@
 """Previous-token heads."""
 
-from interp.core.declaration import detector
+from interp.heads.declaration import detector
 
 
 @detector
 def previous_token(query, key):
     """Attends to the token just before the current one.
+
+    Not for: showing that a head serves induction: `k_composition` and an ablation ask that.
 
     Reference: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits".
 

@@ -1,6 +1,6 @@
 """Recency heads."""
 
-from interp.core.declaration import detector
+from interp.heads.declaration import detector
 
 
 @detector
@@ -10,6 +10,9 @@ def recency(query, key, *, share: float = 0.25):
     `local_window` asks for a fixed number of tokens; this asks for a share of them, so that an
     even spread scores about the share at any length. Rows with only one token in the window, and
     rows that see nothing beyond it, do not count.
+
+    Not for: choosing the size of a cache, which is a number of tokens: use `local_window` or
+    `streaming`.
 
     Options:
         share: part of the visible tokens that is recent, the current one included.

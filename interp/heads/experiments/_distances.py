@@ -9,9 +9,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.core.declaration import Lab
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts, bos_id, ordinary_ids
+from interp.heads.declaration import Lab
 from interp.model.hooks.calls import Call
 from interp.model.inputs import takes
 from interp.model.locate.sites import Site

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from interp.core.declaration import Trials
 from interp.core.errors import OptionError
+from interp.heads.declaration import Trials
 from interp.heads.needle.choosing import Tried, best, try_tasks
 from interp.heads.needle.copying import CopyPaste
 from interp.heads.needle.ids import ids_instances

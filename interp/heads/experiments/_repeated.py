@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from interp.core.declaration import Analysis, Lab, Trials
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import repeats
+from interp.heads.declaration import Analysis, Lab, Trials
 from interp.heads.engine import reduce_patterns
 from interp.heads.estimate import choose_engine
 from interp.model.locate.sites import Site

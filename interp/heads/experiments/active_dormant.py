@@ -1,6 +1,6 @@
 """Heads that are dormant on one kind of prompt and active on another."""
 
-from interp.core.declaration import Trials, experiment
+from interp.heads.declaration import Trials, experiment
 
 
 @experiment(
@@ -16,6 +16,9 @@ def active_dormant(model, lab, *, n: int = 16, longest: int = 48, period: int = 
     The mean attention on the head's strongest sink (see `sink`) on random tokens, less that on
     random tokens said again and again. Near 0: the same on both, be it a sink or not. For two
     domains of your own: `interp.heads.outliers.active_dormant`.
+
+    Not for: comparing domains on the default prompts, which are random tokens and repeated ones.
+    Give texts of two domains to `interp.heads.outliers.active_dormant`.
 
     Options:
         n: prompts of each kind.

@@ -1,6 +1,6 @@
 """Attention by the position of an item."""
 
-from interp.core.declaration import experiment
+from interp.heads.declaration import experiment
 
 
 @experiment(
@@ -25,6 +25,9 @@ def item_position(
     of the highest heads and the mean share at every place over all heads;
     `interp.heads.experiments._items.by_slot` gives every place per head.
 
+    Not for: the effect of content: items are random tokens. With few `orders` an item and its place
+    cannot be told apart.
+
     Options:
         items: how many stand in a row.
         size: tokens per item, all different where the vocabulary allows.
@@ -35,7 +38,7 @@ def item_position(
     Reference: Yi et al. 2025, "Attention Basin: Why Contextual Position Matters in Large Language
     Models".
     """
-    from interp.core.declaration import Trials
+    from interp.heads.declaration import Trials
     from interp.heads.experiments._items import at_ends, by_slot, ends_of_highest
 
     shares = by_slot(model, lab, items=items, size=size, orders=orders, question=question, end=end)

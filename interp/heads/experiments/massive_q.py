@@ -1,6 +1,6 @@
 """Massive values in queries."""
 
-from interp.core.declaration import Trials, experiment
+from interp.heads.declaration import Trials, experiment
 
 
 @experiment(
@@ -15,6 +15,9 @@ def massive_q(model, lab, *, n: int = 16, longest: int = 48):
     A channel's norm is taken over the tokens of a prompt, of the queries that enter the scores
     (after rotation and norms). Jin et al. call a channel massive beyond 5 times the mean. What
     depends on it: `interp.heads.outliers.disruption`.
+
+    Not for: deciding to protect a channel before `interp.heads.outliers.disruption` has shown that
+    something depends on it.
 
     Options:
         n: prompts of random tokens.

@@ -1,6 +1,6 @@
 """No-op heads by the values they attend to."""
 
-from interp.core.declaration import Trials, experiment
+from interp.heads.declaration import Trials, experiment
 
 
 @experiment(
@@ -17,6 +17,9 @@ def no_op_value(model, lab, *, n: int = 16, longest: int = 48):
     averaged over queries: 1 where all attention lies on values of size zero, 0 for attention that
     does not look at their size, below 0 for a head that seeks large values. What is written may
     still be small for other reasons: see `no_op_written`.
+
+    Not for: use alone: values can be small where the head does its work. Read `no_op_written`
+    beside it.
 
     Options:
         n: prompts of random tokens.

@@ -1,6 +1,6 @@
 """Outliers among what heads write, by the largest."""
 
-from interp.core.declaration import Trials, experiment
+from interp.heads.declaration import Trials, experiment
 
 
 @experiment(unit="size of an entry", low=0.0, requires=("tokens",))
@@ -8,6 +8,8 @@ def outliers_inf_norm(model, lab, *, n: int = 16, longest: int = 48):
     """The largest entry a head writes, in size: the infinity norm of its result over a prompt.
 
     Read it beside `outliers_kurtosis`: a head may write one large entry or large ones everywhere.
+
+    Not for: comparing models: it is in units of the residual stream. Compare heads of one model.
 
     Options:
         n: prompts of random tokens.

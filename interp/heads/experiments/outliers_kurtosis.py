@@ -1,6 +1,6 @@
 """Outliers among what heads write, by their kurtosis."""
 
-from interp.core.declaration import Trials, experiment
+from interp.heads.declaration import Trials, experiment
 
 
 @experiment(unit="kurtosis", low=0.0, requires=("tokens",), chance="value of random weights")
@@ -10,6 +10,9 @@ def outliers_kurtosis(model, lab, *, n: int = 16, longest: int = 48):
     Over all entries (tokens times d_model) of a prompt, not the excess: 3 for Gaussian entries,
     large for a few outliers. It depends on the basis of the stream, as quantisation does. Per
     layer, for the stream and the blocks: `interp.heads.outliers.layer_outliers`.
+
+    Not for: statements that do not depend on the basis: a rotation of the residual stream changes
+    it.
 
     Options:
         n: prompts of random tokens.

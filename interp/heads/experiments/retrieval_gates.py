@@ -1,6 +1,6 @@
 """Gates of retrieval heads, without training."""
 
-from interp.core.declaration import experiment
+from interp.heads.declaration import experiment
 
 
 @experiment(
@@ -23,6 +23,9 @@ def retrieval_gates(
     does not care, 1 for one that looks at the oldest. Heads that choose by content come out at 1/2:
     rank heads by it, or take a quantile; a fixed threshold says little.
 
+    Not for: a fixed threshold: in grouped-query models nearly all gates are high. Rank the heads,
+    or take a quantile.
+
     Options:
         length: distances.
         trials: random prompts of twice that many tokens (or as many as fit), one pass each.
@@ -32,7 +35,7 @@ def retrieval_gates(
     Reference: Xiao et al. 2024, "DuoAttention: Efficient Long-Context LLM Inference with Retrieval
     and Streaming Heads"; computed in the way of kvpress, from average queries and keys.
     """
-    from interp.core.declaration import Trials
+    from interp.heads.declaration import Trials
     from interp.heads.experiments._distances import gates
     from interp.heads.experiments._repeated import per_group as grouped
 

@@ -1,6 +1,6 @@
 """Selective induction heads."""
 
-from interp.core.declaration import experiment
+from interp.heads.declaration import experiment
 
 
 @experiment(
@@ -23,6 +23,11 @@ def selective_induction(
     tokens, another in every round over the lags; a round is a cluster. The notes say how often the
     mass picks the likeliest lag, for the best head.
 
+    Null: the mass on the wrong lags.
+
+    Not for: models that were not trained on such chains and cannot know their law: they can only
+    score on it by accident.
+
     Options:
         lags: the lags are 1 to so many.
         states: tokens of the chain; a model that states its law has its own.
@@ -32,7 +37,7 @@ def selective_induction(
     Reference: D'Angelo et al. 2025, "Selective Induction Heads: How Transformers Select Causal
     Structures in Context".
     """
-    from interp.core.declaration import Trials
+    from interp.heads.declaration import Trials
     from interp.heads.experiments._lags import lag_masses
 
     found = lag_masses(model, lab, lags, states, length, sequences)

@@ -1,6 +1,6 @@
 """Attention sinks anywhere in a prompt."""
 
-from interp.core.declaration import Trials, experiment
+from interp.heads.declaration import Trials, experiment
 
 
 @experiment(
@@ -18,6 +18,9 @@ def sink(model, lab, *, n: int = 16, longest: int = 48, copies: int = 1):
     repeated tokens only is a sink here and none with `copies=8`: see `active_dormant`. The notes
     tell the sink metric of Gu et al. (share of heads and prompts above 0.3) and how many of those
     sinks are the first token. For texts of your own: `interp.heads.outliers.sink_mass`.
+
+    Not for: prompts with something to find, or a threshold from another paper at another length:
+    even attention alone gives H_T / T.
 
     Options:
         n: prompts.

@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float
 
 from interp.core.errors import OptionError, PromptError
 from interp.core.head import Head
+from interp.core.statistics import percentile_interval, redraw_counts, spearman, top_k
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -70,6 +71,16 @@ def stability(
     Raises:
         PromptError: fewer than two instances.
         OptionError: `top` or `draws` below 1.
+
+    Unit: overlap of heads, rank correlation.
+
+    Cost: Nothing beside the scores.
+
+    Null: random halves of the instances.
+
+    Not for: a single needle: what changes from needle to needle cannot show.
+
+    Reference: this project.
     """
     import pandas as pd
 
@@ -92,15 +103,15 @@ def stability(
         else:
             rest = x[~inside].mean(0)
             overlap = np.array([_overlap(d, rest, top) for d in drawn])
-            rank = np.array([_spearman(d, rest) for d in drawn])
-            middle = _overlap(mine.mean(0), rest, top), _spearman(mine.mean(0), rest)
+            rank = np.array([_correlation(d, rest) for d in drawn])
+            middle = _overlap(mine.mean(0), rest, top), _correlation(mine.mean(0), rest)
         row = {"part": part, "n": int(inside.sum())}
         for name, value, each in (
             ("heads", int((mine.mean(0) >= at_least).sum()), counts),
             ("overlap", middle[0], overlap),
             ("spearman", middle[1], rank),
         ):
-            low, high = np.quantile(each, (0.025, 0.975))
+            low, high = percentile_interval(each)
             row |= {name: value, f"{name}_low": float(low), f"{name}_high": float(high)}
         rows.append(row)
     return pd.DataFrame(rows)
@@ -118,8 +129,7 @@ def _resampled(
     x: Float[np.ndarray, "trial head"], draws: int, rng: np.random.Generator
 ) -> Float[np.ndarray, "draw head"]:
     """Means over instances drawn with replacement."""
-    n = len(x)
-    return rng.multinomial(n, np.full(n, 1 / n), draws) / n @ x
+    return redraw_counts(len(x), draws, rng) / len(x) @ x
 
 
 def _halves(
@@ -129,7 +139,7 @@ def _halves(
     for _ in range(draws):
         order = rng.permutation(len(x))
         one, other = x[order[: len(x) // 2]].mean(0), x[order[len(x) // 2 :]].mean(0)
-        pairs.append((_overlap(one, other, top), _spearman(one, other)))
+        pairs.append((_overlap(one, other, top), _correlation(one, other)))
     overlap, rank = np.array(pairs).T
     return overlap, rank
 
@@ -139,14 +149,9 @@ def _overlap(one: np.ndarray, other: np.ndarray, top: int) -> float:
     k = min(top, int((one > 0).sum()), int((other > 0).sum()))
     if k == 0:
         return 0.0
-    best = [set(np.argsort(-s, kind="stable")[:k].tolist()) for s in (one, other)]
-    return len(best[0] & best[1]) / k
+    return len(top_k(one, k) & top_k(other, k)) / k
 
 
-def _spearman(one: np.ndarray, other: np.ndarray) -> float:
+def _correlation(one: np.ndarray, other: np.ndarray) -> float:
     """Rank correlation; 0 where all heads of one are equal."""
-    from scipy.stats import rankdata
-
-    a, b = (rankdata(s) - (len(s) + 1) / 2 for s in (one, other))
-    size = float(np.sqrt((a**2).sum() * (b**2).sum()))
-    return float((a * b).sum()) / size if size > 0 else 0.0
+    return float(np.nan_to_num(spearman(np.stack([one, other]))[0, 1]))

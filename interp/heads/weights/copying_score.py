@@ -1,7 +1,7 @@
 """Heads that copy, by the logits they would raise for the token they attend to."""
 
-from interp.core.declaration import weights
 from interp.core.errors import OptionError
+from interp.heads.declaration import weights
 
 
 @weights(unit="share of raised logit", low=-1.0, high=1.0, requires=("ov", "vocabulary"))
@@ -15,6 +15,11 @@ def copying_score(model, *, tokens: int = 25, samples: int = 8, draw: int = 0):
     it, and random weights score about `2 / tokens - 1`. The paper runs the model on the random
     tokens and takes the head's true output; here the head attends to one token at a time with the
     embedding as its input, so the score needs no prompt, and sees no earlier layer.
+
+    Cost: Products of factors for a few hundred tokens.
+
+    Not for: heads of late layers, whose input is far from an embedding. It says nothing about where
+    the head attends.
 
     Options:
         tokens: how many ids compete; the whole vocabulary where it is smaller.

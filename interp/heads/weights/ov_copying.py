@@ -1,6 +1,6 @@
 """Heads that copy, by the eigenvalues of the full OV circuit."""
 
-from interp.core.declaration import weights
+from interp.heads.declaration import weights
 
 
 @weights(unit="balance of eigenvalues", low=-1.0, high=1.0, requires=("ov", "vocabulary"))
@@ -16,6 +16,12 @@ def ov_copying(model):
     the vocabulary but rounding scores 0. Norms between layers of
     post-norm models (BART) are passed over. In an encoder-decoder the encoder's heads write no
     logits and get no score.
+
+    Cost: One d_model x d_model matrix per way of reading the stream, then d_head eigenvalues per
+    head.
+
+    Not for: comparing sizes: small weights score like large ones. In deep models the input of a
+    head is not an embedding, and the score describes a head that reads one.
 
     Reference: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits".
     """

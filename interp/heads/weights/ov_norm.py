@@ -1,6 +1,6 @@
 """Size of OV circuits."""
 
-from interp.core.declaration import weights
+from interp.heads.declaration import weights
 
 
 @weights(unit="written per unit of stream", low=0.0, high=None, requires=("ov",))
@@ -10,6 +10,8 @@ def ov_norm(model):
     Folded weights: the gain of the norm before is part of them, what it divides by is not.
     The same holds for a norm after the output projection (Gemma 2, OLMo 2). A head can have large
     weights and rest on a token with nothing to read: an ablation says what it does.
+
+    Not for: ranking heads by effect: a large head may attend where there is nothing to read.
 
     Reference: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits".
     """

@@ -1,6 +1,6 @@
 """Effective rank of OV circuits."""
 
-from interp.core.declaration import weights
+from interp.heads.declaration import weights
 
 
 @weights(unit="directions", low=0.0, high=None, requires=("ov",))
@@ -10,6 +10,8 @@ def ov_rank(model, *, by_entropy: bool = False):
     The stable rank, `|M|_F^2 / |M|_2^2`: between 1 and d_head, d_head where all singular values
     are equal, 0 where there are none. It says how many directions count, not which; a head of
     small weights can have full rank.
+
+    Not for: finding out which directions are written, or how strongly.
 
     Options:
         by_entropy: the exponential of the entropy of the singular values' shares instead, which

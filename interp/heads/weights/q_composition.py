@@ -1,6 +1,6 @@
 """Q-composition of heads."""
 
-from interp.core.declaration import weights
+from interp.heads.declaration import weights
 
 
 @weights(unit="Frobenius ratio", low=None, high=1.0, requires=("ov", "qk", "pairs"), end="high")
@@ -15,6 +15,11 @@ def q_composition(model, *, subtract_baseline: bool = True):
     With rotary positions the score is that of query and key at one place: distance zero.
     A maximum over many pairs lies above their mean, so chance is what the random weights of the
     null score. What MLPs in between do is left out.
+
+    Cost: All pairs of heads of different layers; products of d_head x d_head factors.
+
+    Not for: the cases that `k_composition` excludes: the circuit is that of distance zero, and MLPs
+    between the two heads are left out.
 
     Options:
         subtract_baseline: subtract the mean score of random matrices of the same shapes (about

@@ -1,6 +1,6 @@
 """Size of QK circuits."""
 
-from interp.core.declaration import weights
+from interp.heads.declaration import weights
 
 
 @weights(unit="score per squared unit of stream", low=0.0, high=None, requires=("qk",))
@@ -12,6 +12,9 @@ def qk_norm(model):
     it is the circuit of distance zero. Biases and position terms are left out. Where queries or
     keys pass a norm of their own (Qwen 3, Gemma 3), what that norm divides by is left out as well:
     compare heads then by `qk_rank`, not by size.
+
+    Not for: comparing models with and without a norm of queries and keys, whose scale it leaves
+    out.
 
     Reference: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits".
     """

@@ -1,6 +1,6 @@
 """Effective rank of QK circuits."""
 
-from interp.core.declaration import weights
+from interp.heads.declaration import weights
 
 
 @weights(unit="directions", low=0.0, high=None, requires=("qk",))
@@ -10,6 +10,8 @@ def qk_rank(model, *, by_entropy: bool = False):
     The stable rank, `|M|_F^2 / |M|_2^2`: between 1 and d_head, d_head where all singular values
     are equal, 0 where there are none. It says how many directions count, not which; a head of
     small weights can have full rank.
+
+    Not for: finding out what a head looks for: a rank counts directions and names none.
 
     Options:
         by_entropy: the exponential of the entropy of the singular values' shares instead, which

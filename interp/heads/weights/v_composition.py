@@ -1,6 +1,6 @@
 """V-composition of heads."""
 
-from interp.core.declaration import weights
+from interp.heads.declaration import weights
 
 
 @weights(unit="Frobenius ratio", low=None, high=1.0, requires=("ov", "pairs"), end="high")
@@ -15,6 +15,11 @@ def v_composition(model, *, subtract_baseline: bool = True):
     The two heads together act as a virtual head, which attends by both patterns in turn.
     A maximum over many pairs lies above their mean, so chance is what the random weights of the
     null score. What MLPs in between do is left out.
+
+    Cost: All pairs of heads of different layers; products of d_head x d_head factors.
+
+    Not for: claiming that a virtual head is used: both attention patterns must fall on the right
+    tokens as well.
 
     Options:
         subtract_baseline: subtract the mean score of random matrices of the same shapes (about

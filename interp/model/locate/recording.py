@@ -23,7 +23,7 @@ from interp.model.locate.norms import read_norm
 from interp.model.locate.sites import Event, Site, recorded
 
 if TYPE_CHECKING:
-    from interp.model.model import Model
+    from interp.model.transformer import Transformer
 
 TOKENS = 32  # prompts of one token: rows by which columns are told apart
 
@@ -92,7 +92,9 @@ def same(a: Tensor, b: Tensor) -> bool:
 
 @contextmanager
 def _noisy_embeddings(
-    model: Model, inputs: Mapping[str, Tensor], found: dict[tuple[str, int], tuple[Tensor, float]]
+    model: Transformer,
+    inputs: Mapping[str, Tensor],
+    found: dict[tuple[str, int], tuple[Tensor, float]],
 ) -> Iterator[None]:
     """Replace token embeddings by noise of their size while the block lasts.
 
@@ -137,7 +139,7 @@ def _equal(a: object, b: Tensor) -> bool:
     return isinstance(a, Tensor) and not a.is_floating_point() and torch.equal(a, b)
 
 
-def record(model: Model) -> Recording:
+def record(model: Transformer) -> Recording:
     """One run: single tokens where the model reads tokens alone, else the usual probe inputs."""
     inputs = probe_inputs(model.module)
     if all(name in ("input_ids", "decoder_input_ids") for name in inputs):

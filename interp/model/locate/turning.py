@@ -19,7 +19,8 @@ from interp.core.errors import UnreadableAttention
 from interp.model.hooks.calls import Call, precise, spread
 from interp.model.hooks.inference import inference
 from interp.model.hooks.threads import in_this_thread
-from interp.model.locate.layout import Layout, Reading, layouts
+from interp.model.locate.find_layout import layouts
+from interp.model.locate.layout import Layout, Reading
 from interp.model.locate.matching import Columns, find_columns, flat, heads_flat
 from interp.model.locate.recording import TOKENS
 from interp.model.locate.sites import Site

@@ -17,12 +17,12 @@ from interp.model.locate.recording import Recording, same
 
 if TYPE_CHECKING:
     from interp.model.locate.sites import Event, Site
-    from interp.model.model import Model
+    from interp.model.transformer import Transformer
 
 _STEPS = 4
 
 
-def find_vocabulary(model: Model, recording: Recording) -> Vocabulary:
+def find_vocabulary(model: Transformer, recording: Recording) -> Vocabulary:
     """Follow the first stream of each stack back to its embedding, and the logits to the last."""
     entering: dict[str, Entering | str] = {}
     for site in model.sites:
@@ -53,7 +53,7 @@ def _back(recording: Recording, x: Tensor) -> tuple[Step, Tensor] | None:
     return None
 
 
-def _entering(model: Model, recording: Recording, site: Site, stream: str) -> Entering | str:
+def _entering(model: Transformer, recording: Recording, site: Site, stream: str) -> Entering | str:
     if not recording.embedded:
         return f"{model.name}: the {stream} stream is made of no token ids"
     blocks = recording.blocks(site)
@@ -92,7 +92,7 @@ def _shifted(x: Tensor, noise: Tensor) -> float | None:
     return factor if close and factor > 0 else None
 
 
-def _leaving(model: Model, recording: Recording) -> Leaving | str:
+def _leaving(model: Transformer, recording: Recording) -> Leaving | str:
     if recording.logits is None:
         return f"{model.name} has no unembedding: its output is no logits"
     n = recording.logits.shape[-1]

@@ -22,7 +22,8 @@ from torch import Tensor, nn
 
 from interp.core.errors import UnreadableAttention
 from interp.model.hooks.calls import precise
-from interp.model.locate.layout import Layout, Reading, Step, layouts, stream_read, stream_written
+from interp.model.locate.find_layout import layouts
+from interp.model.locate.layout import Layout, Reading, Step, stream_read, stream_written
 from interp.model.locate.linear import linear_map
 from interp.model.locate.lowrank import LowRank
 from interp.model.locate.norms import Norm, read_norm
@@ -30,7 +31,7 @@ from interp.model.locate.projection import output_projection
 
 if TYPE_CHECKING:
     from interp.model.locate.sites import Site
-    from interp.model.model import Model
+    from interp.model.transformer import Transformer
 
 PARTS = ("qk", "ov", "vocabulary", "pairs")
 
@@ -223,7 +224,7 @@ class Embeddings:
     W_U has its mean over the vocabulary taken out: a number added to every logit changes nothing.
     """
 
-    model: Model
+    model: Transformer
 
     def W_E(self, stream: str = "decoder") -> Float[Tensor, "d_vocab d_model"]:
         """What each token adds to the first stream, without positions.
@@ -270,17 +271,17 @@ class Embeddings:
         return linear_map(self.model.module.get_submodule(step.module), step.width)[0]
 
 
-def head_weights(model: Model, site: Site) -> HeadWeights:
+def head_weights(model: Transformer, site: Site) -> HeadWeights:
     """The weights of one attention of a model."""
     return HeadWeights(site, model.module, layouts(model).sites[site])
 
 
-def embeddings(model: Model) -> Embeddings:
+def embeddings(model: Transformer) -> Embeddings:
     """W_E and W_U of a model."""
     return Embeddings(model)
 
 
-def predicting_sites(model: Model) -> list[Site]:
+def predicting_sites(model: Transformer) -> list[Site]:
     """The attentions that read tokens' streams and write the stream that logits are made of.
 
     In an encoder-decoder the encoder's attentions are not among them.
@@ -304,7 +305,7 @@ def predicting_sites(model: Model) -> list[Site]:
     return found
 
 
-def pairs(model: Model, part: str) -> list[tuple[Site, Site]]:
+def pairs(model: Transformer, part: str) -> list[tuple[Site, Site]]:
     """Attentions where the first writes to the stream that `part` (q, k or v) of the later reads.
 
     Raises:
@@ -324,7 +325,7 @@ def pairs(model: Model, part: str) -> list[tuple[Site, Site]]:
     return found
 
 
-def why_unreadable(model: Model, parts: Iterable[str]) -> str | None:
+def why_unreadable(model: Transformer, parts: Iterable[str]) -> str | None:
     """One line on why the weights an analysis needs are not to be had, or None.
 
     Args:

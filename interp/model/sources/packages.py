@@ -1,32 +1,25 @@
-"""Which package holds a model that `interp.load` is given, told without importing any of them.
+"""The package that holds a model given to `interp.load`, recognised without importing any.
 
-Both packages are heavy and one patches torch when it is imported, so an object is recognised by
-the module that its class comes from, and only then is the one file imported that knows the package.
+Such packages are heavy and one patches torch when it is imported, so an object is recognised by the
+module that its class comes from, and only then is the one adapter imported that knows the package.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, Protocol
 
 from torch import nn
 
 from interp.core.errors import LoadError, UnknownName
-
-SOURCES: Mapping[str, tuple[str, str]] = {
-    "transformers": ("transformers", ""),
-    "transformer-lens": ("transformer_lens", "interp.model.sources.transformer_lens"),
-    "nnsight": ("nnsight", "interp.model.sources.nnsight"),
-}
-"""Name on the command line: the package, and the one module of ours that imports it."""
+from interp.model.sources.registered import names, package_name, sources
 
 
 @dataclass(frozen=True)
 class Held:
-    """What a package's object comes down to.
+    """A package's object as interp reads it.
 
     Args:
         module: what is run; a Hugging Face model wherever there is one.
@@ -39,25 +32,47 @@ class Held:
     source: str
 
 
+class Adapter(Protocol):
+    """Functions of a module that knows a package.
+
+    A module may also have `remote(held, where, name, tokenizer)`, for models that run elsewhere.
+    """
+
+    def unwrap(self, held: Any, attention: str | None = None, /) -> Held:
+        """The module to run for an object of the package; raises LoadError where there is none."""
+        ...
+
+    def wrap(self, module: nn.Module, tokenizer: Any, /) -> Any:
+        """A freshly loaded Hugging Face model as the object that users of the package hold."""
+        ...
+
+
 def package_of(x: object) -> str | None:
     """The source whose package an object's class, or a class it derives from, comes from."""
-    roots = {cls.__module__.partition(".")[0] for cls in type(x).__mro__}
-    return next((n for n, (package, ours) in SOURCES.items() if ours and package in roots), None)
+    roots = {cls.__module__.partition(".")[0] for cls in type(x).__mro__} - {"builtins"}
+    return next((n for n in sources() if package_name(n) in roots), None) if roots else None
 
 
 def adapter(name: str) -> Any:
-    """The module of ours that knows a package.
+    """The `Adapter` of a source.
 
     Raises:
         UnknownName: there is no such source.
-        LoadError: the package is not installed.
+        LoadError: the package is not installed, or the module is not an adapter.
     """
-    if name not in SOURCES:
-        raise UnknownName("source", name, SOURCES)
-    package, ours = SOURCES[name]
+    if name not in sources():
+        raise UnknownName("source", name, names())
+    package, ours = package_name(name), sources()[name]
     if find_spec(package) is None:
         raise LoadError(f"the source {name!r} needs the package {package}; pip install {name}")
-    return import_module(ours)
+    found = import_module(ours)
+    missing = [part for part in ("unwrap", "wrap") if not callable(getattr(found, part, None))]
+    if missing:
+        raise LoadError(
+            f"the source {name!r} is registered as {ours}, which has no {' and no '.join(missing)};"
+            " an adapter defines unwrap(held, attention) and wrap(module, tokenizer)"
+        )
+    return found
 
 
 def wrapped(name: str, module: nn.Module, tokenizer: Any) -> Any:

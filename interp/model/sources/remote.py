@@ -16,11 +16,13 @@ import torch
 from torch import Tensor
 
 from interp.core.errors import NonFiniteError, OptionError, PromptError
+from interp.core.prompts import Prompts
 from interp.model.edits import Edit
 from interp.model.hooks.visits import Visit
 from interp.model.locate.sites import Site
-from interp.model.model import Inputs, Model
+from interp.model.model import Model
 from interp.model.padding import LeftPadding, Padding
+from interp.model.transformer import Inputs
 from interp_kernels.problem import Attention
 from interp_kernels.reductions import Distance, Entropy, Largest, Mass, Reduction
 from interp_kernels.targets import target_tile
@@ -182,8 +184,6 @@ class RemoteModel(Model):
             OptionError: no such statistic.
             PromptError: prompts of unequal length, which generation pads on the left.
         """
-        from interp.core.prompts import Prompts
-
         assert self.runs is not None
         unknown = set(statistics) - {*KNOWN.values(), "first_token"}
         if unknown:

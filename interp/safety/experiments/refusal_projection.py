@@ -1,6 +1,6 @@
 """Heads that write along the refusal direction."""
 
-from interp.core.declaration import Trials, experiment
+from interp.heads.declaration import Trials, experiment
 
 
 @experiment(
@@ -23,6 +23,11 @@ def refusal_projection(
     Projection of the head's result at the last token on the difference of the two means of the
     stream before a layer, harmful less harmless. One forward per prompt serves all heads; what a
     head does by way of later layers is not in it.
+
+    Cost: One forward pass per prompt for all heads.
+
+    Not for: showing that a head causes refusal: what it does through later heads is not included. A
+    model that declines nothing has no such direction.
 
     Options:
         task: `marker` for random tokens with and without the marker that the model's config states

@@ -1,6 +1,6 @@
 """Heads without which the next token after a harmful prompt changes."""
 
-from interp.core.declaration import Trials, experiment
+from interp.heads.declaration import Trials, experiment
 
 
 @experiment(unit="nats", requires=("tokens",), chance="value of random weights", end="high")
@@ -18,6 +18,11 @@ def ships(
 
     A head that the model needs for everything scores high, too: `contrast` takes off the same on
     harmless prompts.
+
+    Cost: One forward pass per head and prompt above the head's layer.
+
+    Not for: use without harmless prompts: a head that everything needs scores highest. Use
+    `contrast`.
 
     Options:
         task: `marker` for random tokens with and without the marker that the model's config states

@@ -224,7 +224,7 @@ def test_orders(model, task) -> None:
 
 
 def test_tasks_are_declared_and_sized(model) -> None:
-    assert set(OWN_TASK) <= set(interp.core.registry.catalogue())
+    assert set(OWN_TASK) <= set(interp.core.registry.METRICS)
     assert own_task(model, "entropy") is None
     own = own_task(model, "induction:x=1", n=3, longest=5)
     assert own is not None

@@ -10,9 +10,9 @@ from sklearn.metrics import roc_auc_score
 
 import interp
 from interp import planted
-from interp.core.declaration import Lab
 from interp.core.errors import OptionError, PromptError
-from interp.core.registry import analysis
+from interp.core.registry import METRICS
+from interp.heads.declaration import Lab
 from interp.heads.experiments._distances import _area
 from interp.heads.experiments._items import at_ends, by_slot
 from interp.heads.experiments._repeated import per_group
@@ -149,7 +149,7 @@ def test_area_leaves_skipped_keys_out() -> None:
 
 
 def test_recency_of_an_even_spread_is_the_share_at_any_length() -> None:
-    recency = analysis("recency")
+    recency = METRICS.load("recency")
     for n in (64, 256):
         at = np.arange(n)
         target = recency.predicate(at[:, None], at[None, :], share=0.25)
@@ -162,7 +162,7 @@ def test_recency_of_an_even_spread_is_the_share_at_any_length() -> None:
 
 
 def test_streaming_counts_what_a_cache_would_keep() -> None:
-    streaming = analysis("streaming")
+    streaming = METRICS.load("streaming")
     at = np.arange(30)
     target = streaming.predicate(at[:, None], at[None, :], first=2, last=5)
     assert (target[7:].sum(1) == 7).all()

@@ -12,7 +12,7 @@ import interp
 from interp import planted
 from interp.cli.printing import top_heads
 from interp.core.errors import OptionError, PromptError
-from interp.core.registry import analysis
+from interp.core.registry import METRICS
 from interp.heads import needle
 from interp.heads.experiments import _needles
 from interp.heads.needle.choosing import Tried, best, try_tasks
@@ -169,7 +169,7 @@ def test_the_null_is_run_with_the_task_of_the_scores(bundled, monkeypatch) -> No
         "instances_of",
         lambda m, seed, task, *a: asked.append(task) or build(m, seed, task, *a),
     )
-    table = analysis("retrieval")(bundled, needles=2)
+    table = METRICS.load("retrieval")(bundled, needles=2)
     assert asked == [IDS] * (1 + DRAWS)  # the scores, and each draw of random weights
     assert np.isfinite(table.to_pandas()["null"]).all()
 

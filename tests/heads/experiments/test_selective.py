@@ -11,8 +11,8 @@ import torch
 
 import interp
 from interp import planted
-from interp.core.declaration import Lab
 from interp.core.errors import CheckError, OptionError, PromptError
+from interp.heads.declaration import Lab
 from interp.heads.experiments._chains import (
     interleaved,
     likeliest_lag,
@@ -22,7 +22,8 @@ from interp.heads.experiments._chains import (
     transition,
 )
 from interp.heads.experiments._lags import lag_masses
-from interp.model.check import MOST_ROUNDING, check_model
+from interp.model.check import check_model
+from interp.model.self_check import MOST_ROUNDING
 
 QUIET = Lab(0, lambda *x: None)
 

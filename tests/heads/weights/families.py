@@ -8,7 +8,7 @@ import zoo
 from torch import Tensor
 
 import interp
-from interp.core.registry import analysis, catalogue
+from interp.core.registry import METRICS
 
 LATENT = "values of another module (a latent, as in multi-head latent attention)"
 SUM = "scores are a sum of products, no one q and k give them"
@@ -63,11 +63,11 @@ def along(got: Tensor, want: Tensor) -> Tensor:
     return factor
 
 
-NAMES = sorted(n for n, e in catalogue().items() if e.kind == "weights")
+NAMES = sorted(n for n, e in METRICS.items() if e.kind == "weights")
 
 
 def scores(model: interp.Model, name: str, **options) -> dict[tuple[str, int], np.ndarray]:
-    found = analysis(name).bind(**options).from_weights(model)
+    found = METRICS.load(name).bind(**options).from_weights(model)
     return {(s.stack, s.layer): x.double().numpy() for s, x in found.items()}
 
 

@@ -10,9 +10,9 @@ from heads.weights.families import NAMES, scores, together
 from heads.weights.perturbed import perturb
 
 import interp
-from interp.core.declaration import Analysis
 from interp.core.errors import OptionError, UnreadableAttention
-from interp.core.registry import analysis, catalogue
+from interp.core.registry import METRICS
+from interp.heads.declaration import Analysis
 from interp.heads.scoring import score, why_not
 from interp.heads.weights import composition_scores
 from interp.model.random_weights import RandomWeights
@@ -176,7 +176,9 @@ def test_whole_identity_copies_exactly():
     np.testing.assert_allclose(together(model, "ov_rank"), [16, 16], rtol=1e-5)
     np.testing.assert_allclose(together(model, "ov_rank", by_entropy=True), [16, 16], rtol=1e-5)
     np.testing.assert_allclose(together(model, "ov_norm"), [4, 4], rtol=1e-5)
-    assert "no two attentions in sequence" in str(why_not(model, analysis("k_composition").bind()))
+    assert "no two attentions in sequence" in str(
+        why_not(model, METRICS.load("k_composition").bind())
+    )
 
 
 # --- what cannot be scored, and bad options
@@ -193,12 +195,12 @@ def test_whole_identity_copies_exactly():
 def test_what_cannot_be_scored_is_refused_in_one_line(family, name, why):
     model = interp.load(zoo.FAMILIES[family].model(), name=family)
     with pytest.raises(OptionError, match=why) as caught:
-        analysis(name)(model)
+        METRICS.load(name)(model)
     assert "\n" not in str(caught.value)
     assert name in str(caught.value)
     assert family in str(caught.value)
     with pytest.raises(UnreadableAttention, match=why):
-        analysis(name).bind().from_weights(model)
+        METRICS.load(name).bind().from_weights(model)
     if name == "ov_norm":  # a run of all metrics leaves it out
         assert name not in score(model, null="none").metrics
 
@@ -209,11 +211,11 @@ def test_what_cannot_be_scored_is_refused_in_one_line(family, name, why):
 def test_every_metric_is_finite_or_refused_on_every_family(name):
     model = interp.load(zoo.FAMILIES[name].model(zoo.FAMILIES[name].attentions[-1]), name=name)
     for metric in NAMES:
-        bound = analysis(metric).bind()
+        bound = METRICS.load(metric).bind()
         if why_not(model, bound) is not None:
             continue
         found = bound.from_weights(model)
-        entry = catalogue()[metric]
+        entry = METRICS[metric]
         assert found
         for site, x in found.items():
             assert x.shape == (site.n_heads,)
@@ -241,7 +243,7 @@ def test_streams_of_encoder_decoders_do_not_mix():
 def test_bad_options_are_refused():
     model = interp.load(zoo.FAMILIES["gpt2"].model(), name="gpt2")
     with pytest.raises(OptionError, match="tokens=1"):
-        analysis("copying_score").bind(tokens=1).from_weights(model)
+        METRICS.load("copying_score").bind(tokens=1).from_weights(model)
     with pytest.raises(OptionError, match="known: q, k, v"):
         composition_scores(model, "x")  # type: ignore[arg-type]
     found = composition_scores(model, "q")
@@ -252,7 +254,7 @@ def test_bad_options_are_refused():
 def test_random_init_of_every_metric_is_the_null():
     model = interp.load(zoo.FAMILIES["gpt2"].model(), name="gpt2")
     nulls = list(RandomWeights(model, 3))
-    declared: Analysis = analysis("ov_norm")
+    declared: Analysis = METRICS.load("ov_norm")
     frame = declared(model, seed=3).to_pandas()
     mean = np.mean([together(x, "ov_norm") for x in nulls], 0)
     np.testing.assert_allclose(frame["null"], mean, rtol=1e-6)

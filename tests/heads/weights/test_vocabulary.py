@@ -13,7 +13,7 @@ from torch import Tensor
 
 import interp
 from interp.core.errors import UnreadableAttention
-from interp.model.locate.layout import layouts
+from interp.model.locate.find_layout import layouts
 from interp.model.locate.weights import embeddings
 
 

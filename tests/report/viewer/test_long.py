@@ -14,7 +14,7 @@ from zoo import FAMILIES
 import interp
 from interp.core.errors import OptionError, PromptError
 from interp.report.viewer import long_view
-from interp.report.viewer.coding import resolution
+from interp.draw.coding import resolution
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,83 @@
+from .attribution.declaration import attribute
+from .attribution.evaluation.run import faithfulness
+from .attribution.result import Attribution
+from .causal.ablation import ablate
+from .causal.comparison.compare import compare
+from .causal.importance import Importance
+from .causal.measures import next_token_task, repeats_task
+from .causal.pruning.prune import pruning_curve
+from .causal.shapley_values.scores import shapley
+from .causal.task import Task
+from .circuits.contrast import ContrastTask
+from .circuits.evaluation import evaluate_circuit
+from .circuits.find import find_circuit
+from .circuits.result import Circuit
+from .circuits.tasks import make_contrast
+from .core.errors import InterpError
+from .core.head import Head
+from .core.prompts import Prompts, repeats
+from .core.result import Result
+from .core.table import HeadTable
+from .heads.causal_check.check import confirm
+from .heads.declaration import detector, experiment, statistic, weights
+from .heads.scoring import score
+from .lens.direct import direct_logit_attribution
+from .lens.logit import logit_lens
+from .model.capture import ActivationCache
+from .model.check import check_model
+from .model.edits import Edit, gate, mean, resample, set_pattern, set_z, uniform, zero
+from .model.load import load
+from .model.model import Model
+from .report.heads import write_report
+from .report.viewer.running import view
+from .syntax.search import dependency_trees
+
+__version__: str
+
+__all__ = [
+    "ActivationCache",
+    "Attribution",
+    "Circuit",
+    "ContrastTask",
+    "Edit",
+    "Head",
+    "HeadTable",
+    "Importance",
+    "InterpError",
+    "Model",
+    "Prompts",
+    "Result",
+    "Task",
+    "ablate",
+    "attribute",
+    "check_model",
+    "compare",
+    "confirm",
+    "dependency_trees",
+    "detector",
+    "direct_logit_attribution",
+    "evaluate_circuit",
+    "experiment",
+    "faithfulness",
+    "find_circuit",
+    "gate",
+    "load",
+    "logit_lens",
+    "make_contrast",
+    "mean",
+    "next_token_task",
+    "pruning_curve",
+    "repeats",
+    "repeats_task",
+    "resample",
+    "score",
+    "set_pattern",
+    "set_z",
+    "shapley",
+    "statistic",
+    "uniform",
+    "view",
+    "weights",
+    "write_report",
+    "zero",
+]

@@ -1,0 +1,74 @@
+from .ablation import all_but_one, leave_one_out
+from .comparison.compare import Comparison, compare
+from .comparison.questions import QUESTIONS
+from .game.game import Estimate, Game
+from .game.players import Players
+from .gradient import (
+    attribution_patching,
+    gate_gradient,
+    gradient_scores,
+    integrated_gradients,
+    michel,
+)
+from .importance import Importance
+from .influence.result import TextScores
+from .influence.score import attention_influence
+from .measures import (
+    accuracy,
+    answer_probability,
+    custom,
+    kl_to_clean,
+    logit_difference,
+    loss,
+    next_token_task,
+    repeats_task,
+)
+from .pairs import Interactions, interactions
+from .pruning.plot import plot_curves
+from .pruning.prune import estimate_pruning, pruning_curve
+from .pruning.result import PruningCurve
+from .shapley_values.banzhaf import banzhaf
+from .shapley_values.scores import Sampled, estimate_shapley, shapley, shapley_of, shapley_per_layer
+from .shapley_values.truncated import truncated_shapley
+from .task import Task
+
+__all__ = [
+    "QUESTIONS",
+    "Comparison",
+    "Estimate",
+    "Game",
+    "Importance",
+    "Interactions",
+    "Players",
+    "PruningCurve",
+    "Sampled",
+    "Task",
+    "TextScores",
+    "accuracy",
+    "all_but_one",
+    "answer_probability",
+    "attention_influence",
+    "attribution_patching",
+    "banzhaf",
+    "compare",
+    "custom",
+    "estimate_pruning",
+    "estimate_shapley",
+    "gate_gradient",
+    "gradient_scores",
+    "integrated_gradients",
+    "interactions",
+    "kl_to_clean",
+    "leave_one_out",
+    "logit_difference",
+    "loss",
+    "michel",
+    "next_token_task",
+    "plot_curves",
+    "pruning_curve",
+    "repeats_task",
+    "shapley",
+    "shapley_of",
+    "shapley_per_layer",
+    "truncated_shapley",
+]

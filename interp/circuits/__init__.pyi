@@ -1,0 +1,35 @@
+from . import tasks
+from .contrast import ContrastTask
+from .declaration import Discovery, discovery
+from .edge_evaluation import EdgeEvaluation, evaluate_edges
+from .evaluation import Evaluation, evaluate, evaluate_circuit
+from .find import find_circuit
+from .patched import Patched, patch_first
+from .published import Published, published
+from .query_key_signals import Signals, signals
+from .result import Circuit
+from .tasks import TASKS, make_contrast
+
+__all__ = [
+    "TASKS",
+    "Circuit",
+    "ContrastTask",
+    "Discovery",
+    "EdgeEvaluation",
+    "Evaluation",
+    "Patched",
+    "Published",
+    "Signals",
+    "discovery",
+    "evaluate",
+    "evaluate_circuit",
+    "evaluate_edges",
+    "find_circuit",
+    "make_contrast",
+    "patch_first",
+    "published",
+    "signals",
+    "tasks",
+]
+
+def __getattr__(name: str) -> Discovery: ...

@@ -1,0 +1,70 @@
+"""The commands of a folder, imported only when they are used."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, MutableMapping
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+
+import click
+
+from interp.core.errors import OptionError
+
+
+class Folder(MutableMapping[str, click.Command]):
+    """Commands by name; every file of the folder holds the command of its name.
+
+    Args:
+        path: the folder.
+        package: its name, to import the files by.
+    """
+
+    def __init__(self, path: Path, package: str) -> None:
+        self.path, self.package = path, package
+        self._added: dict[str, click.Command] = {}
+
+    @cached_property
+    def _files(self) -> dict[str, Path]:
+        paths = sorted(self.path.glob("[!_]*.py"))
+        return {path.stem.replace("_", "-"): path for path in paths}
+
+    def __getitem__(self, name: str) -> click.Command:
+        if name not in self._added:
+            path = self._files[name]
+            found = getattr(import_module(f"{self.package}.{path.stem}"), path.stem, None)
+            if not isinstance(found, click.Command):
+                raise OptionError(
+                    f"{path} holds no command; a file of this folder defines a function "
+                    f"{path.stem!r} under @click.command"
+                )
+            self._added[name] = found
+        return self._added[name]
+
+    def __setitem__(self, name: str, command: click.Command) -> None:
+        self._added[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._added[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**self._files, **self._added})
+
+    def __len__(self) -> int:
+        return len({**self._files, **self._added})
+
+    def summary(self, name: str, limit: int) -> str:
+        """The help of a command in one line, read from its docstring without importing it."""
+        if name in self._added:
+            return self._added[name].get_short_help_str(limit)
+        path = self._files[name]
+        try:
+            body = ast.parse(path.read_text(encoding="utf-8")).body
+        except (SyntaxError, UnicodeDecodeError) as error:  # the other commands still work
+            return f"({path.name} does not parse: {error})"
+        for node in body:
+            if isinstance(node, ast.FunctionDef) and node.name == path.stem:
+                doc = ast.get_docstring(node)
+                return click.Command(name, help=doc).get_short_help_str(limit)
+        return ""

@@ -1,0 +1,77 @@
+"""Parameter types for names, so that the shell completes them: models, metrics, methods.
+
+A command whose argument or option is of one of these types is completed without another line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from interp.core import registry
+from interp.model.sources import registered
+
+
+class Model(click.ParamType):
+    """A model: one that comes with the package, a folder or a hub id."""
+
+    name = "text"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Leave the text as it is; the command finds the model."""
+        return value
+
+    def shell_complete(self, ctx: Any, param: Any, incomplete: str) -> list[CompletionItem]:
+        """Models that come with the package; else whatever the shell makes of it, a path."""
+        from interp import bundled, planted
+
+        names = [f"bundled:{name}" for name in bundled.names()]
+        names += [f"planted:{name}" for name in planted.PLANTED]
+        found = [CompletionItem(name) for name in names if name.startswith(incomplete)]
+        return found or [CompletionItem(incomplete, type="file")]
+
+
+class SourceName(click.Choice):
+    """A source of models; which there are is looked up when the option is used."""
+
+    def __init__(self) -> None:
+        super().__init__(())
+
+    @property
+    def choices(self) -> Sequence[str]:
+        """Every source that is registered."""
+        return registered.names()
+
+    @choices.setter
+    def choices(self, value: Sequence[str]) -> None:
+        """Set by click when it starts; the names follow from the registered sources alone."""
+
+
+class Declared(click.ParamType):
+    """Names of a registry, with commas between them where several are allowed."""
+
+    name = "text"
+
+    def __init__(self, names: Iterable[str], *groups: str) -> None:
+        self._names, self._groups = names, groups
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Leave the text as it is; the registry parses it."""
+        return value
+
+    def shell_complete(self, ctx: Any, param: Any, incomplete: str) -> list[CompletionItem]:
+        """Complete the last name; a file that declares one may stand in its place."""
+        before, comma, last = incomplete.rpartition(",")
+        names = [*self._names, *self._groups]
+        found = [CompletionItem(before + comma + name) for name in names if name.startswith(last)]
+        return found or [CompletionItem(incomplete, type="file")]
+
+
+MODEL_NAME = Model()
+METRIC_NAME = Declared(registry.METRICS)
+METRIC_NAMES = Declared(registry.METRICS, *registry.METRICS.groups, "all")
+ATTRIBUTION_NAMES = Declared(registry.ATTRIBUTION_METHODS)
+CIRCUIT_METHOD_NAME = Declared(registry.CIRCUIT_METHODS)

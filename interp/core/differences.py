@@ -1,0 +1,152 @@
+"""Differences between two results on the same prompts, paired over prompts or their clusters."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float
+
+from interp.core import clusters as grouped
+from interp.core.errors import OptionError
+from interp.core.result import Result
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Array = np.ndarray
+_PAIR = "model", "metric"  # what may differ between two results that are compared
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Differences(Result):
+    """Mean paired difference of each row, with its t test and Holm's correction over the rows.
+
+    Args:
+        rows: the columns that say what each row is about, and of each score and unit.
+        per_prompt: the differences, `[row, prompt]`; NaN where one of the two has no value.
+        clusters: a label per prompt where prompts share something.
+        provenance: of both results, under "first" and "second".
+    """
+
+    rows: tuple[Mapping[str, Any], ...]
+    per_prompt: Float[Array, "row prompt"]
+    clusters: tuple[str, ...] | None = None
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    p_holm: tuple[float, ...] | None = None  # corrected over all rows, also after `top` cut them
+    _per_row = ("rows", "per_prompt", "p_holm")
+    _by = "abs"
+
+    def __post_init__(self) -> None:
+        if self.p_holm is None:
+            object.__setattr__(self, "p_holm", tuple(holm(self._tested()["p"].to_numpy())))
+
+    @property
+    def _units(self) -> tuple[str, ...]:  # type: ignore[override]
+        return tuple(c for c in (self.rows[0] if self.rows else {}) if c != "unit")
+
+    def _rows(self) -> pd.DataFrame:
+        """What each row is about, both scores, difference, error, p and corrected p."""
+        return self._tested().assign(p_holm=list(self.p_holm or ()))
+
+    def _tested(self) -> pd.DataFrame:
+        import pandas as pd
+        from scipy.stats import t as student
+
+        each = [grouped.summary(row[:, None], self.clusters) for row in self.per_prompt]
+        score, sem = (np.array([float(getattr(x, a)[0]) for x in each]) for a in ("score", "sem"))
+        clusters = np.array([x.clusters for x in each], dtype=np.int64)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            distance = np.where(score == 0, 0.0, np.abs(score) / sem)
+        p = np.where(np.isnan(sem), math.nan, 2 * student.sf(distance, np.maximum(clusters - 1, 1)))
+        frame = pd.DataFrame(list(self.rows))
+        new = {"score": score, "sem": sem, "null": 0.0, "p": p, "n": [x.n for x in each]}
+        return frame.assign(**new, clusters=clusters)
+
+    def __repr__(self) -> str:
+        found = sum(p < 0.05 for p in self.p_holm or ())
+        return (
+            f"Differences of {len(self)} rows over {self.per_prompt.shape[1]} prompts: {found} "
+            "with a corrected p below 0.05"
+        )
+
+
+def differences(first: Result, second: Result) -> Differences:
+    """Subtract the second result from the first; see `Result.compare`."""
+    a, b = _values(first), _values(second)
+    prompts = _prompts(first), _prompts(second)
+    if None in prompts or prompts[0] != prompts[1]:
+        why = "no hash of the prompts is known" if None in prompts else "their prompts differ"
+        raise OptionError(
+            f"cannot pair {type(first).__name__} and {type(second).__name__}: {why}; compute both "
+            "on the same prompts to compare them"
+        )
+    if a.shape[1] != b.shape[1]:
+        raise OptionError(
+            f"cannot pair values of {a.shape[1]} prompts with those of {b.shape[1]}; compute both "
+            "on the same prompts to compare them"
+        )
+    left, right = first.to_pandas(), second.to_pandas()
+    keys = _keys(first, left, right)
+    place = {key: row for row, key in enumerate(_named(right, keys))}
+    pairs = [(i, place[key]) for i, key in enumerate(_named(left, keys)) if key in place]
+    if not pairs:
+        raise OptionError(
+            f"cannot pair {type(first).__name__} and {type(second).__name__}: no row of one is "
+            f"about the same {', '.join(keys) or 'thing'} as a row of the other"
+        )
+    rows = []
+    for i, j in pairs:
+        x, y = left.iloc[i], right.iloc[j]
+        row = {name: _either(x[name], y[name]) for name in _PAIR if name not in keys}
+        row |= {key: x[key] for key in keys} | {"unit": x["unit"]}
+        rows.append(row | {"first": float(x["score"]), "second": float(y["score"])})
+    made = {"first": first.provenance, "second": second.provenance}
+    labels = getattr(first, "clusters", None)
+    values = np.stack([a[i] - b[j] for i, j in pairs])
+    return Differences(tuple(rows), values, labels, made)
+
+
+def holm(p: Float[Array, " test"]) -> Float[Array, " test"]:
+    """Correct p-values by Holm's step-down method; NaN is no test."""
+    out = np.full(len(p), math.nan)
+    tested = np.flatnonzero(~np.isnan(p))
+    order = tested[np.argsort(p[tested], kind="stable")]
+    scaled = np.maximum.accumulate(p[order] * (len(order) - np.arange(len(order))))
+    out[order] = np.minimum(scaled, 1.0)
+    return out
+
+
+def _values(result: Result) -> Float[Array, "row prompt"]:
+    if result.per_prompt is None:
+        why = result.why_no_per_prompt
+        raise OptionError(f"{type(result).__name__} kept no values per prompt to pair: {why}")
+    return np.asarray(result.per_prompt, dtype=float)
+
+
+def _prompts(result: Result) -> str | None:
+    """The hash of the prompts, where all rows have one and the same."""
+    about = result.provenance
+    made = list(about.values()) if any(isinstance(k, tuple) for k in about) else [about]
+    found = {x.get("prompts_hash") or x.get("task_hash") for x in made}
+    return found.pop() if len(found) == 1 else None
+
+
+def _keys(result: Result, left: pd.DataFrame, right: pd.DataFrame) -> list[str]:
+    """The columns that say that two rows are about the same thing."""
+    keys = [u for u in result._units if u in right.columns and u not in _PAIR]
+    same = set(left["metric"]) == set(right["metric"])
+    return keys + (["metric"] if same else [])
+
+
+def _named(frame: pd.DataFrame, keys: Sequence[str]) -> list[tuple[Any, ...]]:
+    if not keys:
+        return [()] * len(frame)
+    return list(frame[list(keys)].itertuples(index=False, name=None))
+
+
+def _either(x: Any, y: Any) -> str:
+    return str(x) if x == y else f"{x} - {y}"

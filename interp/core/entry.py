@@ -1,0 +1,131 @@
+"""Entries of a registry: declarations as their files state them, read without running them."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from interp.core.declaration import Declaration
+from interp.core.docstring import section
+from interp.core.errors import OptionError
+from interp.core.order import signed
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One declared function, as its file states it."""
+
+    name: str
+    group: str
+    package: str  # gives the declaration under its name
+    kind: str  # the decorator
+    doc: str
+    options: Mapping[str, tuple[Any, str]]  # name -> default, annotation
+    path: Path
+    about: Mapping[str, Any] = field(default_factory=dict)  # what the decorator is given
+
+    @property
+    def unit(self) -> str:
+        """Unit of the scores."""
+        return self.about.get("unit", "")
+
+    @property
+    def low(self) -> float | None:
+        """Lowest score there can be."""
+        return self.about.get("low")
+
+    @property
+    def high(self) -> float | None:
+        """Highest score there can be."""
+        return self.about.get("high")
+
+    @property
+    def end(self) -> str:
+        """The end of the scale at which heads are listed: high, low or both."""
+        return self.about.get("end") or ("both" if signed(self.low, self.high) else "high")
+
+    @property
+    def range(self) -> str:
+        """The range of the scores as text."""
+        low, high = (None if end is None else f"{end:g}" for end in (self.low, self.high))
+        if low is None:
+            return "unbounded" if high is None else f"up to {high}"
+        return f"from {low}" if high is None else f"{low} to {high}"
+
+    @property
+    def summary(self) -> str:
+        """The first line of the docstring."""
+        return self.doc.partition("\n")[0]
+
+    @property
+    def source(self) -> str:
+        """The paper the definition is from, as the docstring names it."""
+        return section(self.doc, "Reference")
+
+    @property
+    def not_for(self) -> str:
+        """What the function is the wrong one for, as the docstring says it."""
+        return section(self.doc, "Not for")
+
+    @property
+    def usage(self) -> str:
+        """Its options with their defaults, in brackets; empty without options."""
+        options = ", ".join(f"{n}={default}" for n, (default, _) in self.options.items())
+        return f" [{options}]" if options else ""
+
+
+def read_entry(
+    path: Path, group: str, package: str, kinds: Mapping[str, Mapping[str, Any]]
+) -> Entry:
+    """Read the declaration in a file without running it.
+
+    Args:
+        kinds: decorators that count -> what each fills in by itself.
+
+    Raises:
+        OptionError: the file does not parse, or declares no function of its own name.
+    """
+    try:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+    except (SyntaxError, UnicodeDecodeError) as error:
+        raise OptionError(f"{path} does not parse: {error}") from error
+    for node in tree.body:
+        if not isinstance(node, ast.FunctionDef) or node.name != path.stem:
+            continue
+        for mark in node.decorator_list:
+            call = mark if isinstance(mark, ast.Call) else None
+            target = call.func if call else mark
+            kind = target.id if isinstance(target, ast.Name) else getattr(target, "attr", "")
+            if kind not in kinds:
+                continue
+            given = {str(k.arg): _literal(k.value) for k in (call.keywords if call else [])}
+            options = {
+                arg.arg: (_literal(default), ast.unparse(arg.annotation) if arg.annotation else "")
+                for arg, default in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
+                if default is not None
+            }
+            doc = inspect.cleandoc(ast.get_docstring(node, clean=False) or "")
+            about = dict(kinds[kind]) | given
+            return Entry(path.stem, group, package, kind, doc, options, path, about)
+    raise OptionError(
+        f"{path} declares nothing called {path.stem!r}: decorate a function of the file's name"
+        f" with {' or '.join(f'@{kind}' for kind in kinds)}"
+    )
+
+
+def declared_entry(found: Declaration, path: Path) -> Entry:
+    """The entry of a declaration that was made by running a file of the caller's own."""
+    options = {o.name: (o.default, o.annotation) for o in found.options.values()}
+    about = {k: v for k, v in vars(found).items() if k not in ("function", "options", "called")}
+    return Entry(found.name, "own", "", found.kind, found.doc, options, path, about)
+
+
+def _literal(node: ast.expr) -> Any:
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        return ast.unparse(node)

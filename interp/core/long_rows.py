@@ -1,0 +1,94 @@
+"""Rows of results in their common columns, and the order in which the first of them are taken."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from interp.core.errors import OptionError, UnknownName
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+STANDARD = ("model", "metric", "score", "sem", "low", "high", "null", "n", "unit")
+"""Columns that the rows of every result have, besides those that name the unit of analysis."""
+
+_EMPTY = {"model": "", "metric": "", "unit": "", "n": 1}
+_ORDERS = ("score", "lowest", "abs", "null")
+
+
+def completed(
+    frame: pd.DataFrame, units: Sequence[str], same_as: Mapping[str, str], facts: Mapping[str, Any]
+) -> pd.DataFrame:
+    """Add the columns of `STANDARD` that a frame does not have, and put them in order.
+
+    Args:
+        units: columns that say what a row is about, such as layer and head.
+        same_as: standard columns that repeat a column of the frame, such as score and "value".
+        facts: values of standard columns that are the same in every row.
+
+    Returns:
+        A copy: model, `units`, the other standard columns, and what else the frame has. A number
+        that does not exist is NaN; n is 1 where nothing is said.
+    """
+    frame = frame.copy()
+    for name in STANDARD:
+        if name in frame.columns and name not in same_as:
+            continue
+        if name in same_as:
+            frame[name] = frame[same_as[name]]
+        else:
+            frame[name] = facts.get(name, _EMPTY.get(name, math.nan))
+    first = ["model", *(u for u in units if u != "metric"), *STANDARD[1:]]
+    first = list(dict.fromkeys(first))
+    return frame.reindex(columns=[*first, *(c for c in frame.columns if c not in first)])
+
+
+def t_bounds(frame: pd.DataFrame, level: float) -> np.ndarray:
+    """Confidence interval of each row from its score, sem and n (or clusters), `[row, 2]`."""
+    import numpy as np
+
+    from interp.core.intervals import half_width
+
+    column = "clusters" if "clusters" in frame.columns else "n"
+    score = frame["score"].to_numpy(float)
+    df, sem = frame[column].to_numpy(float) - 1, frame["sem"].to_numpy(float)
+    half = np.full(len(frame), math.nan)
+    if not 0 < level < 1:
+        half_width([(0.0, 1.0)], level)  # refuses the level
+    for one in np.unique(df[~np.isnan(sem) & (df > 0)]):
+        mine = (df == one) & ~np.isnan(sem)
+        half[mine] = half_width([(sem[mine], float(one))], level)
+    return np.stack([score - half, score + half], -1)
+
+
+def first_rows(frame: pd.DataFrame, k: int, by: str) -> list[int]:
+    """Numbers of the first k rows; equal ones as they stand, those without a number last.
+
+    Args:
+        by: "score" or any column of numbers, the highest first; "lowest" score first; "abs", the
+            largest score of either sign; "null", the farthest from the null (from 0 without one).
+
+    Raises:
+        OptionError: k is negative.
+        UnknownName: there is no such order or column of numbers.
+    """
+    from pandas.api.types import is_bool_dtype, is_numeric_dtype
+
+    if k < 0:
+        raise OptionError(f"k={k}; k is the number of rows to keep, 0 or more")
+    numbers = [
+        str(c) for c in frame.columns if is_numeric_dtype(frame[c]) and not is_bool_dtype(frame[c])
+    ]
+    if by not in (*_ORDERS, *numbers):
+        raise UnknownName("order", by, dict.fromkeys((*_ORDERS, *numbers)))
+    score = frame["score"].astype(float)
+    if by == "null":
+        size = (score - frame["null"].astype(float).fillna(0.0)).abs()
+    elif by in ("lowest", "abs"):
+        size = -score if by == "lowest" else score.abs()
+    else:
+        size = frame[by].astype(float)
+    return (-size.fillna(-math.inf)).to_numpy().argsort(kind="stable")[:k].tolist()

@@ -1,0 +1,78 @@
+"""Parts of a model that core reads, as protocols: core knows no model class."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+
+class TokenModel(Protocol):
+    """Model as prompts see it: a vocabulary, a tokenizer if there is one, and length limits."""
+
+    @property
+    def name(self) -> str:
+        """Name of the model, for messages."""
+        ...
+
+    @property
+    def tokenizer(self) -> Any:
+        """The tokenizer; None where the model has none."""
+        ...
+
+    @property
+    def config(self) -> Any:
+        """The Hugging Face config, for the special tokens."""
+        ...
+
+    @property
+    def d_vocab(self) -> int:
+        """Number of token ids."""
+        ...
+
+    @property
+    def limit(self) -> Any:  # an int or None; type checkers refuse a cached property for that
+        """Longest prompt of the position table; None where positions are computed."""
+        ...
+
+    @property
+    def context(self) -> int | None:
+        """The context length that the config states."""
+        ...
+
+
+class IdentifiedModel(Protocol):
+    """Model as provenance sees it: its origin, its weights' hash, and the way it is run."""
+
+    @property
+    def name(self) -> str:
+        """Name of the model."""
+        ...
+
+    @property
+    def revision(self) -> str | None:
+        """Revision of the checkpoint, where it has one."""
+        ...
+
+    @property
+    def content_hash(self) -> str:
+        """sha256 of the parameters and buffers."""
+        ...
+
+    @property
+    def dtype(self) -> Any:
+        """Data type of the parameters."""
+        ...
+
+    @property
+    def attention(self) -> str:
+        """Attention implementation."""
+        ...
+
+    @property
+    def source(self) -> str:
+        """Package that holds the model."""
+        ...
+
+    @property
+    def unused(self) -> tuple[str, ...]:
+        """Tensors of the checkpoint that the model does not use."""
+        ...

@@ -1,0 +1,238 @@
+"""The one protocol of results: rows with errors and nulls, their order, files and provenance."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from interp.core.display import Displayed
+from interp.core.errors import OptionError, UnknownName
+from interp.core.head import Head
+from interp.core.long_rows import completed, first_rows, t_bounds
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+    import plotly.graph_objects as go
+
+    from interp.core.differences import Differences
+
+
+class Result(Displayed):
+    """Something computed: rows with their errors, and how they were made.
+
+    Every public computation returns one. A class joins by deriving from `Result` and giving:
+
+    - `_rows()`: a DataFrame with one row per unit of analysis (a head, an edge, a token ...). The
+      columns of `interp.core.long_rows.STANDARD` that it does not have are added by `to_pandas`;
+      `_same_as` names those under another name, `_facts()` gives those that are the same in all
+      rows (the model comes from the provenance).
+    - `provenance`: a mapping, a field or a property; see `interp.core.provenance`.
+    - `per_prompt`: an array `[row, prompt]`, or the class attribute None with the reason in
+      `why_no_per_prompt`. `clusters` may label the prompts.
+
+    and, where they apply:
+
+    - `_units`: the columns that name the unit of analysis. Rows with `layer` and `head` are heads.
+    - `_per_row`: the names of dataclass fields with one entry per row, which `top` cuts; or a
+      method `_take` of its own.
+    - `bounds(level)`: an interval other than the t interval of score, sem and n.
+    - `plot()`, `_by` (the default order of `top`), `shown()`, `__repr__`.
+    - `_holds`: dataclasses among the values of its fields, which `load` makes again.
+    - `_svg()`, `_graphml()`: the text of a file of this suffix, for `save`.
+
+    A dataclass must say `repr=False` or have a `__repr__`. `tests/core/test_result_contract.py`
+    runs over all subclasses and asks for one line there that makes an example.
+    """
+
+    provenance: Any
+    per_prompt: Any
+    why_no_per_prompt: ClassVar[str] = ""
+    _units: ClassVar[tuple[str, ...]] = ()
+    _same_as: ClassVar[Mapping[str, str]] = {}
+    _per_row: ClassVar[tuple[str, ...]] = ()
+    _by: ClassVar[str] = "score"
+    _holds: ClassVar[tuple[type, ...]] = ()
+    _kept: Sequence[int] | None = None
+
+    def _rows(self) -> pd.DataFrame:
+        """All rows, in their own columns."""
+        raise AssertionError(f"{type(self).__name__} has no _rows()")
+
+    def _facts(self) -> Mapping[str, Any]:
+        """Values of standard columns that are the same in every row."""
+        return {}
+
+    def wide(self) -> pd.DataFrame:
+        """Rows in this result's own columns only: what is displayed and what its pages hold."""
+        frame = self._rows()
+        return frame if self._kept is None else frame.iloc[list(self._kept)]
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Rows with model, unit of analysis, metric, score, sem, low, high, null, n, unit.
+
+        Further columns are the result's own. `low` and `high` are the 95 % interval; a number that
+        does not exist is NaN.
+        """
+        frame = self._completed(self._rows())
+        if self._kept is not None:
+            frame = frame.iloc[list(self._kept)].reset_index(drop=True)
+        return frame
+
+    def _completed(self, rows: pd.DataFrame) -> pd.DataFrame:
+        about = self.provenance
+        facts = {"model": str(about.get("model_id") or about.get("model") or "")}
+        frame = completed(rows, self._units, self._same_as, facts | dict(self._facts()))
+        if not {"low", "high"} & {*rows.columns, *self._same_as}:
+            bounds = self._bounds_of(frame, 0.95)
+            frame["low"], frame["high"] = bounds[:, 0], bounds[:, 1]
+        return frame
+
+    def _bounds_of(self, frame: pd.DataFrame, level: float) -> np.ndarray:
+        return t_bounds(frame, level)
+
+    def bounds(self, level: float = 0.95) -> np.ndarray:
+        """Low and high end of the confidence interval of each row, `[row, 2]`; see `interval`."""
+        return self._bounds_of(self.to_pandas(), level)
+
+    def interval(self, level: float = 0.95) -> pd.DataFrame:
+        """The rows with `low` and `high` at another level than 95 %.
+
+        Score and standard error times a t quantile with one degree of freedom less than there are
+        clusters of prompts, unless `bounds` of the class says otherwise. NaN without an error.
+
+        Raises:
+            OptionError: the level does not lie between 0 and 1.
+        """
+        bounds = self.bounds(level)
+        return self.to_pandas().assign(low=bounds[:, 0], high=bounds[:, 1])
+
+    def top(self, k: int = 5, *, by: str | None = None) -> Self:
+        """The first k rows, as a result of the same type that displays all of them.
+
+        Args:
+            k: the number of rows.
+            by: "score" or any column of numbers, highest first; "lowest", "abs", "null"; see
+                `interp.core.long_rows.first_rows`. The default is the class's own order.
+
+        Raises:
+            OptionError: k is negative.
+            UnknownName: there is no such order.
+        """
+        part = self._take(first_rows(self.to_pandas(), k, by or self._by))
+        object.__setattr__(part, "_asked", k)
+        return part
+
+    def heads(self) -> tuple[Head, ...]:
+        """The heads that the rows are about, each once, with their stack.
+
+        They are accepted by edits such as `zero(...)`, by `heads=` and, printed, by `--heads`.
+
+        Raises:
+            OptionError: the rows are not heads.
+        """
+        frame = self.to_pandas()
+        if not {"layer", "head"} <= set(frame.columns):
+            about = ", ".join(self._units) or "no unit of a model"
+            raise OptionError(
+                f"the rows of {type(self).__name__} are about {about}, not about heads; .heads() "
+                "needs rows with a layer and a head, as scores of heads have"
+            )
+        stacks = frame["stack"] if "stack" in frame.columns else [None] * len(frame)
+        rows = zip(frame["layer"], frame["head"], stacks, strict=True)
+        return tuple(dict.fromkeys(Head(int(layer), int(h), stack) for layer, h, stack in rows))
+
+    def compare(self, other: Result) -> Differences:
+        """Differences to another result on the same prompts, `self - other`, row by row.
+
+        Paired over prompts, or over their clusters: the t test and interval of the mean difference,
+        with Holm's correction over the rows.
+
+        Raises:
+            OptionError: the prompts differ, one of the two kept no values per prompt, or no rows
+                are about the same thing.
+        """
+        from interp.core.differences import differences
+
+        return differences(self, other)
+
+    def plot(self, k: int = 20) -> go.Figure:
+        """Bars of the first k rows, with their 95 % intervals."""
+        from interp.core.pages import drawn_by
+
+        rows = self.top(k).to_pandas()
+        units = [u for u in self._units if u in rows.columns] or ["metric"]
+        names = [" ".join(map(str, row)) for row in rows[units].itertuples(index=False, name=None)]
+        title = ", ".join(dict.fromkeys(map(str, rows["metric"])))
+        unit = str(rows["unit"].iloc[0]) if len(rows) else ""
+        return drawn_by("bars")(rows, names, title=title, unit=unit)
+
+    def save(self, path: str | os.PathLike) -> Any:
+        """Write a file whose suffix says the format: parquet, csv, json, toml or html.
+
+        Some results also know svg or graphml. The first four hold the rows for other programs, and
+        beside them what `load` reads back to an equal result. The file appears whole or not at all.
+
+        Raises:
+            UnknownName: another suffix; the message lists the known ones.
+            StoreError: the folder or disk refuses.
+        """
+        from interp.core.result_files import write
+
+        write(self, path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike) -> Self:
+        """Read a parquet, csv, json or toml file that `save` of this class wrote.
+
+        Raises:
+            StoreError: the file cannot be read, is damaged, or holds something else.
+            UnknownName: another suffix.
+        """
+        from interp.core.result_files import read
+
+        return read(cls, path)
+
+    def equals(self, other: object) -> bool:
+        """True if the other is of the same type and holds the same values, NaN equal to NaN."""
+        from interp.core.encoding import encoded
+
+        return type(self) is type(other) and encoded(self) == encoded(other)
+
+    def __iter__(self) -> Iterator[Any]:
+        """One mapping of columns to values per row."""
+        yield from self.to_pandas().to_dict("records")
+
+    def __len__(self) -> int:
+        return len(self.to_pandas())
+
+    def __getitem__(self, metric: str) -> Self:
+        """The rows of one metric; raises UnknownName."""
+        named = self.to_pandas()["metric"].tolist()
+        if metric not in named:
+            raise UnknownName("metric", str(metric), dict.fromkeys(named))
+        return self._take([row for row, name in enumerate(named) if name == metric])
+
+    def _take(self, rows: Sequence[int]) -> Self:
+        """Some of the rows, in the given order."""
+        part = copy.copy(self)
+        if self._per_row:
+            cut = {name: _picked(getattr(self, name), rows) for name in self._per_row}
+            part = dataclasses.replace(self, **cut)  # type: ignore[type-var]
+        else:
+            before = self._kept
+            kept = list(rows) if before is None else [before[row] for row in rows]
+            object.__setattr__(part, "_kept", kept)
+        object.__setattr__(part, "_asked", self._asked)
+        return part
+
+
+def _picked(values: Any, rows: Sequence[int]) -> Any:
+    if values is None:
+        return None
+    if isinstance(values, (tuple, list)):
+        return type(values)(values[row] for row in rows)
+    return values[list(rows)]

@@ -1,0 +1,161 @@
+"""Files of results: parquet, csv, json and toml with the rows and all values, and pages."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from interp.core.encoding import encoded, remade
+from interp.core.errors import OptionError, StoreError, UnknownName
+from interp.core.files import read_bytes, write_atomically
+
+if TYPE_CHECKING:
+    from interp.core.result import Result
+
+FORMAT = "interp Result 1"
+READ = (".parquet", ".csv", ".json", ".toml")
+"""Suffixes that `load` reads."""
+_TEXTS = {".svg": "_svg", ".graphml": "_graphml"}
+
+
+def suffixes(cls: type) -> tuple[str, ...]:
+    """The suffixes of the files that `save` of a class writes."""
+    return (*READ, ".html", *(end for end, method in _TEXTS.items() if hasattr(cls, method)))
+
+
+def write(result: Result, path: str | os.PathLike) -> None:
+    """Write a result in the format of the suffix; see `Result.save`."""
+    path = Path(path)
+    suffix = path.suffix.lower()
+    known = suffixes(type(result))
+    if suffix not in known:
+        raise UnknownName(f"file format of {type(result).__name__}", suffix or path.name, known)
+    if suffix == ".html":
+        result.save_html(path)
+        return
+    if suffix in _TEXTS:
+        write_atomically(path, getattr(result, _TEXTS[suffix])().encode())
+        return
+    write_atomically(path, _WRITERS[suffix](result))
+
+
+def read(cls: Any, path: str | os.PathLike) -> Any:
+    """Read a result that `write` wrote; see `Result.load`."""
+    path = Path(path)
+    if path.suffix.lower() not in READ:
+        raise UnknownName(f"file format of {cls.__name__}", path.suffix or path.name, READ)
+    content = read_bytes(path)
+    try:
+        name, fields = _READERS[path.suffix.lower()](content)
+        wanted = {each.__name__: each for each in (cls, *_below(cls))}
+        if name not in wanted:
+            raise ValueError(f"it holds a {name}; read it with {name}.load")
+        made = wanted[name]
+        return remade(made, fields, (made, *made._holds))
+    except (ValueError, KeyError, TypeError, AttributeError, OptionError) as error:
+        raise StoreError(
+            f"{path} does not hold a {cls.__name__}, or is damaged: {error}"
+        ) from error
+
+
+def _below(cls: type) -> list[type]:
+    return [each for sub in cls.__subclasses__() for each in (sub, *_below(sub))]
+
+
+def _state(result: Result) -> dict[str, Any]:
+    return {"format": FORMAT, **encoded(result)}
+
+
+def _checked(state: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+    if state.get("format") != FORMAT:
+        raise ValueError(f"its 'format' is not '{FORMAT}'")
+    return state["type"], state["fields"]
+
+
+def _records(result: Result) -> list[dict[str, Any]]:
+    """The rows as plain data: NaN is null."""
+    frame = result.to_pandas().astype(object)
+    frame = frame.where(frame.notna(), None)
+    return json.loads(json.dumps(frame.to_dict("records"), default=_plain))
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if hasattr(value, "item") else str(value)
+
+
+def _to_json(result: Result) -> bytes:
+    rows = {"rows": _records(result)}
+    return json.dumps(_state(result) | rows, allow_nan=False).encode() + b"\n"
+
+
+def _from_json(content: bytes) -> tuple[str, Mapping[str, Any]]:
+    return _checked(json.loads(content))
+
+
+def _to_csv(result: Result) -> bytes:
+    out = io.StringIO(newline="")
+    out.write(f"# {json.dumps(_state(result), allow_nan=False)}\n")
+    frame = result.to_pandas()
+    frame.to_csv(out, index=False, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
+    return out.getvalue().encode()
+
+
+def _from_csv(content: bytes) -> tuple[str, Mapping[str, Any]]:
+    first, end, _ = content.decode("utf-8-sig").partition("\n")
+    if not first.startswith("# {") or not end:
+        raise ValueError("it does not begin with the values of a result")
+    return _checked(json.loads(first[2:]))
+
+
+def _to_toml(result: Result) -> bytes:
+    import tomli_w
+
+    rows = [{k: v for k, v in row.items() if v is not None} for row in _records(result)]
+    told = {"format": FORMAT, "values": json.dumps(_state(result), allow_nan=False), "rows": rows}
+    return tomli_w.dumps(told).encode()
+
+
+def _from_toml(content: bytes) -> tuple[str, Mapping[str, Any]]:
+    told = tomllib.loads(content.decode())
+    return _checked(json.loads(told["values"]))
+
+
+def _to_parquet(result: Result) -> bytes:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = pa.Table.from_pandas(result.to_pandas(), preserve_index=False)
+    notes = {"interp": FORMAT, "interp.values": json.dumps(_state(result), allow_nan=False)}
+    sink = pa.BufferOutputStream()
+    # checksums: a flipped bit on disk is then an error, not a slightly different score
+    pq.write_table(table.replace_schema_metadata(notes), sink, write_page_checksum=True)
+    return sink.getvalue().to_pybytes()
+
+
+def _from_parquet(content: bytes) -> tuple[str, Mapping[str, Any]]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        table = pq.read_table(pa.BufferReader(content), page_checksum_verification=True)
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(str(error).splitlines()[0]) from error
+    notes = table.schema.metadata or {}
+    if b"interp.values" not in notes:
+        raise ValueError("it is a Parquet file of something else")
+    return _checked(json.loads(notes[b"interp.values"]))
+
+
+_WRITERS = {".parquet": _to_parquet, ".csv": _to_csv, ".json": _to_json, ".toml": _to_toml}
+_READERS = {
+    ".parquet": _from_parquet,
+    ".csv": _from_csv,
+    ".json": _from_json,
+    ".toml": _from_toml,
+}

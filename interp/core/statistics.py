@@ -1,0 +1,330 @@
+"""Bootstraps, rank statistics, permutation tests and corrections for many tests.
+
+Every random draw takes its generator or its seed from the caller, so results repeat. scipy supplies
+ranks, rank tests and distributions. Neither scipy nor scikit-learn has Holm's correction, sign
+flips of which all can be enumerated by one product, or a bootstrap that draws whole clusters and is
+shared by everything that is compared: these are here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from itertools import combinations_with_replacement
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from interp.core import clusters as grouped
+from interp.core.errors import OptionError
+
+Array = np.ndarray
+TAILS = (0.025, 0.975)
+"""The shares of draws below and above which a 95 % interval ends."""
+DRAWS = 2000
+"""Bootstrap draws unless a caller asks for others."""
+EXACT_FLIPS = 14
+"""Largest number of differences for which every arrangement of signs is counted."""
+RANDOM_FLIPS = 19_999
+"""Random arrangements of signs for more differences."""
+_ALL_PAIRS = 256  # items; float32 counts their pairs exactly
+
+
+def redraw(number: int, draws: int, rng: np.random.Generator) -> Int[Array, "draw number"]:
+    """Draw units with replacement: the index of every unit drawn, in the order of drawing."""
+    return rng.integers(number, size=(draws, number))
+
+
+def redraw_counts(number: int, draws: int, rng: np.random.Generator) -> Int[Array, "draw number"]:
+    """Draw units with replacement: how often each draw holds each unit."""
+    return rng.multinomial(number, np.full(number, 1 / max(number, 1)), size=draws)
+
+
+def counts_of(drawn: Int[Array, "draw number"]) -> Int[Array, "draw number"]:
+    """Count how often each draw of `redraw` holds each unit."""
+    return np.stack([np.bincount(row, minlength=drawn.shape[1]) for row in drawn])
+
+
+def tails_of(level: float) -> tuple[float, float]:
+    """Shares of draws at which the interval of this level ends."""
+    return (1 - level) / 2, (1 + level) / 2
+
+
+def percentile_interval(
+    drawn: Float[Array, "*draws"], tails: tuple[float, float] = TAILS, axis: int | None = None
+) -> Float[Array, "2 *x"]:
+    """Low and high end of the middle of bootstrap draws.
+
+    Args:
+        tails: the shares of draws at the two ends, as `tails_of` gives them.
+        axis: of the draws; None where all numbers are draws of one score.
+    """
+    return np.quantile(drawn, tails, axis=axis)
+
+
+def bootstrap_interval(
+    values: Float[Array, "score trial"],
+    level: float = 0.95,
+    *,
+    method: Literal["percentile", "bca"] = "percentile",
+    draws: int = DRAWS,
+    seed: int = 0,
+    clusters: Sequence[Hashable] | None = None,
+) -> Float[Array, "score 2"]:
+    """Bootstrap interval of the mean of every score over trials, the same draws for all scores.
+
+    Args:
+        method: "percentile", or "bca", which corrects the percentiles for bias and skew (Efron
+            1987, "Better Bootstrap Confidence Intervals").
+        clusters: a label per trial; whole clusters are drawn.
+
+    Raises:
+        OptionError: one trial or cluster, fewer than two draws, a level outside 0 to 1, or another
+            method.
+    """
+    n = values.shape[1]
+    which, number = grouped.numbered(n, clusters), grouped.count(n, clusters)
+    require_two(n, number)
+    if not 0 < level < 1 or draws < 2:
+        raise OptionError(f"level={level}, n_boot={draws}; a level is in (0, 1), n_boot at least 2")
+    if method not in ("percentile", "bca"):
+        raise OptionError(f"interval method {method!r}; known: t, percentile, bca")
+    times = counts_of(redraw(number, draws, np.random.default_rng(seed)))
+    means = values @ grouped.shares(times, which).T  # [score, draw]
+    tails = tails_of(level)
+    if method == "percentile":
+        return percentile_interval(means, tails, axis=1).T
+    from scipy.stats import norm
+
+    score = values.mean(1, keepdims=True)
+    # how far the middle of the draws is from the score, and how fast its error changes with it
+    below = ((means < score).mean(1) + (means <= score).mean(1)) / 2
+    bias = norm.ppf(below.clip(1 / (2 * draws), 1 - 1 / (2 * draws)))[:, None]
+    sums = np.zeros((number, len(values)))
+    np.add.at(sums, which, values.T)
+    left_out = (values.sum(1, keepdims=True) - sums.T) / (n - np.bincount(which))
+    spread = left_out.mean(1, keepdims=True) - left_out
+    size = (spread**2).sum(1, keepdims=True) ** 1.5
+    skew = np.divide((spread**3).sum(1, keepdims=True), 6 * size, where=size > 0, out=0 * size)
+    turned = bias + norm.ppf(np.array(tails))[None]
+    share = norm.cdf(bias + turned / (1 - skew * turned))
+    return np.stack([np.quantile(m, s) for m, s in zip(means, share, strict=True)])
+
+
+def require_two(n: int, clusters: int) -> None:
+    """Refuse an interval over one prompt or one cluster of prompts.
+
+    Raises:
+        OptionError: fewer than two of either.
+    """
+    if n < 2:
+        raise OptionError("a confidence interval over prompts needs at least two of them")
+    if clusters < 2:
+        raise OptionError(
+            f"all {n} prompts are one cluster, which says nothing of how far clusters differ; a"
+            " confidence interval needs prompts of at least two clusters"
+        )
+
+
+class RatioBootstrap:
+    """Bootstrap of ratios of sums over units, with the same draws for everything compared.
+
+    Args:
+        n: units, such as sentences, that are drawn with replacement.
+    """
+
+    def __init__(self, n: int, *, draws: int = 5000, seed: int = 0) -> None:
+        drawn = redraw_counts(n, draws, np.random.default_rng(seed))
+        self.weights = drawn.astype(np.float64)
+
+    def ratios(
+        self, part: Float[Array, " unit"], total: Float[Array, " unit"]
+    ) -> Float[Array, " draw"]:
+        """Ratio of the sums in every draw; NaN where the total of a draw is 0."""
+        with np.errstate(invalid="ignore"):
+            return (self.weights @ part) / (self.weights @ total)
+
+    def interval(
+        self, part: Float[Array, " unit"], total: Float[Array, " unit"]
+    ) -> tuple[float, float]:
+        """The 95 % percentile interval of a ratio."""
+        return _finite_interval(self.ratios(part, total))
+
+    def gain(
+        self,
+        part: Float[Array, " unit"],
+        other: Float[Array, " unit"],
+        total: Float[Array, " unit"],
+    ) -> tuple[tuple[float, float], float]:
+        """The interval of the difference of two ratios, and its two-sided p value.
+
+        The p value is never below that of all signs alike, 2 ** (1 - n) with n units that differ:
+        draws of a few units that all agree would otherwise claim more than these can show.
+        """  # fmt: skip
+        drawn = self.ratios(part - other, total)
+        drawn = drawn[np.isfinite(drawn)]
+        if not len(drawn):
+            return (np.nan, np.nan), 1.0
+        tail = 1 + min(int((drawn <= 0).sum()), int((drawn >= 0).sum()))
+        least = 2.0 ** (1 - np.count_nonzero(part - other))
+        return _finite_interval(drawn), float(min(1.0, max(least, 2 * tail / (len(drawn) + 1))))
+
+
+def _finite_interval(drawn: Float[Array, " draw"]) -> tuple[float, float]:
+    drawn = drawn[np.isfinite(drawn)]
+    if not len(drawn):
+        return np.nan, np.nan
+    low, high = percentile_interval(drawn, tails_of(0.95))
+    return float(low), float(high)
+
+
+def ranks(scores: Float[Array, "*x item"]) -> Float[Array, "*x item"]:
+    """Ranks along the last axis from 1 for the smallest, with mid-ranks for ties."""
+    from scipy.stats import rankdata
+
+    return rankdata(scores, axis=-1)
+
+
+def spearman(scores: Float[Array, "ranking item"]) -> Float[Array, "ranking ranking"]:
+    """Spearman's rank correlation of every pair of rankings, with mid-ranks for ties.
+
+    NaN where a ranking is constant, since it then orders nothing. Sums of products of ranks are
+    exact, so that a ranking and itself give exactly 1.
+    """
+    around_zero = ranks(scores) - (scores.shape[1] + 1) / 2
+    return _normalised(around_zero @ around_zero.T)
+
+
+def kendall(scores: Float[Array, "ranking item"]) -> Float[Array, "ranking ranking"]:
+    """Kendall's tau-b of every pair of rankings; tied pairs of items count for neither side.
+
+    NaN where a ranking is constant.
+    """
+    m, n = scores.shape
+    if n <= _ALL_PAIRS:  # signs of all differences at once: one product for all rankings
+        sign = np.sign(scores[:, :, None] - scores[:, None]).reshape(m, -1).astype(np.float32)
+        return _normalised((sign @ sign.T).astype(np.float64))
+    from scipy.stats import kendalltau  # sorts: slow to start, but grows as n log n
+
+    found = np.full((m, m), np.nan)
+    varied = np.flatnonzero(np.ptp(scores, axis=1) > 0).tolist()
+    for i, j in combinations_with_replacement(varied, 2):
+        tau, _ = (1.0, 0.0) if i == j else kendalltau(scores[i], scores[j], method="asymptotic")
+        found[i, j] = found[j, i] = tau
+    return found
+
+
+def _normalised(products: Array) -> Array:
+    """Products of pairs over the lengths of both; NaN where a length is 0."""
+    squares = np.diag(products)
+    scale = np.sqrt(np.outer(squares, squares))  # so that a ranking and itself give exactly 1
+    found = np.full(products.shape, np.nan)
+    return np.divide(products, scale, out=found, where=scale > 0).clip(-1, 1)
+
+
+def top_k(scores: Float[Array, " item"], k: int) -> set[int]:
+    """The k items that rank first; equal scores keep the order of the items."""
+    return set(np.argsort(-scores, kind="stable")[:k].tolist())
+
+
+def overlap_p(overlap: int, k: int, n: int) -> float:
+    """Probability that two random top-k lists of n items share at least this many."""
+    from scipy.stats import hypergeom
+
+    return float(hypergeom.sf(overlap - 1, n, k, k))
+
+
+def jaccard_by_k(
+    first: Float[Array, " item"], second: Float[Array, " item"]
+) -> Float[Array, " item"]:
+    """Jaccard overlap of the top k of two rankings by size, for k = 1, 2, ... all items.
+
+    Items are ordered by the absolute value of their score, equal ones in the given order.
+    """
+    n = len(first)
+    counts = np.arange(1, n + 1)
+    # an item is in both lists from the larger of its two places on
+    both = np.bincount(np.maximum(_places(first), _places(second)), minlength=n).cumsum()
+    return both / (2 * counts - both)
+
+
+def _places(score: Float[Array, " item"]) -> Int[Array, " item"]:
+    place = np.empty(len(score), dtype=np.int64)
+    place[np.argsort(-np.abs(score), kind="stable")] = np.arange(len(score))
+    return place
+
+
+def auroc(score: Float[Array, " item"], truth: Bool[Array, " item"]) -> float:
+    """Area under the ROC curve: the probability that a true item scores above another.
+
+    It is the U statistic of Mann and Whitney over the number of pairs: ties count half. NaN where
+    all items or none are true.
+    """
+    from scipy.stats import mannwhitneyu
+
+    inside, outside = score[truth], score[~truth]
+    if not len(inside) or not len(outside):
+        return float("nan")
+    with np.errstate(divide="ignore", invalid="ignore"):  # of the p value, where all are equal
+        test = mannwhitneyu(inside, outside, method="asymptotic")
+    return float(test.statistic) / (len(inside) * len(outside))
+
+
+def auroc_interval(
+    score: Float[Array, " item"],
+    truth: Bool[Array, " item"],
+    *,
+    draws: int = DRAWS,
+    seed: int = 0,
+) -> tuple[float, float]:
+    """The 95 % percentile interval of the AUROC when true and other items are drawn anew."""
+    inside, outside = score[truth], score[~truth]
+    if not len(inside) or not len(outside):
+        return float("nan"), float("nan")
+    rng, times = np.random.default_rng(seed), ([], [])
+    for _ in range(draws):
+        for group, kept in zip((inside, outside), times, strict=True):
+            kept.append(counts_of(redraw(len(group), 1, rng))[0])
+    # every pair of a true and another item counts as often as both are in the draw
+    wins = (inside[:, None] > outside) + 0.5 * (inside[:, None] == outside)
+    first, second = (np.array(kept, dtype=float) for kept in times)
+    found = ((first @ wins) * second).sum(1) / wins.size
+    low, high = percentile_interval(found)
+    return float(low), float(high)
+
+
+def sign_flip_p(x: Float[Array, " unit"], *, flips: int = RANDOM_FLIPS, seed: int = 0) -> float:
+    """Two-sided p value of a mean of paired differences under random signs.
+
+    Exact up to 14 differences, else from random arrangements of signs.
+    """
+    n = len(x)
+    if n == 0 or not np.any(x):
+        return 1.0
+    if n <= EXACT_FLIPS:
+        signs = 1 - 2.0 * ((np.arange(2**n)[:, None] >> np.arange(n)) & 1)
+        extra = 0
+    else:
+        signs = 1 - 2.0 * np.random.default_rng(seed).integers(0, 2, size=(flips, n))
+        extra = 1  # the arrangement that was seen is one of them
+    null, seen = np.abs(signs @ x), abs(x.sum())
+    return float(((null >= seen * (1 - 1e-12)).sum() + extra) / (len(signs) + extra))
+
+
+def least_sign_flip_p(n: int, flips: int = RANDOM_FLIPS) -> float:
+    """Smallest p value that `sign_flip_p` can give for n differences: all have one sign."""
+    if n == 0:
+        return 1.0
+    return 2.0 / 2**n if n <= EXACT_FLIPS else 1.0 / (flips + 1)
+
+
+def holm(p: Float[Array, " test"]) -> Float[Array, " test"]:
+    """Correct p values for many tests by Holm's step-down method (1979).
+
+    Corrected values are never below the given ones and never above 1.
+    """
+    order = np.argsort(p, kind="stable")
+    scaled = np.maximum.accumulate(p[order] * (len(p) - np.arange(len(p))))
+    out = np.empty_like(p)
+    out[order] = np.minimum(scaled, 1.0)
+    return out

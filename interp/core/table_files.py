@@ -1,0 +1,78 @@
+"""Files of a table of head scores, by suffix."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from interp.core import files
+from interp.core.errors import OptionError, StoreError, UnknownName
+from interp.core.sign import with_todays_sign
+
+if TYPE_CHECKING:
+    from interp.core.table import HeadTable
+
+_TEXTS: dict[str, Callable[[Any, Any], str]] = {
+    ".csv": files.to_csv,
+    ".json": files.to_json,
+    ".toml": files.to_toml,
+}
+_READERS: dict[str, Callable[[bytes], Any]] = {
+    ".csv": lambda content: files.from_csv(content.decode("utf-8-sig")),
+    ".json": lambda content: files.from_json(content.decode("utf-8-sig")),
+    ".parquet": lambda content: files.from_parquet(content)[:2],
+    ".toml": lambda content: files.from_toml(content.decode()),
+}
+
+
+def text_of(table: HeadTable, suffix: str, path: str | os.PathLike | None = None) -> str:
+    """Give the table as text in a format, and write it where a path is given."""
+    text = _TEXTS[suffix](table.wide(), table.provenance)
+    if path is not None:
+        files.write_atomically(Path(path), text.encode())
+    return text
+
+
+def write(table: HeadTable, path: str | os.PathLike, suffix: str) -> None:
+    """Write a table in a format, whole or not at all."""
+    if suffix == ".parquet":
+        content = files.to_parquet(table.wide(), table.provenance)
+        files.write_atomically(Path(path), content)
+    else:
+        text_of(table, suffix, path)
+
+
+def save(table: HeadTable, path: str | os.PathLike) -> None:
+    """Write a table in the format of the suffix; see `HeadTable.save`."""
+    suffix = Path(path).suffix.lower()
+    if suffix not in (*_READERS, ".html"):
+        raise UnknownName("table format", suffix, (*_READERS, ".html"))
+    if suffix == ".html":
+        table.save_html(path)
+    else:
+        write(table, path, suffix)
+
+
+def read(cls: type[HeadTable], path: str | os.PathLike, suffix: str | None = None) -> HeadTable:
+    """Read a table; see `HeadTable.load`."""
+    suffix = Path(path).suffix.lower() if suffix is None else suffix
+    if suffix not in _READERS:
+        raise UnknownName("table format", suffix, _READERS)
+    content = files.read_bytes(Path(path))
+    try:
+        return _made(cls, *_READERS[suffix](content))
+    except (ValueError, KeyError, TypeError, AttributeError, OptionError) as error:
+        raise StoreError(f"{path} is no table of head scores, or is damaged: {error}") from error
+
+
+def of_json(cls: type[HeadTable], text: str) -> HeadTable:
+    """Read a table from the text that `to_json` returned."""
+    return _made(cls, *files.from_json(text))
+
+
+def _made(cls: type[HeadTable], columns: dict[str, list], provenance: Any) -> HeadTable:
+    import pandas as pd
+
+    return cls(*with_todays_sign(pd.DataFrame(columns), provenance))

@@ -1,0 +1,40 @@
+from . import needle, outliers
+from .causal_check.check import confirm
+from .causal_check.result import Confirmation
+from .declaration import (
+    Analysis,
+    BoundAnalysis,
+    Lab,
+    Trials,
+    detector,
+    experiment,
+    picture,
+    statistic,
+)
+from .estimate import Estimate, choose_engine, estimate_score, readable
+from .scoring import score
+from .weights._composition import Compositions, composition_scores
+
+__all__ = [
+    "Analysis",
+    "BoundAnalysis",
+    "Compositions",
+    "Confirmation",
+    "Estimate",
+    "Lab",
+    "Trials",
+    "choose_engine",
+    "composition_scores",
+    "confirm",
+    "detector",
+    "estimate_score",
+    "experiment",
+    "needle",
+    "outliers",
+    "picture",
+    "readable",
+    "score",
+    "statistic",
+]
+
+def __getattr__(name: str) -> Analysis: ...

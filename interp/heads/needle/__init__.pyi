@@ -1,0 +1,27 @@
+from .choice import select, stability
+from .choosing import Tried, try_tasks
+from .copying import CopyPaste, copy_paste
+from .ids import ids_instances
+from .instance import Instance
+from .question import QuestionMass, question_mass
+from .sentences import sentence_instances
+from .task_file import read_task
+from .text import Needle, haystack_ids, text_instances
+
+__all__ = [
+    "CopyPaste",
+    "Instance",
+    "Needle",
+    "QuestionMass",
+    "Tried",
+    "copy_paste",
+    "haystack_ids",
+    "ids_instances",
+    "question_mass",
+    "read_task",
+    "select",
+    "sentence_instances",
+    "stability",
+    "text_instances",
+    "try_tasks",
+]

@@ -1,0 +1,24 @@
+from .activations import Outliers, layer_outliers
+from .channels import Disruption, Massive, disruption, massive, replace_channel
+from .prompts import random_tokens
+from .sinks import SinkMass, active_dormant, sink_mass
+from .written import kurtosis, result_inf_norm, result_kurtosis, value_shortfall, written_share
+
+__all__ = [
+    "Disruption",
+    "Massive",
+    "Outliers",
+    "SinkMass",
+    "active_dormant",
+    "disruption",
+    "kurtosis",
+    "layer_outliers",
+    "massive",
+    "random_tokens",
+    "replace_channel",
+    "result_inf_norm",
+    "result_kurtosis",
+    "sink_mass",
+    "value_shortfall",
+    "written_share",
+]

@@ -1,0 +1,208 @@
+"""Where the matrices of each attention are, found by value, and what stands around them.
+
+A projection is the module whose output's columns are q, k or v (see `matching`), in a run on
+single tokens (see `recording`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+
+from interp.model.hooks.calls import Call, ComputedCall, spread
+from interp.model.locate.layout import (
+    Layout,
+    Layouts,
+    OwnNorm,
+    Reading,
+    Writing,
+    stream_read,
+    stream_written,
+)
+from interp.model.locate.matching import Columns, find_columns, flat, heads_flat
+from interp.model.locate.norms import read_norm
+from interp.model.locate.recording import Recording, record, same
+from interp.model.locate.sites import Site
+from interp.model.locate.vocabulary import find_vocabulary
+
+if TYPE_CHECKING:
+    from interp.model.transformer import Transformer
+
+_FEWEST = 8
+
+
+_known: WeakKeyDictionary[Transformer, tuple[tuple, Layouts]] = WeakKeyDictionary()
+
+
+def layouts(model: Transformer) -> Layouts:
+    """Where the weights of a model are; found anew once a parameter was changed or replaced.
+
+    Only places are kept, never values: weights are read from the model when asked for.
+    """
+    state = tuple((id(p), 0 if p.is_inference() else p._version) for p in model.module.parameters())
+    known = _known.get(model)
+    if known is None or known[0] != state:
+        recording = record(model)
+        sites = _with_readers({site: _layout(recording, site) for site in model.sites})
+        known = state, Layouts(sites, find_vocabulary(model, recording))
+        _known[model] = known
+    return known[1]
+
+
+def _with_readers(sites: dict[Site, Layout]) -> dict[Site, Layout]:
+    """Tell each attention the norm of the last reader of its stream: what is read through it."""
+    readers: dict[str, tuple[str, int] | None] = {}
+    for site, layout in sites.items():
+        for part in "vq":
+            r = getattr(layout, part)
+            name = r.before or r.stream_norm if isinstance(r, Reading) else None
+            if name is not None:
+                readers[stream_read(site, part)] = name, r.width
+    return {
+        site: replace(layout, readers=readers.get(stream_written(site)))
+        for site, layout in sites.items()
+    }
+
+
+def _layout(recording: Recording, site: Site) -> Layout:
+    at = next(
+        i
+        for i, e in enumerate(recording.events)
+        if e.call is not None and e.name == site.module and e.run == site.run
+    )
+    call = recording.events[at].call
+    assert call is not None
+    start = max((i + 1 for i in range(at) if recording.events[i].call is not None), default=0)
+    window = range(start, at)
+    scores = f"{site.name} ({site.module}): scores are a sum of products, no one q and k give them"
+    none = call.q is None or call.k is None
+    return Layout(
+        q=scores
+        if call.q is None or none
+        else _reading(recording, site, "queries", call.q, window),
+        k=scores if call.k is None or none else _reading(recording, site, "keys", call.k, window),
+        v=_reading(recording, site, "values", call.v, window),
+        o=_writing(recording, site),
+        scale=None if none else _scale(call),
+    )
+
+
+def _scale(call: Call) -> float | None:
+    if isinstance(call, ComputedCall):
+        return call.scale
+    assert call.q is not None
+    assert call.k is not None
+    product = (call.q @ spread(call.k, call.n_heads).transpose(-1, -2)).double()
+    scores, seen = call.scores().double(), call.visible().expand_as(product)
+    x = torch.where(seen, product, 0.0).transpose(0, 1).flatten(1)
+    y = torch.where(seen, scores, 0.0).transpose(0, 1).flatten(1)
+    count = seen.transpose(0, 1).flatten(1).double()
+    # A bias of the head's own (T5, ALiBi at distance zero) is a constant here: take the slope.
+    x = x - count * (x.sum(1) / count.sum(1))[:, None]
+    y = y - count * (y.sum(1) / count.sum(1))[:, None]
+    if not float(x.abs().max()):
+        return 1.0
+    slope = float((x * y).sum() / x.square().sum())
+    return slope if float((y - slope * x).abs().max()) < 1e-3 * float(y.abs().max()) else None
+
+
+def _reading(
+    recording: Recording, site: Site, what: str, x: Tensor, window: range
+) -> Reading | str:
+    where = f"{site.name} ({site.module})"
+    target = heads_flat(x)
+    rows = len(target)
+    if rows < _FEWEST:
+        return f"{where}: a run gave only {rows} tokens to tell the columns of its matrices by"
+    matrices, indices = _matrices(recording, window, rows)
+    columns = find_columns(target, matrices)
+    own_norm = None
+    if columns is None:
+        own_norm, columns = _through_norm(recording, target, matrices, window)
+    if columns is None:
+        return f"{where}: the {what} are columns of no one matrix's output"
+    event = recording.events[indices[columns.source]]
+    given = event.given
+    assert given is not None
+    width = given.shape[-1]
+    before = recording.norm_giving(given, indices[columns.source])
+    if recording.is_stream(given):
+        made_by = None if before is None else before.name
+        return Reading(event.name, width, columns, own_norm, event.run, None, made_by)
+    if before is not None and before.given is not None and recording.is_stream(before.given):
+        return Reading(event.name, width, columns, own_norm, event.run, before.name, None)
+    pre = site.streams.get("resid_pre")
+    block = None if pre is None else recording.of(pre.module, pre.run)
+    if block is not None and block.given is not None and block.given.shape[-1] == width:
+        return (
+            f"{where}: {event.name}, which makes the {what}, reads neither the residual stream "
+            "nor a "
+            "norm of it as far as a run shows; in half precision sums are too coarse to see: load "
+            "the model in float32"
+        )
+    return (
+        f"{where}: the {what} are not one matrix times the residual stream: {event.name} reads "
+        f"{width} values of another module (a latent, as in multi-head latent attention)"
+    )
+
+
+def _matrices(
+    recording: Recording, window: Sequence[int], rows: int
+) -> tuple[list[Tensor], list[int]]:
+    found, indices = [], []
+    for i in window:
+        e = recording.events[i]
+        if e.given is None or e.returned is None or e.returned.numel() % rows:
+            continue
+        weight = getattr(recording.module.get_submodule(e.name), "weight", None)
+        if (
+            isinstance(weight, Tensor)
+            and weight.dim() == 2
+            and e.given.numel() // e.given.shape[-1] == rows
+        ):
+            found.append(flat(e.returned, rows))
+            indices.append(i)
+    return found, indices
+
+
+def _through_norm(
+    recording: Recording, target: Tensor, matrices: list[Tensor], window: range
+) -> tuple[OwnNorm | None, Columns | None]:
+    """Follow q or k back through a norm: its output is the target, its input a matrix's output."""
+    rows = len(target)
+    for i in reversed(window):
+        e = recording.events[i]
+        if e.given is None or e.returned is None or e.given.shape != e.returned.shape:
+            continue
+        if e.returned.numel() % rows or same(e.given, e.returned):
+            continue
+        after = find_columns(target, [flat(e.returned, rows)])
+        columns = None if after is None else find_columns(flat(e.given, rows), matrices)
+        if after is None or columns is None:
+            continue
+        shape = tuple(e.given.shape[1:])
+        if read_norm(recording.module.get_submodule(e.name), shape) is not None:
+            return OwnNorm(e.name, shape, after), columns
+    return None, None
+
+
+def _writing(recording: Recording, site: Site) -> Writing | str:
+    where = f"{site.name} ({site.module})"
+    if site.projection is None:
+        return f"{where}: no module takes the heads' outputs as its input"
+    out = site.streams.get("attn_out")
+    if out is None or out.module == site.projection:
+        return Writing(None, 1.0 if out is None else out.scale)
+    projected, last = recording.of(site.projection, site.run), recording.of(out.module, out.run)
+    if projected is None or last is None or projected.returned is None or last.given is None:
+        return f"{where}: what {out.module} does to the heads' results was not seen"
+    if last.returned is not None and same(projected.returned, last.returned):
+        return Writing(None, out.scale)
+    if not same(projected.returned, last.given):
+        return f"{where}: more than one module stands between the heads' results and the stream"
+    return Writing(out.module, out.scale)

@@ -1,0 +1,284 @@
+"""The self-check: what is captured must reproduce what the model itself computed.
+
+Two equalities per attention. `pattern·v == z`: the recomputed pattern, applied to the values,
+is the kernel's own output; any quirk of a family that the formulas do not know breaks it.
+`sum of head results + output bias == attention output`: the heads are sliced on the right side
+of the output projection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from interp.core.errors import CheckError
+from interp.model.hooks.calls import Call, ComputedCall, precise
+from interp.model.hooks.threads import in_this_thread
+from interp.model.inputs import probe_inputs
+from interp.model.locate.probe import probe_run
+from interp.model.locate.projection import output_projection
+from interp.model.locate.sites import Event, Site, first_tensor
+from interp.model.model import Model
+from interp.model.sources.remote import RemoteModel
+
+# Largest error over the largest entry, for the rounding of one attention in each type.
+TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
+
+# However large the scores are, no more than this is put down to their rounding.
+MOST_ROUNDING = 1e-2
+
+
+@dataclass(frozen=True)
+class SiteCheck:
+    """Errors of one attention, relative to the largest entry of what is reproduced."""
+
+    site: Site
+    pattern_error: float
+    result_error: float | None  # None where nothing projects this attention's heads
+    note: str = ""
+    rounding: float = 0.0  # what the rounding of this attention's scores does to its weights
+    # whether what is projected keeps the heads apart; None where it is z itself or nothing is
+    heads_apart: bool | None = None
+
+    def reads_pattern(self, tolerance: float) -> bool:
+        """Whether the recomputed pattern is the model's, up to rounding."""
+        return self.pattern_error <= max(tolerance, self.rounding)
+
+    def passed(self, tolerance: float) -> bool:
+        """True if both equalities hold and heads stay apart up to the output projection."""
+        apart = self.heads_apart is not False
+        return apart and self.reads_pattern(tolerance) and (self.result_error or 0.0) <= tolerance
+
+
+@dataclass(frozen=True)
+class Check:
+    """The self-check of a model."""
+
+    model: str
+    tolerance: float
+    sites: tuple[SiteCheck, ...]
+    unread: tuple[str, ...] = ()
+    unused: tuple[str, ...] = ()  # tensors of the checkpoint
+
+    @property
+    def passed(self) -> bool:
+        """Whether every attention reproduces the model's own output."""
+        return all(s.passed(self.tolerance) for s in self.sites)
+
+    def require(self) -> None:
+        """Raise unless the check passed.
+
+        Raises:
+            CheckError: naming the module and the size of the error.
+        """
+        for s in self.sites:
+            if s.heads_apart is False and s.site.projection is None:
+                raise CheckError(
+                    f"{self.model}: module {s.site.module} ({s.site.name}) neither returns nor "
+                    f"projects the {s.site.n_heads} attentions that it computes: they are combined "
+                    "first, so they are not its heads and it is refused"
+                )
+            if s.heads_apart is False:
+                raise CheckError(
+                    f"{self.model}: module {s.site.module} ({s.site.name}) mixes its heads between "
+                    f"attention and output projection ({s.site.projection}): zeroing a head's z "
+                    "does not zero its part of what is projected; results per head would not be "
+                    "the model's own, so it is refused"
+                )
+            if not s.passed(self.tolerance):
+                what, error, allowed = "pattern·v == z", s.pattern_error, s.rounding
+                if s.reads_pattern(self.tolerance):
+                    what, allowed = "sum of head results == attention output", 0.0
+                    error = s.result_error
+                allowed = max(self.tolerance, allowed)
+                raise CheckError(
+                    f"{self.model}: module {s.site.module} ({s.site.name}) fails {what} "
+                    f"(relative error {error:.1e}, allowed {allowed:.0e}); its scores "
+                    "would not be the "
+                    "model's own, so it is refused"
+                )
+
+
+def check_loaded(model: Model, seed: int = 1) -> Check:
+    """Run the self-check of a loaded model on a few random tokens.
+
+    Raises:
+        NonFiniteError: an attention's output is NaN or infinite, naming the layer.
+    """
+    tolerance = TOLERANCE.get(model.dtype, 5e-2)
+    if isinstance(model, RemoteModel):  # what projects its heads is not here
+        found = [SiteCheck(s, e, None, "projection not checked") for s, e in model.errors.items()]
+        return Check(model.name, tolerance, tuple(found))
+    _, events = probe_run(model.module, seed)
+    with torch.no_grad():
+        sites = tuple(_site(model, events, site) for site in model.sites)
+    if model.ranks is None:
+        apart = _heads_apart(model, [s for s in model.sites if s.gated], seed)
+        apart |= {s: _whole(model, events, s) for s in model.sites if s.projection is None}
+        sites = tuple(replace(s, heads_apart=apart.get(s.site)) for s in sites)
+    return Check(model.name, tolerance, sites, model.unread, model.unused)
+
+
+def _heads_apart(model: Model, gated: Sequence[Site], seed: int) -> dict[Site, bool]:
+    """True if zeroing a gated head's z zeroes exactly its part of what is projected.
+
+    A gate or a norm without an offset keeps a zero; a sum over heads does not. Half of the heads
+    are zeroed at a time, so that any two heads are told apart by one of the runs.
+    """
+    found = dict.fromkeys(gated, True)
+    if not gated:
+        return found
+    most = max(site.n_heads for site in gated)
+    inputs = probe_inputs(model.module, seed)
+    for bit in range(max(1, (most - 1).bit_length())):
+        for value in (0, 1):
+
+            def visit(site: Site, call: Call, real: Tensor, bit: int = bit, v: int = value) -> None:
+                if site in found:
+                    out = (torch.arange(site.n_heads, device=call.z.device) >> bit) % 2 == v
+                    call.z = call.z.masked_fill(out[:, None, None], 0)
+
+            projected: dict[str, list[Tensor]] = {}
+            names = {str(s.projection) for s in gated}
+            with torch.no_grad(), _given(model, names, projected), model.visited(visit):
+                model.run(inputs)
+            for site in gated:
+                given = projected[str(site.projection)][site.run]
+                size = given.reshape(-1, site.n_heads, site.d_v).abs().amax((0, 2))
+                out = (torch.arange(site.n_heads, device=size.device) >> bit) % 2 == value
+                found[site] &= not bool(size[out].any())
+    return found
+
+
+def _whole(model: Model, events: Sequence[Event], site: Site) -> bool:
+    """True if z stays whole after an attention that no module projects.
+
+    Its module returns z itself, or holds the output matrix as a bare parameter. Attentions that are
+    combined to fewer heads, as in differential attention, do neither.
+    """
+    at = _index(model, events, site)
+    call = events[at].call
+    assert call is not None
+    flat = call.z.transpose(1, 2).reshape(-1)
+    end = next((e for e in events[at:] if not e.call and e.name == site.module), None)
+    returned = None if end is None else end.returned
+    if returned is not None and torch.equal(returned.reshape(-1), flat):
+        return True
+    for parameter in model.module.get_submodule(site.module).parameters(recurse=False):
+        shape = tuple(parameter.shape)
+        pairs = pairwise(shape)
+        wide = site.n_heads * site.d_v in shape or (site.n_heads, site.d_v) in pairs
+        if len(shape) >= 2 and wide:
+            return True
+    return False
+
+
+def _index(model: Model, events: Sequence[Event], site: Site) -> int:
+    """The place of a site's call among the events of a run.
+
+    Raises:
+        CheckError: it did not run, though it did when the model was loaded.
+    """
+    for i, event in enumerate(events):
+        if event.call and event.name == site.module and event.run == site.run:
+            return i
+    raise CheckError(_not_again(model, site, site.module))
+
+
+def _not_again(model: Model, site: Site, module: str) -> str:
+    return (
+        f"{model.name}: module {module} ({site.name}) ran when the model was loaded and does not "
+        "run now; the model changed in between, so load it again"
+    )
+
+
+@contextmanager
+def _given(model: Model, names: set[str], into: dict[str, list[Tensor]]) -> Iterator[None]:
+    """Keep what modules are given in this thread's runs, one tensor a run."""
+
+    def keep(name: str) -> Callable[..., None]:
+        def hook(module: nn.Module, args: tuple, kwargs: dict) -> None:
+            x = first_tensor(args)
+            x = first_tensor(kwargs) if x is None else x
+            assert x is not None
+            into.setdefault(name, []).append(x.clone())
+
+        return in_this_thread(hook)
+
+    handles = [
+        model.module.get_submodule(name).register_forward_pre_hook(keep(name), with_kwargs=True)
+        for name in names
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _relative(got: Tensor, want: Tensor) -> float:
+    error = (got.double() - want.double()).abs().max() / want.double().abs().max().clamp_min(1e-30)
+    return float(error) if bool(torch.isfinite(error)) else float("inf")
+
+
+def _pattern_error(call: Call, pattern: Tensor) -> tuple[float, list[str]]:
+    """By how much the pattern times the values misses z, and what there is to know of it.
+
+    Eager code of most families takes its softmax in float32 whatever the model's type. In float64
+    the same rounding must then give the very z; the pattern that is read is not rounded.
+    """
+    error = _relative(call.mix(pattern), call.z)
+    narrow = call.z.dtype == torch.float64 and error > TOLERANCE[torch.float64]
+    if narrow and isinstance(call, ComputedCall):
+        rounded = call.normalised(call.scores().float()).double()
+        again = _relative(call.mix(rounded), call.z)
+        if again <= TOLERANCE[torch.float64]:
+            return again, [f"softmax in float32, {error:.0e} off"]
+    return error, []
+
+
+def _rounding(call: Call, pattern: Tensor) -> float:
+    """By how much weights may differ because their scores are rounded in other orders.
+
+    A score of size s is off by up to s eps, and its weight by as large a part of itself. Of a few
+    dozen nats, as trained models have, that is nothing beside the tolerance.
+    """
+    eps = torch.finfo(torch.float64 if call.z.dtype == torch.float64 else torch.float32).eps
+    size = call.scores().double().abs()[pattern.abs() > 1e-6]
+    return min(MOST_ROUNDING, eps * float(size.max())) if size.numel() else 0.0
+
+
+def _site(model: Model, events: list[Event], site: Site) -> SiteCheck:
+    index = _index(model, events, site)
+    call = events[index].call
+    assert call is not None
+    model.require_finite(call, site)  # overflow is no quirk of the family: say which layer
+    pattern = call.pattern()
+    pattern_error, notes = _pattern_error(call, pattern)
+    rounding = _rounding(call, pattern)
+    if rounding > TOLERANCE.get(model.dtype, 5e-2):
+        notes.append(f"scores so large that their rounding may make {rounding:.0e}")
+    if site.projection is None:
+        note = "; ".join([*notes, "no output projection"])
+        return SiteCheck(site, pattern_error, None, note, rounding)
+    projected = next((e for e in events[index:] if e.name == site.projection), None)
+    if projected is None:
+        raise CheckError(_not_again(model, site, str(site.projection)))
+    assert projected.given is not None
+    assert projected.returned is not None
+    ranks = model.ranks
+    all_heads = site if ranks is None else ranks.whole_site(site)
+    matrix, bias = output_projection(model.module, all_heads)
+    matrix = matrix if ranks is None else ranks.mine(matrix, site)
+    given = precise(projected.given.reshape(-1, site.n_heads, site.d_v))
+    heads = torch.einsum("nhd,hdm->nhm", given, precise(matrix))
+    total = heads.sum(1) if ranks is None else ranks.total(heads.sum(1), site)
+    total = total + (0 if bias is None else precise(bias))
+    error = _relative(total, projected.returned.reshape(total.shape))
+    notes += ["gated before the projection"] if site.gated else []
+    return SiteCheck(site, pattern_error, error, "; ".join(notes), rounding)

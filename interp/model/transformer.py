@@ -1,0 +1,353 @@
+"""`Transformer`: a module with its attention sites, its names and sizes, run and edited."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Self
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from interp.core.errors import NonFiniteError, OptionError, PromptError
+from interp.core.head import Head
+from interp.core.prompts import Prompts
+from interp.model.content import checksum, content_hash
+from interp.model.edits import Edit
+from interp.model.forward import forward
+from interp.model.hooks.calls import Call
+from interp.model.hooks.visits import Visit, visiting
+from interp.model.inputs import (
+    context_length,
+    is_encoder_decoder,
+    position_limit,
+    takes,
+    text_config,
+    vocabulary,
+)
+from interp.model.locate.sites import Site
+from interp.model.padding import Padding
+from interp.model.sources.ranks import Ranks
+from interp_kernels.vector_math import settle
+
+settle()
+
+Inputs = Mapping[str, Any]
+
+# Taps act on the thread that opened them, and so do the names of the edits in force.
+_edits: ContextVar[tuple[tuple[Transformer, tuple[Edit, ...]], ...]] = ContextVar(
+    "interp_edits", default=()
+)
+
+
+@dataclass(eq=False)
+class Transformer:
+    """Transformer whose attention sites are known: it can be run, visited and edited.
+
+    The wrapped module is never changed: taps are open only while a run lasts. `Model` adds what is
+    built on a run: capture, generation and weights.
+    """
+
+    module: nn.Module
+    name: str
+    sites: tuple[Site, ...]
+    tokenizer: Any = None
+    revision: str | None = None
+    unread: tuple[str, ...] = ()  # attention the model has that is not softmax attention
+    unused: tuple[str, ...] = ()  # tensors of the checkpoint that belong to a head of another task
+    source: str = "transformers"  # the package that held it, and how it is read
+    ranks: Ranks | None = None  # of a model spread over processes: sites count the heads held here
+    _hashed: tuple[str, str] = field(default=("", ""), init=False, repr=False)
+
+    # --- what it is ---------------------------------------------------------------------------
+
+    @property
+    def config(self) -> Any:
+        """The Hugging Face config."""
+        return self.module.config
+
+    @property
+    def device(self) -> torch.device:
+        """Where the first parameter lies."""
+        return next(self.module.parameters()).device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of the first floating parameter."""
+        return next(p.dtype for p in self.module.parameters() if p.is_floating_point())
+
+    @property
+    def attention(self) -> str:
+        """The attention implementation the model runs with, such as `sdpa`."""
+        return str(getattr(self.config, "_attn_implementation", None) or "own code")
+
+    @property
+    def elsewhere(self) -> str | None:
+        """Where the model runs, if not in this process: then only numbers per head come back."""
+        return None
+
+    @property
+    def stacks(self) -> tuple[str, ...]:
+        """Names of the attention stacks, such as `("encoder", "decoder", "cross")`."""
+        return tuple(dict.fromkeys(site.stack for site in self.sites))
+
+    @property
+    def kind(self) -> str:
+        """`causal`, `encoder`, `encoder-decoder`, `vision` or `audio`."""
+        if is_encoder_decoder(self.module):
+            return "encoder-decoder"
+        if not self.takes_text:
+            return "audio" if {"input_values", "input_features"} & takes(self.module) else "vision"
+        return "causal" if all(site.causal for site in self.sites) else "encoder"
+
+    @property
+    def n_layers(self) -> int:
+        """Layers of the largest stack, counted by the highest layer index."""
+        return 1 + max(site.layer for site in self.sites)
+
+    @property
+    def n_heads(self) -> int:
+        """Query heads per layer (of the widest layer)."""
+        return max(site.n_heads for site in self.sites)
+
+    @property
+    def n_kv_heads(self) -> int:
+        """Key-value heads per layer (of the widest layer)."""
+        return max(site.n_kv_heads for site in self.sites)
+
+    @property
+    def d_head(self) -> int:
+        """Width of queries and keys; read from the run, never `d_model / n_heads`."""
+        return self.sites[0].d_head
+
+    @cached_property
+    def d_model(self) -> int:
+        """Width of the residual stream."""
+        config = text_config(self.config)
+        return int(
+            next(
+                getattr(config, n)
+                for n in ("hidden_size", "d_model", "n_embd", "dim")
+                if hasattr(config, n)
+            )
+        )
+
+    @property
+    def d_vocab(self) -> int:
+        """Number of token ids."""
+        return vocabulary(self.config)
+
+    @property
+    def context(self) -> int | None:
+        """The context length the config states."""
+        return context_length(self.module)
+
+    @property
+    def takes_text(self) -> bool:
+        """Whether token ids alone are an input."""
+        return "input_ids" in takes(self.module) and not (
+            "pixel_values" in takes(self.module) and self.d_vocab == 0
+        )
+
+    def heads(self, stack: str | None = None) -> list[Head]:
+        """Every head, in order of layers."""
+        return [
+            Head(site.layer, h)
+            for site in self.sites
+            if stack in (None, site.stack)
+            for h in range(site.n_heads)
+        ]
+
+    def site(self, layer: int, stack: str | None = None) -> Site:
+        """The attention of one layer.
+
+        Raises:
+            OptionError: there is none, or several stacks have that layer and none is named.
+        """
+        found = [s for s in self.sites if s.layer == layer and stack in (None, s.stack)]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise OptionError(
+                f"layer {layer} exists in {', '.join(s.stack for s in found)}; name the stack"
+            )
+        known = ", ".join(s.name for s in self.sites)
+        raise OptionError(
+            f"{self.name} has no attention in {stack or ''} layer {layer}; it has {known}"
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"Model({self.name}: {self.kind}, {len(self.sites)} attention layers x "
+            f"{self.n_heads} heads "
+            f"({self.n_kv_heads} kv), d_head {self.d_head}, d_model {self.d_model}, {self.dtype})"
+        )
+
+    # --- running ------------------------------------------------------------------------------
+
+    def inputs(self, prompts: Prompts | Inputs | str | Sequence) -> dict[str, Tensor]:
+        """What the module is called with: ids and mask of prompts, or given tensors as they are."""
+        if isinstance(prompts, Mapping):
+            return {
+                k: v.to(self.device) if isinstance(v, Tensor) else v for k, v in prompts.items()
+            }
+        if "input_ids" not in takes(self.module):
+            raise PromptError(
+                f"{self.name} ({self.kind}) reads no tokens; give its tensors by the names of its "
+                "arguments, such as {'pixel_values': ...}"
+            )
+        prompts = Prompts.of(prompts, self)
+        prompts.check(self)
+        inputs = self.padding.inputs(prompts, self.device)
+        if is_encoder_decoder(self.module):
+            inputs["decoder_input_ids"] = inputs["input_ids"]
+            if "attention_mask" in inputs:
+                inputs["decoder_attention_mask"] = inputs["attention_mask"]
+        return inputs
+
+    def batches(self, prompts: Prompts, size: int) -> Iterator[Prompts]:
+        """Batches of at most `size` prompts in their order, unpadded where padding changes them."""
+        return prompts.batches(size, padded=self.padding.changes(prompts) is None)
+
+    def run(
+        self, prompts: Prompts | Inputs | str | Sequence, edits: Sequence[Edit] = ()
+    ) -> Float[Tensor, "batch pos d_vocab"]:
+        """Logits (or the last hidden state of a model without a head), under the edits given.
+
+        Raises:
+            PromptError: the prompts do not fit the model.
+            OptionError: an edit names a head that does not exist.
+        """
+        inputs = self.inputs(prompts)
+        if edits:
+            with self.edited(*edits):
+                return self._forward(inputs)
+        return self._forward(inputs)
+
+    def _forward(self, inputs: Inputs) -> Tensor:
+        return forward(self.module, inputs, self.name)
+
+    @contextmanager
+    def edited(self, *edits: Edit) -> Iterator[Self]:
+        """Inside the block every run of the module, ours or the caller's own, is edited.
+
+        Nested blocks add up: the outer edits act first.
+
+        Raises:
+            OptionError: an edit names a head that does not exist.
+        """
+        for edit in edits:
+            self._check_heads(edit)
+        here = edits if self.ranks is None else self.ranks.local(edits, self.sites)
+
+        def visit(site: Site, call: Call, real: Tensor) -> None:
+            for edit in here:
+                edit(call, site, real)
+
+        token = _edits.set((*_edits.get(), (self, edits)))
+        try:
+            with self.visited(visit):
+                yield self
+        finally:
+            _edits.reset(token)
+
+    @property
+    def active_edits(self) -> tuple[str, ...]:
+        """Names of the edits in force, outermost first."""
+        return tuple(e.name for model, edits in _edits.get() if model is self for e in edits)
+
+    def _check_heads(self, edit: Edit) -> None:
+        sites = self.sites if self.ranks is None else map(self.ranks.whole_site, self.sites)
+        sizes = {(s.stack, s.layer): s.n_heads for s in sites}
+        if edit.stack is not None and edit.stack not in self.stacks:
+            raise OptionError(f"no stack {edit.stack!r}; {self.name} has {', '.join(self.stacks)}")
+        for head in edit.heads:
+            counts = [
+                n
+                for (stack, layer), n in sizes.items()
+                if layer == head.layer and edit.stack in (None, stack)
+            ]
+            if not counts or head.head >= max(counts):
+                have = (
+                    f"{max(counts)} heads in layer {head.layer}"
+                    if counts
+                    else f"layers {sorted({s.layer for s in self.sites})}"
+                )
+                raise OptionError(f"{self.name} has no head {head}; it has {have}")
+            if edit.stack is None and len(counts) > 1:
+                raise OptionError(
+                    f"{head} exists in several stacks; name one of {', '.join(self.stacks)} "
+                    "with stack="
+                )
+
+    def visited(self, visit: Visit, *, fused: bool = False) -> AbstractContextManager[None]:
+        """Call `visit(site, call, real)` at every attention of every forward in the block.
+
+        `real [batch, query_pos]` marks the query positions that are no padding. With `fused` the
+        model's own kernel does not run: the visitor computes z and assigns it to the call.
+        """
+        return visiting(self.module, self.sites, visit, fused)
+
+    # --- reading ------------------------------------------------------------------------------
+
+    def mean_z(
+        self, prompts: Prompts | Sequence, batch_size: int = 16
+    ) -> dict[tuple[str, int], Float[Tensor, "head d_head"]]:
+        """The mean of every head's z over all real positions, for `mean(over="dataset")`."""
+        total: dict[tuple[str, int], Tensor] = {}
+        count: dict[tuple[str, int], float] = {}
+
+        def visit(site: Site, call: Call, real: Tensor) -> None:
+            key = site.stack, site.layer
+            z = (call.z.double() * real[:, None, :, None]).sum((0, 2))
+            total[key] = total.get(key, torch.zeros_like(z)) + z
+            count[key] = count.get(key, 0.0) + float(real.sum())
+
+        with torch.no_grad(), self.visited(visit):
+            for batch in self.batches(Prompts.of(prompts, self), batch_size):
+                self._forward(self.inputs(batch))
+        return {key: (total[key] / count[key]).to(torch.float32) for key in total}
+
+    def require_finite(self, call: Call, site: Site) -> None:
+        """Raise if a call's output is not finite.
+
+        Raises:
+            NonFiniteError: naming the layer and the heads.
+        """
+        if not bool(torch.isfinite(call.z).all()):
+            bad = (~torch.isfinite(call.z)).flatten(2).any(-1).any(0).nonzero().flatten().tolist()
+            raise NonFiniteError(
+                f"{self.name}: NaN or infinity in the attention output of {site.stack} layer "
+                f"{site.layer} "
+                f"(module {site.module}, heads {bad}); "
+                f"the activations overflow in {self.dtype} or the weights are damaged"
+            )
+
+    @property
+    def content_hash(self) -> str:
+        """sha256 of all saved parameters and buffers, anew only if their checksum changed."""
+        seen = checksum(self.module) if self.ranks is None else ""  # processes must not disagree
+        if self._hashed[0] != seen or not self._hashed[1]:
+            self._hashed = seen, content_hash(self.module)
+        return self._hashed[1]
+
+    @cached_property
+    def limit(self) -> int | None:
+        """Longest prompt of the position table; None where positions are computed."""
+        return position_limit(self.module)
+
+    @cached_property
+    def padding(self) -> Padding:
+        """Whether, and with what, prompts of different lengths can share a batch."""
+        return Padding(self.module, self.config, self.name)
+
+    def untrained(self) -> nn.Module:
+        """The same architecture with fresh random weights, from torch's global generator."""
+        fresh = getattr(self.module, "fresh", None)
+        made = type(self.module)(copy.deepcopy(self.config)) if fresh is None else fresh()
+        return made.to(device=self.device, dtype=self.dtype).eval()

@@ -1,0 +1,37 @@
+from .concentration import Spread, participation_ratio, spread
+from .curves import SafetyCurves, safety_curves
+from .direction import Direction, candidates
+from .marker import marker_sets
+from .overview import SafetyStudy, study
+from .projection import refusal_projection
+from .prompts import PromptSets, read_labelled, read_prompts, templated
+from .removal import Ships, ships
+from .selection import DirectionSearch, search_direction
+from .subspace import Sahara, principal_angle, sahara
+from .task import refusal_log_odds
+
+__all__ = [
+    "Direction",
+    "DirectionSearch",
+    "PromptSets",
+    "SafetyCurves",
+    "SafetyStudy",
+    "Sahara",
+    "Ships",
+    "Spread",
+    "candidates",
+    "marker_sets",
+    "participation_ratio",
+    "principal_angle",
+    "read_labelled",
+    "read_prompts",
+    "refusal_log_odds",
+    "refusal_projection",
+    "safety_curves",
+    "sahara",
+    "search_direction",
+    "ships",
+    "spread",
+    "study",
+    "templated",
+]

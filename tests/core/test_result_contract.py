@@ -1,0 +1,201 @@
+"""Every result keeps the one protocol: one line in `EXAMPLES` for a class, and no test of its own.
+
+All modules of the package are imported, so that a class without an example fails.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import pkgutil
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import pandas as pd
+import pytest
+from core.result_examples import EXAMPLES
+
+import interp
+from interp.core.differences import Differences
+from interp.core.errors import OptionError, StoreError, UnknownName
+from interp.core.head import Head
+from interp.core.long_rows import STANDARD
+from interp.core.result import Result
+from interp.core.result_files import READ, suffixes
+from interp.core.table import HeadTable
+from interp.model.edits import zero
+
+
+def every_class() -> list[type[Result]]:
+    for module in pkgutil.walk_packages(interp.__path__, "interp."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    found: list[type[Result]] = []
+    classes: list[type[Result]] = [Result]
+    while classes:
+        below = classes.pop().__subclasses__()
+        found += below
+        classes += below
+    own = [c for c in found if c.__module__.startswith("interp.")]
+    return sorted(dict.fromkeys(own), key=lambda c: c.__name__)
+
+
+def name_of(cls: type[Result]) -> str:
+    return f"{cls.__module__}.{cls.__name__}"
+
+
+CLASSES = every_class()
+_MADE: dict[str, Result] = {}
+
+
+@pytest.fixture(params=CLASSES, ids=[c.__name__ for c in CLASSES])
+def made(request) -> Result:
+    """One example per class, with at least two rows where that can be."""
+    cls = request.param
+    example: Callable[[], Result] | None = EXAMPLES.get(name_of(cls))
+    if example is None:
+        pytest.fail(f"{name_of(cls)} is a Result: add an example of it to EXAMPLES")
+    if name_of(cls) not in _MADE:
+        _MADE[name_of(cls)] = example()
+    result = _MADE[name_of(cls)]
+    assert type(result) is cls
+    return result
+
+
+def test_no_example_is_of_a_class_that_is_gone() -> None:
+    assert set(EXAMPLES) == {name_of(c) for c in CLASSES}
+
+
+def test_rows_have_the_columns_of_all_results(made) -> None:
+    frame = made.to_pandas()
+    assert set(STANDARD) <= set(frame.columns)
+    assert len(frame) == len(made)
+    for name in ("score", "sem", "low", "high", "null"):
+        assert pd.api.types.is_float_dtype(frame[name].astype(float)), name
+    assert frame["model"].map(type).eq(str).all()
+    assert frame["metric"].map(type).eq(str).all()
+    assert frame["unit"].map(type).eq(str).all()
+    known = frame[frame["low"].notna()]
+    assert (known["low"] <= known["high"]).all()
+    assert set(made._units) <= set(frame.columns)
+    assert frame.index.tolist() == list(range(len(frame)))
+
+
+def test_rows_are_iterated_over(made) -> None:
+    rows = list(made)
+    assert len(rows) == len(made)
+
+
+def test_the_first_rows_are_of_the_same_type_and_all_displayed(made) -> None:
+    frame = made.to_pandas()
+    for k in (1, 2, 40):
+        part = made.top(k)
+        assert type(part) is type(made)
+        metrics = frame["metric"].nunique()
+        assert len(part) <= k * metrics
+        assert len(part) <= len(frame)
+        assert part.per_prompt is None or len(part.per_prompt) == len(part)
+        assert len(part.bounds()) == len(part)
+        if not isinstance(made, HeadTable):  # which shows heads by metric, and has its own tests
+            shown, rest = part._first()
+            assert rest == ""
+            assert len(shown) == len(part.wide())
+        assert part.provenance
+    assert len(made.top(0)) == 0
+    assert len(made.top(2).top(1)) <= len(made.top(2))
+    with pytest.raises(OptionError):
+        made.top(-1)
+    with pytest.raises(UnknownName):
+        made.top(1, by="no such order")
+
+
+def test_a_name_gives_the_rows_of_a_metric(made) -> None:
+    metric = made.to_pandas()["metric"].iloc[0]
+    part = made[metric]
+    assert type(part) is type(made)
+    assert set(part.to_pandas()["metric"]) == {metric}
+    with pytest.raises(UnknownName):
+        made["no such metric"]
+
+
+def test_heads_are_named_where_rows_are_heads(made) -> None:
+    if {"layer", "head"} <= set(made.to_pandas().columns):
+        heads = made.top(2).heads()
+        assert all(isinstance(head, Head) for head in heads)
+        assert Head.parse(str(heads[0])) == heads[0]
+        assert zero(made.top(1)).heads == made.top(1).heads()
+    else:
+        with pytest.raises(OptionError, match="not about heads") as raised:
+            made.heads()
+        assert "\n" not in str(raised.value)
+
+
+def test_wider_intervals_hold_narrower_ones(made) -> None:
+    narrow, wide = made.interval(0.5), made.interval(0.99)
+    there = narrow["low"].notna() & wide["low"].notna()
+    assert (wide["low"] <= narrow["low"])[there].all()
+    assert (wide["high"] >= narrow["high"])[there].all()
+    assert narrow["score"].equals(made.to_pandas()["score"])
+
+
+def test_values_per_prompt_or_the_reason_why_there_are_none(made) -> None:
+    if made.per_prompt is None:
+        assert made.why_no_per_prompt
+        with pytest.raises(OptionError, match="per prompt") as raised:
+            made.compare(made)
+        assert "\n" not in str(raised.value)
+        return
+    assert np.asarray(made.per_prompt).shape[0] == len(made)
+    same = made.compare(made)
+    assert isinstance(same, Differences)
+    assert same.to_pandas()["score"].fillna(0).eq(0).all()
+
+
+def test_a_figure_without_arguments(made) -> None:
+    assert made.plot().to_dict()["data"]
+
+
+@pytest.mark.parametrize("suffix", READ)
+def test_files_are_read_back_equal(made, suffix, tmp_path) -> None:
+    for result in (made, made.top(1)):
+        path = tmp_path / f"result{suffix}"
+        result.save(path)
+        again = type(made).load(path)
+        assert type(again) is type(made)
+        assert again.equals(result)
+        pd.testing.assert_frame_equal(again.to_pandas(), result.to_pandas())
+    path.write_bytes(b"something else")
+    with pytest.raises(StoreError):
+        type(made).load(path)
+
+
+def test_other_files(made, tmp_path) -> None:
+    for suffix in suffixes(type(made))[len(READ) :]:
+        made.save(tmp_path / f"result{suffix}")
+        assert (tmp_path / f"result{suffix}").stat().st_size > 100
+    with pytest.raises(UnknownName, match=r"\.parquet|known"):
+        made.save(tmp_path / "result.xyz")
+
+
+def test_provenance_says_how_it_was_made(made) -> None:
+    about = made.provenance
+    assert isinstance(about, Mapping)
+    each = about.values() if any(isinstance(k, tuple) for k in about) else [about]
+    for one in each:
+        assert one.get("made_by"), "made_by"
+        assert "model_id" in one or "model" in one, "model_id"
+        assert "versions" in one or "first" in one, "versions"
+
+
+def test_it_displays_itself(made) -> None:
+    assert repr(made).strip()
+    html = made._repr_html_()
+    assert "<table" in html
+    assert "<script" not in html
+
+
+def test_numbers_are_not_changed_by_what_is_shown(made) -> None:
+    before = made.to_pandas()
+    made.top(1), made.interval(0.9), repr(made), made._repr_html_()
+    pd.testing.assert_frame_equal(made.to_pandas(), before)
+    assert not math.isinf(before["score"].astype(float).abs().max())

@@ -1,0 +1,206 @@
+"""Bootstraps, rank statistics and tests against scipy, scikit-learn and counts by hand."""
+
+from __future__ import annotations
+
+from itertools import combinations, product
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from interp.core.statistics import (
+    RatioBootstrap,
+    auroc,
+    auroc_interval,
+    bootstrap_interval,
+    holm,
+    jaccard_by_k,
+    kendall,
+    least_sign_flip_p,
+    overlap_p,
+    percentile_interval,
+    redraw,
+    redraw_counts,
+    sign_flip_p,
+    spearman,
+)
+
+
+def test_draws_come_from_the_generator_one_after_the_other() -> None:
+    """Drawing all at once or one by one gives the same draws, so that results repeat."""
+    for draw, one in (
+        (redraw, lambda rng: rng.integers(0, 7, 7)),
+        (redraw_counts, lambda rng: rng.multinomial(7, np.full(7, 1 / 7))),
+    ):
+        rng = np.random.default_rng(5)
+        want = [one(rng) for _ in range(20)]
+        np.testing.assert_array_equal(draw(7, 20, np.random.default_rng(5)), want)
+
+
+def test_intervals_cover_at_their_level():
+    rng = np.random.default_rng(0)
+    samples = rng.exponential(size=(400, 30))
+    for method, low in (("percentile", 0.85), ("bca", 0.87)):
+        interval = bootstrap_interval(samples, 0.95, method=method, draws=800)
+        covered = ((interval[:, 0] <= 1) & (interval[:, 1] >= 1)).mean()
+        assert low < covered < 0.98, (method, covered)
+    again = bootstrap_interval(samples[:1], method="bca")
+    np.testing.assert_array_equal(again, bootstrap_interval(samples[:1], method="bca"))
+    # both tails of a skewed sample move up under BCa
+    plain, corrected = (
+        bootstrap_interval(samples[:50]),
+        bootstrap_interval(samples[:50], method="bca"),
+    )
+    assert (corrected > plain).mean() > 0.9
+    constant = bootstrap_interval(np.full((1, 5), 2.0), method="bca")
+    np.testing.assert_array_equal(constant, [[2.0, 2.0]])
+
+
+def test_bca_equals_scipy():
+    from scipy import stats
+
+    x = np.random.default_rng(1).exponential(size=25)
+    mine = bootstrap_interval(x[None], method="bca", draws=20_000)[0]
+    theirs = stats.bootstrap((x,), np.mean, method="BCa", n_resamples=20_000, rng=2)
+    np.testing.assert_allclose(mine, theirs.confidence_interval, rtol=0.02)
+
+
+def test_intervals_draw_whole_sentences() -> None:
+    """40 sentences all right or all wrong are 40 coin tosses, however long they are."""
+    total = np.full(40, 25.0)
+    found = np.where(np.arange(40) < 28, 25.0, 0.0)
+    low, high = RatioBootstrap(40, draws=20_000).interval(found, total)
+    want = stats.binom.ppf([0.025, 0.975], 40, 0.7) / 40
+    assert (low, high) == pytest.approx(tuple(want), abs=0.026)  # one sentence
+
+
+def test_intervals_cover_as_often_as_they_say() -> None:
+    rng = np.random.default_rng(0)
+    hits = 0
+    for seed in range(200):
+        found = rng.binomial(8, 0.6, 60).astype(float)
+        low, high = RatioBootstrap(60, draws=400, seed=seed).interval(found, np.full(60, 8.0))
+        hits += low <= 0.6 <= high
+    assert 182 <= hits <= 198  # 95 %, three standard errors of 200 tosses
+
+
+def test_p_is_uniform_where_nothing_differs_and_small_where_it_does() -> None:
+    rng = np.random.default_rng(1)
+    small = 0
+    for seed in range(200):
+        a, b = rng.binomial(8, 0.6, (2, 60)).astype(float)
+        _, p = RatioBootstrap(60, draws=400, seed=seed).gain(a, b, np.full(60, 8.0))
+        small += p < 0.05
+    assert 2 <= small <= 22
+    a = rng.binomial(8, 0.9, 60).astype(float)
+    (low, high), p = RatioBootstrap(60).gain(a, 0.5 * a, np.full(60, 8.0))
+    assert low > 0.3
+    assert high < 0.6
+    assert p < 0.001
+
+
+def test_correlations_equal_scipy_with_ties():
+    rng = np.random.default_rng(0)
+    scores = np.stack([rng.normal(size=25), rng.integers(4, size=25), rng.integers(9, size=25)])
+    rho, tau = spearman(scores), kendall(scores)
+    for i, j in combinations(range(3), 2):
+        assert rho[i, j] == pytest.approx(stats.spearmanr(scores[i], scores[j]).statistic)
+        assert tau[i, j] == pytest.approx(stats.kendalltau(scores[i], scores[j]).statistic)
+    np.testing.assert_allclose(np.diag(rho), 1)
+    np.testing.assert_array_equal(tau, tau.T)
+    many = np.stack([rng.normal(size=300), rng.integers(5, size=300), np.ones(300)])
+    large = kendall(many)  # by sorting; the same by the signs of all pairs
+    sign = np.sign(many[:, :, None] - many[:, None]).reshape(3, -1)
+    size = np.sqrt((sign**2).sum(1))
+    want = (sign[0] @ sign[1]) / (size[0] * size[1])
+    assert large[0, 1] == large[1, 0] == pytest.approx(want)
+    assert large[0, 0] == 1
+    assert np.isnan(large[2]).all()
+
+
+def test_spearman_with_ties_is_that_of_scipy() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        a, b = rng.integers(0, 4, 9).astype(float), rng.random(9).round(1)
+        found = spearman(np.stack([a, b]))[0, 1]
+        assert found == pytest.approx(stats.spearmanr(a, b).statistic, abs=1e-12)
+    assert np.isnan(spearman(np.stack([np.ones(5), np.arange(5.0)]))[0, 1])
+
+
+def test_overlap_by_chance_is_hypergeometric():
+    n, k = 7, 3
+    draws = list(combinations(range(n), k))
+    for least in range(k + 1):
+        share = np.mean([len({0, 1, 2} & set(x)) >= least for x in draws])
+        assert overlap_p(least, k, n) == pytest.approx(share)
+
+
+def test_jaccard_overlaps_are_those_of_sets() -> None:
+    first, second = np.array([3.0, -4.0, 1.0, 0.5]), np.array([1.0, 2.0, -3.0, 0.0])
+    np.testing.assert_allclose(jaccard_by_k(first, second), [0, 1 / 3, 1, 1])
+
+
+def test_auroc_equals_sklearn_with_ties() -> None:
+    from sklearn.metrics import roc_auc_score
+
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        score = rng.integers(0, 4, 30).astype(float)
+        truth = rng.random(30) < 0.3
+        truth[:2] = [True, False]
+        assert auroc(score, truth) == pytest.approx(roc_auc_score(truth, score))
+    assert np.isnan(auroc(score, np.ones(30, dtype=bool)))
+
+
+def test_the_interval_of_an_auroc_is_that_of_draws_one_by_one() -> None:
+    rng = np.random.default_rng(0)
+    score, truth = rng.integers(0, 9, 30).astype(float), np.arange(30) < 8
+    draw = np.random.default_rng(4)
+    want = []
+    for _ in range(100):
+        some = [draw.choice(score[mask], mask.sum()) for mask in (truth, ~truth)]
+        want.append(auroc(np.concatenate(some), truth))
+    found = auroc_interval(score, truth, draws=100, seed=4)
+    assert found == pytest.approx(tuple(percentile_interval(np.array(want))))
+    assert np.isnan(auroc_interval(score, truth | True)).all()
+
+
+def test_a_random_ranking_is_at_chance() -> None:
+    rng = np.random.default_rng(1)
+    found = [auroc(rng.random(24), np.arange(24) < 3) for _ in range(400)]
+    assert np.mean(found) == pytest.approx(0.5, abs=0.03)
+
+
+def test_the_permutation_test_counts_every_sign() -> None:
+    x = np.array([0.4, -0.1, 0.3, 0.25, 0.05])
+    every = [
+        abs(sum(s * v for s, v in zip(signs, x, strict=True)))
+        for signs in product([1, -1], repeat=5)
+    ]
+    want = np.mean([v >= abs(x.sum()) - 1e-12 for v in every])
+    assert sign_flip_p(x) == pytest.approx(want)
+    assert sign_flip_p(np.zeros(5)) == 1
+    many = np.random.default_rng(0).normal(0.2, 1, 40)
+    exact = stats.permutation_test(
+        (many,), np.mean, permutation_type="samples", n_resamples=4000,
+        rng=np.random.default_rng(1),
+    )  # fmt: skip
+    assert sign_flip_p(many, flips=4000) == pytest.approx(exact.pvalue, abs=0.04)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 6, 14, 15])
+def test_the_smallest_possible_p_is_that_of_differences_of_one_sign(n: int) -> None:
+    """Reached by differences that no other arrangement of signs can equal, and never beaten."""
+    flips = 19_999
+    assert least_sign_flip_p(n) == pytest.approx(
+        sign_flip_p(2.0 ** np.arange(n), flips=flips), abs=2e-4
+    )
+    draw = np.random.default_rng(n)
+    assert min(
+        sign_flip_p(draw.normal(1, 1, n), flips=199) for _ in range(20)
+    ) >= least_sign_flip_p(n, 199)
+
+
+def test_holm_is_the_step_down_correction() -> None:
+    np.testing.assert_allclose(holm(np.array([0.01, 0.04, 0.03])), [0.03, 0.06, 0.06])
+    np.testing.assert_allclose(holm(np.array([0.5, 0.6])), [1.0, 1.0])

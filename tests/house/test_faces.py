@@ -1,0 +1,93 @@
+"""Public faces: names resolve, stay cheap to import, and examples import from one folder deep."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import interp
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = sorted(p.parent.name for p in (ROOT / "interp").glob("*/__init__.pyi"))
+FACES = ["interp", *(f"interp.{name}" for name in FOLDERS)]
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_every_public_name_is_there_and_listed(face: str) -> None:
+    module = import_module(face)
+    for name in module.__all__:
+        assert getattr(module, name) is not None, name
+        assert name in dir(module)
+    with pytest.raises(AttributeError):
+        _ = module.no_such_name
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_the_stub_lists_what_it_imports(face: str) -> None:
+    tree = ast.parse(Path(str(import_module(face).__file__) + "i").read_text(encoding="utf-8"))
+    imported = {a.name for n in tree.body if isinstance(n, ast.ImportFrom) for a in n.names}
+    [shown] = [n.value for n in tree.body if isinstance(n, ast.Assign)]
+    assert imported == set(ast.literal_eval(shown))
+
+
+def test_the_package_says_that_it_is_typed() -> None:
+    assert (ROOT / "interp" / "py.typed").is_file()
+
+
+def test_importing_interp_imports_nothing_heavy() -> None:
+    faces = "; ".join(f"import {face}" for face in FACES)
+    heavy = "{'torch', 'transformers', 'pandas', 'plotly', 'scipy', 'sklearn'}"
+    code = f"import sys; {faces}; print(sorted({heavy} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_declared_analyses_are_names_of_their_folder() -> None:
+    from interp.attribution import rollout
+    from interp.circuits import screen_verify
+    from interp.heads import induction, ov_copying, sink
+
+    named = [x.name for x in (induction, ov_copying, sink, rollout, screen_verify)]
+    assert named == ["induction", "ov_copying", "sink", "rollout", "screen_verify"]
+    assert {"induction", "score", "sink"} <= set(dir(import_module("interp.heads")))
+
+
+def test_one_call_per_task() -> None:
+    from interp.causal import leave_one_out
+    from interp.circuits import evaluate
+
+    assert interp.ablate is leave_one_out
+    assert interp.evaluate_circuit is evaluate
+
+
+def examples() -> list[tuple[str, str]]:
+    """Where code is shown, and the code."""
+    found = []
+    for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("circuits/*.md")]:
+        text = path.read_text(encoding="utf-8")
+        found += [(path.name, code) for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL)]
+    for path in (ROOT / "notebooks").glob("*.ipynb"):
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        found += [(path.name, "".join(c["source"])) for c in cells if c["cell_type"] == "code"]
+    for path in (ROOT / "interp").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+                found.append((path.name, ast.get_docstring(node) or ""))
+    return found
+
+
+def test_examples_import_from_one_folder_deep() -> None:
+    deep = [
+        (where, line.strip())
+        for where, code in examples()
+        for line in code.splitlines()
+        if re.match(r"\s*(>>> )?(from|import) interp(\.\w+){2,}", line)
+    ]
+    assert deep == []

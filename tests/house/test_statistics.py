@@ -1,0 +1,96 @@
+"""One module of statistics: no other file draws bootstraps, ranks, or tests by itself.
+
+Looked for in every other file of the package: functions and classes named after a bootstrap, a rank
+correlation, an AUROC, a permutation test or a correction; imports of such functions from scipy and
+scikit-learn; calls that draw with replacement as many as there are (`multinomial`, `integers(n,
+n)`, `integers(n, size=(draws, n))`, `choice(x, len(x))`); quantiles of draws.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2] / "interp"
+MODULE = ROOT / "core" / "statistics.py"
+NAMES = re.compile(
+    "bootstrap|spearman|kendall|auroc|roc_auc|holm|bonferroni|benjamini|false_discovery"
+    "|permutation_test|sign_flip|rankdata"
+)
+LIBRARY = {
+    "scipy.stats": {
+        "bootstrap", "false_discovery_control", "hypergeom", "kendalltau", "mannwhitneyu",
+        "permutation_test", "rankdata", "spearmanr", "ttest_1samp", "ttest_rel", "wilcoxon",
+    },
+    "sklearn.metrics": {"auc", "roc_auc_score", "roc_curve"},
+    "sklearn.utils": {"resample"},
+}  # fmt: skip
+
+
+def found(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Line and reason of everything in a file that belongs in the module of statistics."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            if NAMES.search(node.name.lower()):
+                yield node.lineno, f"defines {node.name}"
+        elif isinstance(node, ast.ImportFrom):
+            wrong = LIBRARY.get(node.module or "", set()) & {a.name for a in node.names}
+            if wrong:
+                yield node.lineno, f"imports {', '.join(sorted(wrong))} of {node.module}"
+        elif isinstance(node, ast.Call) and _draws(node):
+            yield node.lineno, f"calls {ast.unparse(node)}"
+
+
+def _draws(call: ast.Call) -> bool:
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+    given = {k.arg: k.value for k in call.keywords}
+    if name in ("multinomial", "quantile", "nanquantile", "percentile", "nanpercentile"):
+        return True
+    if name == "integers":
+        above = call.args[-1] if len(call.args) < 3 else call.args[1]
+        size = given.get("size", call.args[2] if len(call.args) > 2 else None)
+        last = size.elts[-1] if isinstance(size, ast.Tuple) else size
+        return last is not None and ast.dump(last) == ast.dump(above)
+    if name == "choice" and len(call.args) > 1 and "replace" not in given:
+        return ast.unparse(call.args[1]) == f"len({ast.unparse(call.args[0])})"
+    return False
+
+
+def test_statistics_are_computed_in_one_module() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line} {reason}"
+        for path in sorted(ROOT.rglob("*.py"))
+        if path != MODULE
+        for line, reason in found(ast.parse(path.read_text(encoding="utf-8")))
+    ]
+    assert not wrong, "move to interp/core/statistics.py: " + "; ".join(wrong)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "def _spearman(a, b): ...",
+        "class PromptBootstrap: ...",
+        "from scipy.stats import rankdata",
+        "rng.integers(n, size=(draws, n))",
+        "rng.integers(0, len(x), size=(2000, len(x)))",
+        "rng.integers(0, n, n)",
+        "rng.choice(x, len(x))",
+        "rng.multinomial(n, even, size=draws)",
+        "np.quantile(drawn, [0.025, 0.975])",
+    ],
+)
+def test_a_second_one_is_found(line: str) -> None:
+    assert list(found(ast.parse(line)))
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["rng.integers(len(words))", "rng.integers(0, 5, 16)", "rng.choice(x, k, replace=False)"],
+)
+def test_other_draws_are_left_alone(line: str) -> None:
+    assert not list(found(ast.parse(line)))

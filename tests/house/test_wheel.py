@@ -1,0 +1,65 @@
+"""The wheel holds the package and its data, nothing else, and runs where no checkout is."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+pytest.importorskip("hatchling", reason="the wheel needs hatchling: pip install 'interp[test]'")
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("wheel")
+    pip = [sys.executable, "-m", "pip", "wheel", str(ROOT), "--no-deps", "--no-build-isolation"]
+    subprocess.run([*pip, "--no-index", "-q", "-w", str(out)], check=True, cwd=out)
+    [path] = out.glob("*.whl")
+    return path
+
+
+def test_it_holds_no_scripts_that_only_a_checkout_needs(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    top = {name.split("/")[0].partition("-")[0] for name in names}
+    assert top == {"interp", "interp_kernels"}
+    assert not [n for n in names if "train" in Path(n).name and n.endswith(".py")]
+    assert not [n for n in names if "bench" in n]
+    assert not [n for n in names if "/tests/" in n or "/docs/" in n]
+
+
+def test_it_holds_data_stubs_and_templates(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    needed = {"interp/py.typed", "interp/__init__.pyi", "interp/core/moved.json"}
+    needed |= {"interp/_repository/data/prompts.txt"}
+    kinds = (".pyi", ".json", ".js", ".css", ".jinja2", ".safetensors", ".toml")
+    for path in (ROOT / "interp").rglob("*"):
+        if path.suffix in kinds and path.is_file():
+            needed.add(path.relative_to(ROOT).as_posix())
+    assert needed <= names
+
+
+def test_it_scores_a_bundled_model_in_a_fresh_folder(wheel: Path, tmp_path: Path) -> None:
+    place, here = tmp_path / "installed", tmp_path / "fresh"
+    here.mkdir()
+    with zipfile.ZipFile(wheel) as packed:  # what pip does with a wheel that has no scripts to run
+        packed.extractall(place)
+    bare = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    env = bare | {"PYTHONPATH": str(place)}
+    code = "import interp, interp_kernels; print(interp.__file__); print(interp_kernels.__file__)"
+    shown = subprocess.run(
+        [sys.executable, "-c", code], env=env, cwd=here, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    assert all(Path(line).is_relative_to(place) for line in shown)
+    asked = ["-m", "interp", "score", "bundled:induction", "-m", "induction", "-o", "results", "-q"]
+    done = subprocess.run(
+        [sys.executable, *asked], env=env, cwd=here, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "L1H0" in done.stdout
+    assert (here / "results" / "heads.html").is_file()
