@@ -27,7 +27,7 @@ BEGIN = (  # modules that the index describes, beside the packages
     "interp.core.prompts", "interp.core.result", "interp.heads.scoring", "interp.core.table",
     "interp.model.capture", "interp.model.edits",
     "interp.heads.declaration", "interp.core.registry", "interp.core.errors",
-    "interp.heads.estimate", "interp.draw.plot",
+    "interp.heads.estimate", "interp.draw.plot", "interp.draw.colours",
     "interp.core.store",
 )  # fmt: skip
 DECLARED = {  # folder of declarations -> how what its files declare is called
