@@ -135,7 +135,9 @@ class Result(Displayed):
             OptionError: the rows are not heads.
         """
         frame = self.to_pandas()
-        if not {"layer", "head"} <= set(frame.columns):
+        if {"layer", "head"} <= set(frame.columns):
+            frame = frame[frame["head"].notna()]
+        if not {"layer", "head"} <= set(frame.columns) or (len(self) and not len(frame)):
             about = ", ".join(self._units) or "no unit of a model"
             raise OptionError(
                 f"the rows of {type(self).__name__} are about {about}, not about heads; .heads() "
@@ -200,7 +202,18 @@ class Result(Displayed):
         """True if the other is of the same type and holds the same values, NaN equal to NaN."""
         from interp.core.encoding import encoded
 
-        return type(self) is type(other) and encoded(self) == encoded(other)
+        if type(self) is not type(other):
+            return False
+        return encoded(self._stored()) == encoded(other._stored())  # type: ignore[attr-defined]
+
+    @classmethod
+    def _types(cls) -> tuple[type, ...]:
+        """The types in `_holds`; for a class that must not import them when it is defined."""
+        return cls._holds
+
+    def _stored(self) -> Self:
+        """What files hold: the result itself, unless its values lie elsewhere."""
+        return self
 
     def __iter__(self) -> Iterator[Any]:
         """One mapping of columns to values per row."""

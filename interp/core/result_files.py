@@ -57,7 +57,7 @@ def read(cls: Any, path: str | os.PathLike) -> Any:
         if name not in wanted:
             raise ValueError(f"it holds a {name}; read it with {name}.load")
         made = wanted[name]
-        return remade(made, fields, (made, *made._holds))
+        return remade(made, fields, (made, *made._types()))
     except (ValueError, KeyError, TypeError, AttributeError, OptionError) as error:
         raise StoreError(
             f"{path} does not hold a {cls.__name__}, or is damaged: {error}"
@@ -69,7 +69,7 @@ def _below(cls: type) -> list[type]:
 
 
 def _state(result: Result) -> dict[str, Any]:
-    return {"format": FORMAT, **encoded(result)}
+    return {"format": FORMAT, **encoded(result._stored())}
 
 
 def _checked(state: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
