@@ -19,9 +19,8 @@ from interp.causal.pairs import Interactions
 from interp.causal.pruning.prune import pruning_curve
 from interp.causal.pruning.result import PruningCurve
 from interp.causal.shapley_values.scores import Sampled
-from interp.core.differences import Differences
 from interp.core.prompts import repeats
-from interp.core.result import Result
+from interp.core.result import Differences, Result
 from interp.heads import needle
 from interp.heads.causal_check.result import Check, Confirmation
 from interp.heads.outliers import activations, channels, sinks
@@ -108,7 +107,7 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "interp.causal.pairs.Interactions": interactions,
     "interp.causal.pruning.result.PruningCurve": pruning,
     "interp.causal.shapley_values.scores.Sampled": sampled,
-    "interp.core.differences.Differences": differences,
+    "interp.core.result.Differences": differences,
     "interp.core.table.HeadTable": table,
     "interp.heads.causal_check.result.Confirmation": confirmation,
     "interp.heads.needle.copying.CopyPaste": lambda: needle.copy_paste(model(), instances()),

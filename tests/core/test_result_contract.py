@@ -17,11 +17,10 @@ import pytest
 from core.result_examples import EXAMPLES
 
 import interp
-from interp.core.differences import Differences
 from interp.core.errors import OptionError, StoreError, UnknownName
 from interp.core.head import Head
 from interp.core.long_rows import STANDARD
-from interp.core.result import Result
+from interp.core.result import Differences, Result
 from interp.core.result_files import READ, suffixes
 from interp.core.table import HeadTable
 from interp.model.edits import zero

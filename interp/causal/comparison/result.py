@@ -17,6 +17,7 @@ from interp.causal.comparison.draws import agreement_interval
 from interp.causal.comparison.questions import question_of
 from interp.causal.comparison.ranking import Ranking, listed
 from interp.causal.game.players import Players
+from interp.core.doors import behind
 from interp.core.errors import OptionError
 from interp.core.files import write_atomically
 from interp.core.result import Result
@@ -178,9 +179,7 @@ class Comparison(Result):
         Args:
             by: "score", or "rank" (1 = first).
         """
-        from interp.causal.comparison.plot import scatter_matrix
-
-        return scatter_matrix(self, by=by)
+        return behind("Comparison.plot")(self, by=by)
 
     def save(self, path: str | os.PathLike) -> tuple[Path, ...]:
         """Write one file in the format of its suffix, or all tables and a page into a folder.
@@ -198,7 +197,7 @@ class Comparison(Result):
         return self._save_all(Path(path))
 
     def _save_all(self, folder: Path) -> tuple[Path, ...]:
-        from interp.draw.page import html_table, page, to_json
+        from interp.draw.page import page, to_json
 
         names = ("agreement.csv", "ranks.csv", "comparison.json", "comparison.html")
         paths = tuple(folder / name for name in names)
@@ -216,8 +215,8 @@ class Comparison(Result):
         write_atomically(paths[2], to_json(told))
         parts = [
             ("Which question each answers", self._questions()),
-            ("Agreement of pairs", html_table(pairs)),
-            ("Scores and ranks", html_table(ranks)),
+            ("Agreement of pairs", pairs),
+            ("Scores and ranks", ranks),
         ]
         title = f"Importances of {self.made['model']}, {len(self.players)} players"
         content = page(title, self.plot(), parts, self.made, file_name="comparison")
@@ -241,16 +240,12 @@ class Comparison(Result):
     def _repr_html_(self) -> str:
         from interp.draw.page import html_table
 
-        return html_table(self.wide()) + self._questions()
+        return html_table(self.wide()) + html_table(self._questions())
 
-    def _questions(self) -> str:
+    def _questions(self) -> pd.DataFrame:
         import pandas as pd
 
-        from interp.draw.page import html_table
-
         asked = self.questions().items()
-        return html_table(
-            pd.DataFrame(
-                [{"importance": name, "question": q or "not a causal score"} for name, q in asked]
-            )
+        return pd.DataFrame(
+            [{"importance": name, "question": q or "not a causal score"} for name, q in asked]
         )

@@ -18,6 +18,7 @@ from jaxtyping import Float, Int
 from interp.causal.importance import standard_error
 from interp.causal.pruning.folds import loop_interval
 from interp.core.clusters import count
+from interp.core.doors import behind
 from interp.core.errors import OptionError, StoreError
 from interp.core.files import read_bytes, write_atomically
 from interp.core.intervals import around
@@ -255,9 +256,7 @@ class PruningCurve(Result):
         """The curve with its interval, the random band, and the undisturbed model's value."""
         if not self._whole:
             return super().plot()
-        from interp.causal.pruning.plot import plot_curves
-
-        return plot_curves([self])
+        return behind("PruningCurve.plot")([self])
 
     def save(self, path: str | os.PathLike) -> tuple[Path, ...]:
         """Write one file in the format of its suffix, or pruning.csv, .json and .html in a folder.
@@ -272,14 +271,14 @@ class PruningCurve(Result):
         return self._save_all(Path(path))
 
     def _save_all(self, folder: Path) -> tuple[Path, Path, Path]:
-        from interp.draw.page import html_table, page, text
+        from interp.draw.page import page
 
         paths = folder / "pruning.csv", folder / "pruning.json", folder / "pruning.html"
         frame = self.wide()
         write_atomically(paths[0], frame.to_csv(index=False, lineterminator="\n").encode())
         write_atomically(paths[1], self.to_json())
         title = f"Pruning {self.made.get('model_id', '')}: {self.made.get('task', '')}"
-        parts = [("In numbers", f"<p>{text(self.summary)}</p>{html_table(frame)}")]
+        parts = [("In numbers", self.summary, frame)]
         content = page(title, self.plot(), parts, self.made, file_name="pruning")
         write_atomically(paths[2], content)
         return paths
@@ -289,7 +288,7 @@ class PruningCurve(Result):
         from interp.draw.page import to_json
 
         # areas are made anew
-        told = {k: v for k, v in vars(self).items() if k not in ("area", "held_out_area")}
+        told = {k: v for k, v in vars(self).items() if k not in ("area", "held_out_area", "_asked")}
         if self.clusters is None:
             told.pop("clusters")
         return to_json({"format": _FORMAT} | told)

@@ -15,6 +15,7 @@ from interp.core.prompts import Prompts, bos_id
 from interp.core.provenance import result_provenance
 from interp.heads.needle.instance import Instance, prompts_of
 from interp.heads.per_head import PerHead, PerPrompt
+from interp.model.given import takes_model
 from interp.model.hooks.calls import Call
 from interp.model.inputs import takes
 from interp.model.locate.sites import Site
@@ -42,6 +43,7 @@ class QuestionMass(PerHead):
         return {"unit": "attention mass"}
 
 
+@takes_model
 def question_mass(
     model: Model,
     instances: Sequence[Instance],
@@ -58,6 +60,17 @@ def question_mass(
 
     Raises:
         PromptError: no instances, or prompts that do not fit the model.
+
+    Unit: attention mass.
+
+    Cost: One prompt under three questions.
+
+    Null: a question about something that is not there.
+
+    Not for: showing that a head copies.
+
+    Reference: Zhang et al. 2025, "Query-Focused Retrieval Heads Improve Long-Context Reasoning and
+    Re-ranking".
     """
     if not instances:
         raise PromptError("no needles to look for: give at least one instance")

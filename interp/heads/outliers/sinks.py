@@ -23,6 +23,7 @@ from interp.core.provenance import result_provenance
 from interp.heads.estimate import choose_engine
 from interp.heads.outliers.passes import BATCH, PerPrompt, each_call, seen_by, statistic
 from interp.heads.per_head import PerHead
+from interp.model.given import takes_model
 from interp.model.hooks.calls import Call
 from interp.model.locate.sites import Site
 from interp_kernels.reductions import Received
@@ -88,6 +89,7 @@ class SinkMass(PerHead):
         )  # fmt: skip
 
 
+@takes_model
 def sink_mass(
     model: Model, prompts: Any, *, position: int | None = None, engine: str = "auto"
 ) -> SinkMass:
@@ -103,6 +105,16 @@ def sink_mass(
     Raises:
         OptionError: a position that some prompt does not have.
         PromptError: prompts that do not fit the model.
+
+    Unit: attention per query.
+
+    Cost: One forward pass per prompt, streamed where long.
+
+    Null: even attention: H_T / T.
+
+    Not for: comparing lengths with one threshold.
+
+    Reference: Gu et al. 2025, "When Attention Sink Emerges in Language Models".
     """
     given = Prompts.of(prompts, model)
     shortest = min(map(len, given.ids), default=0)
@@ -130,6 +142,7 @@ def sink_mass(
     )  # fmt: skip
 
 
+@takes_model
 def active_dormant(model: Model, dormant_on: Any, active_on: Any) -> tuple[PerPrompt, PerPrompt]:
     """Sink mass of every head on two sets of prompts; a head that parks on one is active-dormant.
 
@@ -137,6 +150,14 @@ def active_dormant(model: Model, dormant_on: Any, active_on: Any) -> tuple[PerPr
 
     Raises:
         PromptError: the two sets are the same prompts, or do not fit the model.
+
+    Unit: attention per query.
+
+    Cost: One forward pass per prompt.
+
+    Null: the other set of prompts.
+
+    Not for: sets of prompts of different lengths.
     """
     first, second = Prompts.of(dormant_on, model), Prompts.of(active_on, model)
     same = set(first.ids) & set(second.ids)

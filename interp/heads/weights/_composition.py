@@ -11,6 +11,7 @@ from interp.core.errors import OptionError
 from interp.core.head import Head
 from interp.core.provenance import result_provenance
 from interp.core.result import Result
+from interp.model.given import takes_model
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -82,6 +83,7 @@ class Compositions(Result):
         return {"metric": f"{self.kind}_composition", "unit": "above random matrices"}
 
 
+@takes_model
 def composition_scores(model: Model, kind: Kind) -> Compositions:
     """Q-, K- or V-composition of every pair of heads, of which the first comes before the second.
 
