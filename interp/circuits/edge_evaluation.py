@@ -30,6 +30,7 @@ from interp.model.given import takes_model
 
 if TYPE_CHECKING:
     import pandas as pd
+    import plotly.graph_objects as go
 
     from interp.model.model import Model
 
@@ -132,6 +133,13 @@ class EdgeEvaluation(Displayed):
                 "ablation": "corrupted",
             }
         )
+
+    def plot(self) -> go.Figure:
+        """Faithfulness over the number of edges, beside random orders."""
+        from interp.draw.curve_picture import curve
+
+        title = f"{self.circuit.task}: the first edges of {self.circuit.method}"
+        return curve(self.to_pandas(), "edges", title)
 
     def __repr__(self) -> str:
         n = self.per_prompt.shape[1]

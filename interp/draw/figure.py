@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from interp.draw.axes import Axis, axes
-from interp.draw.page import COLOURS
+from interp.draw.colours import COLOURS
 from interp.draw.sprite import data_url, indexed_png
 from interp.draw.svg import element, picture
 
@@ -98,13 +98,19 @@ def _points(trace: Any, x: Axis, y: Axis, colour: str, layout: Any) -> list[Mark
             element("polyline", points=way, fill="none", stroke=colour, stroke_width=width,
                     stroke_dasharray=dash)
         )  # fmt: skip
-    texts = trace.text if isinstance(trace.text, (tuple, list)) or hasattr(trace.text, "tolist") else None
+    texts = (
+        trace.text
+        if isinstance(trace.text, (tuple, list)) or hasattr(trace.text, "tolist")
+        else None
+    )
     for i, (where, k) in enumerate(zip(at, known, strict=True)):
         if not k:
             continue
         told = _lines(str(texts[i])) if texts is not None and "text" in mode else []
         if "markers" in mode:
-            name = next((s[i] for s in (trace.customdata, trace.hovertext, texts) if _listed(s)), "")
+            name = next(
+                (s[i] for s in (trace.customdata, trace.hovertext, texts) if _listed(s)), ""
+            )
             lines = [*_lines(str(name)), f"{x.spelled(xs[i])}, {y.spelled(ys[i])}"]
             parts.append(_mark(trace.marker, where, colour, ": ".join(lines)))
             parts += _texts(told, where[0], where[1] - 7, text_anchor="middle", font_size=10)
@@ -123,7 +129,8 @@ def _mark(marker: Any, at: tuple[float, float], colour: str, said: str) -> Marku
     x, y = at
     title = element("title", said)
     if str(marker.symbol).startswith("line-ew"):
-        return element("path", title, d=f"M{x - size / 2:.1f} {y:.1f}h{size:g}", stroke="currentColor",
+        return element("path", title, d=f"M{x - size / 2:.1f} {y:.1f}h{size:g}",
+                       stroke="currentColor",
                        stroke_width=2)  # fmt: skip
     opacity = float(marker.opacity) if isinstance(marker.opacity, (int, float)) else None
     return element("circle", title, cx=x, cy=y, r=max(2.0, size / 2), fill=colour, opacity=opacity)
@@ -185,12 +192,15 @@ def _cells(trace: Any, x: Axis, y: Axis, colour: str, layout: Any) -> list[Marku
         image = indexed_png(bins, [*colours, "#b9b9b9"])
         turn = f"matrix({'1 0 0 1 0 0' if y.reversed else f'1 0 0 -1 0 {y.first + y.last:g}'})"
         box = {"x": x.first, "y": y.first, "width": x.last - x.first, "height": y.last - y.first}
-        shown = element("image", href=data_url(image), preserveAspectRatio="none", transform=turn, **box)
+        shown = element(
+            "image", href=data_url(image), preserveAspectRatio="none", transform=turn, **box
+        )
         return [shown, *parts]
     columns = list(range(z.shape[1])) if trace.x is None else list(trace.x)
     rows = list(range(z.shape[0])) if trace.y is None else list(trace.y)
     for (i, j), value in np.ndenumerate(z):
-        said = f"{y.spelled(rows[i])}, {x.spelled(columns[j])}: {'none' if value != value else f'{value:.4g}'}"
+        told = "none" if math.isnan(value) else f"{value:.4g}"
+        said = f"{y.spelled(rows[i])}, {x.spelled(columns[j])}: {told}"
         if _listed(trace.text):
             said = " ".join(_lines(str(trace.text[i][j]))) or said
         fill = "#b9b9b9" if bins[i, j] == len(colours) else colours[bins[i, j]]

@@ -21,11 +21,6 @@ if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
-# Okabe and Ito 2008, "Color Universal Design": distinguishable with every common kind of colour
-# blindness. Dashes and markers differ too, so that a grey print can be read.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
-DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
-GREY, BAND = "#6b6b6b", "rgba(107,107,107,0.20)"
 ROWS = 1_000  # of a table on a page
 CSV = 400_000  # bytes of a table as data in a page
 
@@ -42,8 +37,10 @@ def render(template: str, title: str, *, scripts: Sequence[str] = (), **context:
     context = {"command": None, "beside": (), "made": None} | context
     script = Markup("".join(asset(f"{name}.js") for name in scripts))
     style = Markup(_style())
-    return _templates().get_template(f"{template}.jinja2").render(
-        context, title=title, style=style, script=script
+    return (
+        _templates()
+        .get_template(f"{template}.jinja2")
+        .render(context, title=title, style=style, script=script)
     )
 
 
@@ -90,7 +87,7 @@ def _templates() -> jinja2.Environment:
         loader=PackageLoader("interp.draw"), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    found.filters |= {"digest": digest, "as_json": _as_json}
+    found.filters |= {"digest": digest, "as_json": _as_json, "pairs": pairs}
     return found
 
 
@@ -121,12 +118,6 @@ def _as_json(value: Any) -> str:
 def text(x: object) -> str:
     """Plain text where plotly would read markup."""
     return str(x).replace("&", "&amp;").replace("<", "&lt;")
-
-
-def faded(colour: str, share: float) -> str:
-    """A colour `#rrggbb` with this opacity."""
-    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
-    return f"rgba({red},{green},{blue},{share})"
 
 
 @dataclass(frozen=True)
@@ -179,7 +170,9 @@ class Table:
 def html_table(frame: pd.DataFrame) -> Markup:
     """A data frame as a table: numbers with four digits, texts set left."""
     first: Any = frame.iloc[0] if len(frame) else [None] * frame.shape[1]
-    columns = [(str(c), "text" if isinstance(x, str) else "") for c, x in zip(frame, first, strict=True)]
+    columns = [
+        (str(c), "text" if isinstance(x, str) else "") for c, x in zip(frame, first, strict=True)
+    ]
     head = [element("th", c, scope="col", class_=kind or None) for c, kind in columns]
     # by hand: a page can hold tens of thousands of these cells
     rows = "".join(

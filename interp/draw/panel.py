@@ -91,8 +91,9 @@ def head_map(
                     width=cell - 1, height=cell - 1, class_=colour_class(bins[layer, head], signed))
             for (layer, head), told in titles.items()
         )  # fmt: skip
-    return picture(*size, _axes(n_layers, n_heads, cell), body, class_="map", aria_label=what,
-                   data_cell=cell, data_heads=n_heads, data_layers=n_layers, **attributes)  # fmt: skip
+    axes = _axes(n_layers, n_heads, cell)
+    return picture(*size, axes, body, class_="map", aria_label=what, data_cell=cell,
+                   data_heads=n_heads, data_layers=n_layers, **attributes)  # fmt: skip
 
 
 def colour_class(at: int, signed: bool) -> str:
@@ -107,7 +108,9 @@ def colour_bar(scale: Scale) -> Markup:
     return element("div", element("span", low), ramp, element("span", high), class_="scale")
 
 
-def bar(value: float, scale: Scale, *, sem: Any = None, null: float = math.nan, width: int = 160) -> Markup:
+def bar(
+    value: float, scale: Scale, *, sem: Any = None, null: float = math.nan, width: int = 160
+) -> Markup:
     """A score as a bar from zero (or the low end), with its error and an upright line at its null.
 
     Args:
@@ -121,10 +124,14 @@ def bar(value: float, scale: Scale, *, sem: Any = None, null: float = math.nan, 
     left, right = sorted((x(max(scale.low, min(0.0, scale.high))), x(value)))
     colour = ("d26" if value >= 0 else "d6") if scale.signed else "q18"
     parts = [element("rect", x=left, y=3, width=right - left, height=8, class_=colour)]
-    low, high = sem if isinstance(sem, tuple) else (value - (sem or math.nan), value + (sem or math.nan))
+    low, high = (
+        sem if isinstance(sem, tuple) else (value - (sem or math.nan), value + (sem or math.nan))
+    )
     if math.isfinite(low) and math.isfinite(high):
         low, high = x(low), x(high)
-        parts.append(element("path", class_="error", d=f"M{low:g} 7H{high:g}M{low:g} 4v6M{high:g} 4v6"))
+        parts.append(
+            element("path", class_="error", d=f"M{low:g} 7H{high:g}M{low:g} 4v6M{high:g} 4v6")
+        )
     if math.isfinite(null):
         parts.append(element("path", class_="null", d=f"M{x(null):g} 0v14"))
     return element("svg", *parts, class_="score", viewBox=f"-1 0 {width + 2} 14", width=width + 2,

@@ -18,7 +18,8 @@ from interp.core.clusters import interval
 from interp.core.columns import estimate
 from interp.draw.page import Table
 from interp.draw.svg import element
-from interp.report.catalogue import LEVEL, Special, catalogue_of, prompts
+from interp.heads.special import LEVEL, Special, catalogue_of
+from interp.report.catalogue import prompts
 
 if TYPE_CHECKING:
     from interp.core.table import HeadTable
@@ -110,7 +111,9 @@ def _intervals(table: HeadTable) -> Markup:
                     _measured(row["metric"], row["unit"]),
                     f"L{row['layer']}H{row['head']}{' ' + row['stack'] if several[1] else ''}",
                     estimate(row["score"], row["sem"]),
-                    f"[{between[0]:.{digits}f}, {between[1]:.{digits}f}]" if between else "no error",
+                    f"[{between[0]:.{digits}f}, {between[1]:.{digits}f}]"
+                    if between
+                    else "no error",
                     prompts(row["n"], row["clusters"]),
                 ]
             )

@@ -97,12 +97,13 @@ def faithfulness(path: Path) -> None:
 
 
 def dependency_trees(path: Path) -> None:
-    words = tuple("The quick brown fox jumps over the lazy dog and runs away .".split())
+    words = ("The", "quick", "brown", "fox", "jumps", "over", "the", "lazy", "dog", "and", "runs",
+             "away", ".")  # fmt: skip
     gold = (3, 3, 3, 4, -1, 8, 8, 8, 4, 10, 4, 10, 4)
     names = ("det", "amod", "amod", "nsubj", "root", "case", "det", "amod", "obl", "cc", "conj",
              "advmod", "punct")  # fmt: skip
-    made = tuple((h, i) for i, h in enumerate(gold) if h >= 0 and i % 3) + ((0, 4),)
-    drawn = tuple(Drawn(words, gold, names, made, False, f"s-{i}", 8) for i in range(10))
+    made = tuple((h, i) for i, h in enumerate(gold) if h >= 0 and i % 3)
+    drawn = tuple(Drawn(words, gold, names, (*made, (0, 4)), False, f"s-{i}", 8) for i in range(10))
     found = scores(
         "large",
         relations=tuple(relation(f"rel{i}", p=0.001 * i, n=5 + 10 * i) for i in range(30)),
@@ -131,7 +132,9 @@ def verification(path: Path) -> None:
 def circuit_found(edges: int = 2_000) -> Circuit:
     nodes = ("embed", *NAMES, *(f"mlp{i}" for i in range(LAYERS)))
     draw = rng()
-    pairs = [(a, f"{b}.{'qkv'[i % 3]}") for i, a in enumerate(NAMES) for b in NAMES[i + 12 - i % 12 :]]
+    pairs = [
+        (a, f"{b}.{'qkv'[i % 3]}") for i, a in enumerate(NAMES) for b in NAMES[i + 12 - i % 12 :]
+    ]
     chosen = [pairs[i] for i in draw.permutation(len(pairs))[:edges]]
     chosen[:3] = [("L11H3", "logits"), ("embed", "L0H1.v"), ("L3H3", "mlp5")]
     return Circuit(
@@ -148,8 +151,8 @@ def evaluation_made() -> Evaluation:
     return Evaluation(
         circuit_found(), "corrupted", sizes, up[:, None] + draw.normal(0, 0.05, (9, 32)),
         np.ones(32), np.zeros(32), up[None] ** 3 + draw.normal(0, 0.05, (20, 9)), 14,
-        np.full(32, 0.7), draw.normal(0.2, 0.1, 20), np.full(32, 0.1), dict.fromkeys(NAMES[:14], 0.1),
-        made=MADE,
+        np.full(32, 0.7), draw.normal(0.2, 0.1, 20), np.full(32, 0.1),
+        dict.fromkeys(NAMES[:14], 0.1), made=MADE,
     )  # fmt: skip
 
 
@@ -220,7 +223,9 @@ def safety(path: Path) -> None:
 def view(path: Path, n: int = 32) -> None:
     words = tuple(f"word{i}" for i in range(n))
     weights = rng().dirichlet(np.ones(n), (LAYERS, HEADS, n)) * np.tri(n)
-    View.of_patterns(weights / weights.sum(-1, keepdims=True), words, named=("L3H2",)).save_html(path)
+    View.of_patterns(weights / weights.sum(-1, keepdims=True), words, named=("L3H2",)).save_html(
+        path
+    )
 
 
 PAGES: dict[str, Callable[[Path], None]] = {
