@@ -19,10 +19,10 @@ from interp.circuits.contrast import Batch, ContrastTask
 from interp.circuits.edge_forward import EdgeForward
 from interp.circuits.evaluation import SHARES, area, faithful
 from interp.circuits.identity import of_model, of_task
+from interp.circuits.kept_steps import Kept
 from interp.circuits.residual_graph import ResidualGraph
 from interp.circuits.result import Circuit
 from interp.circuits.steps import Progress, advance, counted, following, step
-from interp.circuits.steps_file import Store
 from interp.core.display import Displayed
 from interp.core.errors import OptionError
 from interp.core.statistics import auroc, auroc_interval
@@ -229,7 +229,7 @@ def evaluate_edges(
     store = None
     if ledger is not None:
         told = {"orders": hashlib.sha256(json.dumps([orders, sizes]).encode()).hexdigest()}
-        store = Store(ledger, of_model(model) | of_task(model, task) | told)
+        store = Kept(ledger, of_model(model) | of_task(model, task) | told)
     with following(store, progress):
         found = _values(graph, task, masks)
     full, empty = found[0], found[1]

@@ -24,6 +24,7 @@ from interp.core.clusters import numbered
 from interp.core.display import Displayed
 from interp.core.errors import OptionError
 from interp.core.statistics import auroc, auroc_interval, percentile_interval, redraw, tails_of
+from interp.core.steps import finishing
 from interp.model.given import takes_model
 
 if TYPE_CHECKING:
@@ -241,6 +242,7 @@ class Evaluation(Displayed):
 
 
 @takes_model
+@finishing()
 def evaluate(
     model: Model,
     circuit: Circuit,
