@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from interp.cli.commands.attribute import loaded
-from interp.cli.loading import Loading, loading_options
+from interp.cli.loading import Loading, loaded, loading_options
 from interp.cli.name_types import ATTRIBUTION_NAMES, MODEL_NAME
 from interp.cli.progress import Voice
 
