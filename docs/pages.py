@@ -35,6 +35,7 @@ READING_ORDER = (
     "syntax",
     "safety",
     "report_and_viewer",
+    "command_line",
 )
 BEGIN = (
     "README.md",

@@ -19,6 +19,8 @@ from interp.causal.importance import Importance, make_importance
 from interp.causal.task import Task
 from interp.core.errors import NonFiniteError, OptionError, UnknownName
 from interp.core.sign import ALONE
+from interp.core.steps import finishing
+from interp.model.given import takes_model
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -27,6 +29,7 @@ Null = Literal["random-init", "none"]
 NULLS = ("random-init", "none")
 
 
+@takes_model
 def leave_one_out(
     model: Model,
     task: Task,
@@ -71,6 +74,7 @@ def leave_one_out(
     return _change(model, task, kind, null, progress, announce, options, "ablation", _each_out)
 
 
+@takes_model
 def all_but_one(
     model: Model,
     task: Task,
@@ -117,6 +121,7 @@ def _each_alone(game: Game) -> Tensor:
     return gates.fill_diagonal_(1)
 
 
+@finishing()
 def _change(
     model: Model,
     task: Task,

@@ -31,6 +31,7 @@ from interp.causal.game.replay import Reuse, pick, run
 from interp.causal.importance import Importance, make_importance
 from interp.causal.task import Task
 from interp.core.errors import NonFiniteError, OptionError, UnknownName
+from interp.model.given import takes_model
 from interp.model.hooks.calls import Call
 from interp.model.hooks.inference import inference
 from interp.model.hooks.threads import Flag
@@ -50,6 +51,7 @@ _SUMMARY = {
 }
 
 
+@takes_model
 def gradient_scores(
     model: Model,
     task: Task,
@@ -133,6 +135,7 @@ def _gradient_scores(
     }
 
 
+@takes_model
 def michel(model: Model, task: Task, *, form: str = "example_abs", **options: Any) -> Importance:
     """One of the three Michel quantities: "token_abs", "example_abs" or "batch_abs".
 
@@ -159,6 +162,7 @@ def michel(model: Model, task: Task, *, form: str = "example_abs", **options: An
     return gradient_scores(model, task, forms=(form,), **options)[form]
 
 
+@takes_model
 def gate_gradient(model: Model, task: Task, **options: Any) -> Importance:
     """First-order estimate of `leave_one_out`; see `gradient_scores`, form "signed".
 
@@ -174,6 +178,7 @@ def gate_gradient(model: Model, task: Task, **options: Any) -> Importance:
     return gradient_scores(model, task, forms=("signed",), **options)["signed"]
 
 
+@takes_model
 def attribution_patching(
     model: Model,
     task: Task,
@@ -212,6 +217,7 @@ def attribution_patching(
     return found["signed"]
 
 
+@takes_model
 def integrated_gradients(
     model: Model,
     task: Task,

@@ -28,6 +28,8 @@ from interp.core import clusters as grouped
 from interp.core.display import Displayed
 from interp.core.errors import OptionError, UnknownName
 from interp.core.intervals import around
+from interp.core.steps import finishing
+from interp.model.given import takes_model
 
 if TYPE_CHECKING:
     import pandas
@@ -137,7 +139,7 @@ class Interactions(Displayed):
         """A heat map, player by player, blue above zero and orange below."""
         import plotly.graph_objects as go
 
-        from interp.draw.plot import palette
+        from interp.draw.colours import palette
 
         grid = np.full((len(self.players),) * 2, np.nan, dtype=np.float32)
         for (i, j), score in zip(self.pairs, self.score, strict=True):
@@ -164,6 +166,8 @@ class Interactions(Displayed):
         ]
 
 
+@takes_model
+@finishing()
 def interactions(
     model: Model,
     task: Task,

@@ -9,11 +9,12 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 
-from interp.attribution.target import token_id
 from interp.core.display import Displayed
 from interp.core.errors import OptionError
 from interp.core.provenance import model_provenance
+from interp.core.tokens import token_id
 from interp.lens.finish import finish, model_layers, one_input, predicting_stack, texts
+from interp.model.given import takes_model
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,6 +63,7 @@ class LogitLens(Displayed):
         return pd.DataFrame(rows)
 
 
+@takes_model
 def logit_lens(
     model: Model, prompt: Any, *, k: int = 5, target: str | int | None = None
 ) -> LogitLens:

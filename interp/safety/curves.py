@@ -26,7 +26,9 @@ from interp.core.display import Displayed
 from interp.core.errors import OptionError
 from interp.core.head import Head
 from interp.core.provenance import model_provenance
+from interp.core.steps import finishing
 from interp.core.table import HeadTable
+from interp.model.given import takes_model
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -118,6 +120,8 @@ class SafetyCurves(Displayed):
         return "\n".join(lines)
 
 
+@takes_model
+@finishing()
 def safety_curves(
     model: Model,
     ranking: HeadTable | Importance | Sequence[Any],

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 from interp.core.errors import OptionError
 from interp.core.prompts import Prompts
 from interp.core.provenance import model_provenance
+from interp.core.steps import finishing
 from interp.core.table import HeadTable
+from interp.model.given import takes_model
 from interp.safety.concentration import Spread, spread
 from interp.safety.curves import SafetyCurves, safety_curves
 from interp.safety.projection import refusal_projection
@@ -79,6 +81,8 @@ class SafetyStudy:
         )
 
 
+@takes_model
+@finishing()
 def study(
     model: Model,
     harmful: Any,

@@ -15,6 +15,7 @@ from interp.core.errors import OptionError
 from interp.core.prompts import Prompts
 from interp.core.provenance import model_provenance
 from interp.core.table import HeadTable
+from interp.model.given import takes_model
 from interp.model.locate.sites import Site
 from interp.safety.direction import Direction, at_layer
 from interp.safety.prompts import PromptSets
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 PerPrompt = dict[Site, Float[Tensor, "prompt head"]]
 
 
+@takes_model
 def refusal_projection(
     model: Model,
     harmful: Any,

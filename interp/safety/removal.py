@@ -15,7 +15,9 @@ from interp.causal.importance import Importance, make_importance
 from interp.causal.measures import kl_to_clean
 from interp.core.errors import NonFiniteError, OptionError, UnknownName
 from interp.core.prompts import Prompts
+from interp.core.steps import finishing
 from interp.core.table import HeadTable
+from interp.model.given import takes_model
 from interp.model.locate.sites import Site
 from interp.safety.prompts import PromptSets
 
@@ -81,6 +83,8 @@ class Ships:
         return told
 
 
+@takes_model
+@finishing()
 def ships(
     model: Model,
     harmful: Any,

@@ -13,6 +13,7 @@ from interp.core.display import Displayed
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
 from interp.core.provenance import model_provenance
+from interp.model.given import takes_model
 from interp.safety.direction import LAYER_SHARE, Direction, candidates
 from interp.safety.prompts import PromptSets
 from interp.safety.streams import last_logits, reading_sites, with_added, without
@@ -130,6 +131,7 @@ class DirectionSearch(Displayed):
         return "\n".join(lines)
 
 
+@takes_model
 def search_direction(
     model: Model,
     harmful: Any,

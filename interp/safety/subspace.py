@@ -30,6 +30,7 @@ from interp.core.errors import OptionError, PromptError, UnknownName
 from interp.core.prompts import Prompts
 from interp.core.provenance import model_provenance
 from interp.core.table import HeadTable
+from interp.model.given import takes_model
 from interp.safety.hidden import HiddenGame
 from interp.safety.prompts import PromptSets
 
@@ -78,6 +79,7 @@ class Sahara:
         return f"Sahara ({self.form}): {path}; singular values {self.gap:.3g} apart"
 
 
+@takes_model
 def sahara(
     model: Model,
     harmful: Any,

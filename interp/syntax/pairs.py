@@ -24,6 +24,7 @@ from interp.core.errors import OptionError, PromptError, StoreError
 from interp.core.head import Head
 from interp.core.prompts import Prompts
 from interp.model.edits import zero
+from interp.model.given import takes_model
 from interp.syntax.attention import Progress
 
 if TYPE_CHECKING:
@@ -154,6 +155,7 @@ def read_pairs(path: str | os.PathLike, *, n: int | None = None) -> list[Pair]:
     return out
 
 
+@takes_model
 def check_pairs(
     model: Model,
     pairs: Sequence[Pair],

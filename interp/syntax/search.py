@@ -10,6 +10,7 @@ import numpy as np
 
 from interp.core.errors import PromptError
 from interp.core.statistics import RatioBootstrap
+from interp.model.given import takes_model
 from interp.syntax.attention import Progress, Reading, WordAttention, word_attention
 from interp.syntax.building import (
     FOUND_ROOT,
@@ -37,6 +38,7 @@ DRAWN = 12  # sentences kept for drawing
 _LONGEST = 24  # words of a sentence that is drawn
 
 
+@takes_model
 def dependency_trees(
     model: Model,
     treebank: Treebank,

@@ -28,6 +28,7 @@ from interp.causal.measures import loss
 from interp.core.errors import NonFiniteError, OptionError, UnknownName
 from interp.core.prompts import Prompts, bos_id
 from interp.core.provenance import model_provenance
+from interp.model.given import takes_model
 from interp.model.identity import identity_of
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ KINDS = ("uniform-attention", "zero")
 _BLOCK = 64  # texts that are sorted by length and run together
 
 
+@takes_model
 def attention_influence(
     model: Model,
     texts: Path | Iterable[Any],

@@ -24,7 +24,9 @@ from interp.causal.pruning.result import PruningCurve
 from interp.causal.task import Task
 from interp.core.errors import OptionError, UnknownName
 from interp.core.provenance import model_provenance
+from interp.core.steps import finishing
 from interp.core.table import HeadTable
+from interp.model.given import takes_model
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -35,6 +37,8 @@ MOST = 60_000  # evaluations that greedy starts without being told to
 LOOPS = 20  # bootstrap draws in which prompts are ranked and judged anew
 
 
+@takes_model
+@finishing()
 def pruning_curve(
     model: Model,
     task: Task,
@@ -153,6 +157,7 @@ def pruning_curve(
     )
 
 
+@takes_model
 def estimate_pruning(
     model: Model,
     task: Task,

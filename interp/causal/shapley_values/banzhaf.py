@@ -23,6 +23,8 @@ from interp.causal.shapley_values.solution import (
 )
 from interp.causal.task import Task
 from interp.core.errors import UnknownName
+from interp.core.steps import finishing
+from interp.model.given import takes_model
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -33,6 +35,8 @@ _AUTO_EXACT = 12
 _ROUND = 32  # pairs between two looks at the error
 
 
+@takes_model
+@finishing()
 def banzhaf(
     model: Model,
     task: Task,

@@ -53,6 +53,8 @@ from interp.causal.shapley_values.surrogate import (
 from interp.causal.task import Task
 from interp.core.errors import NonFiniteError, UnknownName
 from interp.core.intervals import Part
+from interp.core.steps import finishing
+from interp.model.given import takes_model
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -79,6 +81,8 @@ class Sampled(Importance):
         return [*super()._errors(), (self.sampling_sem, self.sampling_df)]
 
 
+@takes_model
+@finishing()
 def shapley(
     model: Model,
     task: Task,
@@ -179,6 +183,8 @@ def shapley_of(
     )  # fmt: skip
 
 
+@takes_model
+@finishing()
 def shapley_per_layer(
     model: Model,
     task: Task,

@@ -11,6 +11,8 @@ from interp.causal.shapley_values.scores import Sampled, as_importance
 from interp.causal.shapley_values.solution import Solution, Told
 from interp.causal.task import Task
 from interp.core.errors import OptionError
+from interp.core.steps import finishing
+from interp.model.given import takes_model
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 PERMUTATIONS = 32
 
 
+@takes_model
+@finishing()
 def truncated_shapley(
     model: Model,
     task: Task,

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from interp.cli.context import COMMAND
 from interp.cli.loading import Loading, loaded, loading_options
 from interp.cli.name_types import ATTRIBUTION_NAMES, MODEL_NAME
 from interp.cli.progress import Voice
+from interp.cli.written import kept_folder
 
 if TYPE_CHECKING:
     from interp.attribution.evaluation.result import Faithfulness
@@ -103,7 +105,6 @@ def faithfulness(
     from interp.attribution.evaluation.run import faithfulness as measure
     from interp.attribution.evaluation.run import read_texts
     from interp.attribution.named import choose
-    from interp.cli.main import COMMAND
 
     chosen, texts = choose([methods]), read_texts(file)
     context = click.get_current_context()
@@ -113,7 +114,7 @@ def faithfulness(
         found = measure(
             model, texts, chosen, None if target == "default" else target,
             how=how, special=special, draws=draws, seed=seed, batch_size=batch_size,
-            keep=None if out is None else out / "rows.jsonl", tell=tell,
+            keep=None if out is None else kept_folder(out), tell=tell,
         )  # fmt: skip
     for name in PRINTED:
         click.echo(table(found, name))

@@ -20,11 +20,13 @@ from interp.causal.game.game import Game, Progress
 from interp.causal.task import Task
 from interp.core.errors import OptionError
 from interp.core.provenance import model_provenance
+from interp.core.steps import finishing
 from interp.heads.causal_check.needles import Unanswered
 from interp.heads.causal_check.result import Check, Confirmation
 from interp.heads.causal_check.sets import Chosen, anywhere, chosen, judged, matched
 from interp.heads.causal_check.tasks import HELD_OUT, own_task, plain_task
 from interp.heads.scoring import bound, score
+from interp.model.given import takes_model
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 N_RANDOM = 100
 
 
+@takes_model
+@finishing()
 def confirm(
     model: Model,
     scores: Any,

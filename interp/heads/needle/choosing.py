@@ -15,6 +15,7 @@ import torch
 from interp.core.errors import PromptError
 from interp.core.prompts import Prompts
 from interp.heads.needle.instance import Instance
+from interp.model.given import takes_model
 from interp.model.inputs import takes
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class Tried:
         return f"{self.task} {self.answered} of {self.n}"
 
 
+@takes_model
 def try_tasks(model: Model, tasks: Mapping[str, Build]) -> list[Tried]:
     """Every task on its instances, in the order given.
 

@@ -17,6 +17,7 @@ from torch import Tensor
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
 from interp.heads.needle.instance import Instance
+from interp.model.given import takes_model
 from interp.model.hooks.calls import Call
 from interp.model.hooks.inference import inference
 from interp.model.inputs import takes
@@ -76,6 +77,7 @@ class CopyPaste:
         return self.where(keep)
 
 
+@takes_model
 def copy_paste(
     model: Model,
     instances: Sequence[Instance],

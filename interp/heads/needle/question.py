@@ -13,6 +13,7 @@ from torch import Tensor
 from interp.core.errors import PromptError
 from interp.core.prompts import Prompts, bos_id
 from interp.heads.needle.instance import Instance
+from interp.model.given import takes_model
 from interp.model.hooks.calls import Call
 from interp.model.inputs import takes
 from interp.model.locate.sites import Site
@@ -33,6 +34,7 @@ class QuestionMass:
     other: dict[Site, Float[Tensor, "trial head"]]
 
 
+@takes_model
 def question_mass(
     model: Model,
     instances: Sequence[Instance],

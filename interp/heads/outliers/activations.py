@@ -16,6 +16,7 @@ from interp.core.prompts import Prompts
 from interp.heads.outliers.passes import equal_lengths
 from interp.heads.outliers.written import kurtosis
 from interp.model.capture import STREAM_NAMES
+from interp.model.given import takes_model
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -97,6 +98,7 @@ class Outliers(Displayed):
         }
 
 
+@takes_model
 def layer_outliers(
     model: Model,
     prompts: Any,

@@ -28,6 +28,7 @@ from interp.core.prompts import Prompts
 from interp.core.statistics import bootstrap_interval
 from interp.heads.outliers.passes import PerPrompt, captured
 from interp.model.edits import Edit
+from interp.model.given import takes_model
 from interp.model.hooks.calls import Call, ComputedCall
 from interp.model.hooks.inference import inference
 from interp.model.locate.sites import Site
@@ -63,6 +64,7 @@ class Massive(Displayed):
         )  # fmt: skip
 
 
+@takes_model
 def massive(model: Model, prompts: Any, part: Part = "q") -> Massive:
     """The largest channel of each head's queries or keys, in times the mean channel.
 
@@ -187,6 +189,7 @@ class Disruption(Displayed):
         return pd.DataFrame([row])
 
 
+@takes_model
 def disruption(
     model: Model,
     task: Task,

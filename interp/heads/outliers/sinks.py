@@ -19,6 +19,7 @@ from interp.core.display import Displayed
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
 from interp.heads.outliers.passes import PerPrompt, each_call, seen_by, statistic
+from interp.model.given import takes_model
 from interp.model.hooks.calls import Call
 from interp.model.locate.sites import Site
 from interp_kernels.reductions import Received
@@ -71,6 +72,7 @@ class SinkMass(Displayed):
         )  # fmt: skip
 
 
+@takes_model
 def sink_mass(
     model: Model, prompts: Any, *, position: int | None = None, engine: str = "auto"
 ) -> SinkMass:
@@ -118,6 +120,7 @@ def sink_mass(
     )
 
 
+@takes_model
 def active_dormant(model: Model, dormant_on: Any, active_on: Any) -> tuple[PerPrompt, PerPrompt]:
     """Sink mass of every head on two sets of prompts; a head that parks on one is active-dormant.
 

@@ -16,6 +16,7 @@ from interp.heads.outliers.passes import (
     statistic,
     visible_mean,
 )
+from interp.model.given import takes_model
 from interp.model.hooks.calls import Call, spread
 from interp.model.locate.sites import Site
 from interp_kernels.reductions import RightProduct
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 
+@takes_model
 def value_shortfall(model: Model, prompts: Any, *, engine: str = "auto") -> PerPrompt:
     """How much smaller than the usual values are those a head attends to, `[prompt, head]`.
 
@@ -54,6 +56,7 @@ def value_shortfall(model: Model, prompts: Any, *, engine: str = "auto") -> PerP
     return {site: x[0] for site, x in found.items()}
 
 
+@takes_model
 def written_share(model: Model, prompts: Any) -> PerPrompt:
     """Norm of what a head writes over the norm of the stream it is added to, `[prompt, head]`.
 
@@ -78,6 +81,7 @@ def written_share(model: Model, prompts: Any) -> PerPrompt:
     return captured(model, prompts, ("result", "resid_pre"), measure)
 
 
+@takes_model
 def result_kurtosis(model: Model, prompts: Any) -> PerPrompt:
     """Kurtosis of all entries that a head writes for a prompt; see `kurtosis`.
 
@@ -94,6 +98,7 @@ def result_kurtosis(model: Model, prompts: Any) -> PerPrompt:
     return captured(model, prompts, ("result",), lambda site, x: kurtosis(_rows(x["result"])))
 
 
+@takes_model
 def result_inf_norm(model: Model, prompts: Any) -> PerPrompt:
     """The largest entry, in size, that a head writes for a prompt.
 
