@@ -86,7 +86,7 @@ class DirectionSearch(Result):
         return {
             "metric": "refusal with the direction removed",
             "unit": "nats",
-            "n": self.used["selection"],
+            "n": self.used["harmful for the choice"],
         }
 
     @property

@@ -58,7 +58,7 @@ class PairCheck(Result):
         kind: `log-likelihood` (decoders) or `pseudo-log-likelihood` (masked language models).
     """
 
-    heads: tuple[str, ...]
+    checked: tuple[str, ...]
     margin: Float[Array, " pair"] = field(repr=False)
     without: Float[Array, " pair"] = field(repr=False)
     random: Float[Array, "draw pair"] = field(repr=False)
@@ -67,6 +67,10 @@ class PairCheck(Result):
     provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
     _units = ("heads", "set")
     _same_as = MappingProxyType({"score": "drop"})
+
+    def heads(self) -> tuple[Head, ...]:
+        """The checked heads."""
+        return tuple(map(Head.parse, self.checked))
 
     def _facts(self) -> Mapping[str, Any]:
         return {"metric": "drop of the margin", "unit": "nats"}
@@ -110,7 +114,7 @@ class PairCheck(Result):
         """One row per set of heads, the checked one first."""
         import pandas as pd
 
-        rows = [(" ".join(self.heads), "checked", self.without)]
+        rows = [(" ".join(self.checked), "checked", self.without)]
         rows += [
             (" ".join(h), "random", w) for h, w in zip(self.random_heads, self.random, strict=True)
         ]
@@ -132,7 +136,7 @@ class PairCheck(Result):
     def __repr__(self) -> str:
         drawn = self.random_drops
         return (
-            f"PairCheck({' '.join(self.heads)}: {self.accuracy:.0%} of {len(self.margin)} pairs, "
+            f"PairCheck({' '.join(self.checked)}: {self.accuracy:.0%} of {len(self.margin)} pairs, "
             f"{self.accuracy_without:.0%} without; margin {self.margin.mean():.3g} nats,"
             f" lost {self.drop:.3g} ± {self.drop_sem:.2g}; random heads of the same layers"
             f" {drawn.mean():.3g} [{drawn.min():.3g}, {drawn.max():.3g}]; p {self.p:.2g})"
