@@ -59,14 +59,14 @@ class DirectionSearch(Result):
             before anything is dropped.
         clean: mean refusal log odds of the harmful and the harmless prompts that selection is on.
         used: prompts of each set behind the means and behind the selection.
-        bounds: what the filters ask for.
+        limits: what the filters ask for.
     """
 
     tried: tuple[Tried, ...]
     refused: tuple[float, float]
     clean: tuple[float, float]
     used: dict[str, int]
-    bounds: dict[str, float]
+    limits: dict[str, float]
     refusal_tokens: tuple[int, ...]
     made: dict[str, Any] = field(default_factory=dict, repr=False)
     per_prompt = None
@@ -112,10 +112,10 @@ class DirectionSearch(Result):
         """How many candidates each filter stops; one may be stopped by several."""
         told = {
             "length": "have no length",
-            "layer": f"lie at or above {self.bounds['layer_share']:g} of the layers",
-            "kl": f"change harmless answers by more than {self.bounds['kl']:g} nats",
+            "layer": f"lie at or above {self.limits['layer_share']:g} of the layers",
+            "kl": f"change harmless answers by more than {self.limits['kl']:g} nats",
             "added": f"do not make harmless prompts refused (log odds below "
-            f"{self.bounds['added']:g})",
+            f"{self.limits['added']:g})",
         }
         counts = {name: sum(name in t.fails for t in self.tried) for name in FILTERS}
         return ", ".join(f"{counts[name]} {told[name]}" for name in FILTERS)
@@ -256,7 +256,7 @@ def _try(
     sets: PromptSets,
     clean: Tensor,
     ids: tuple[int, ...],
-    bounds: dict[str, float],
+    limits: dict[str, float],
     allowed: list[int],
 ) -> Tried:
     fails = () if direction.layer in allowed else ("layer",)
