@@ -256,7 +256,7 @@ def _try(
     sets: PromptSets,
     clean: Tensor,
     ids: tuple[int, ...],
-    limits: dict[str, float],
+    bounds: dict[str, float],
     allowed: list[int],
 ) -> Tried:
     fails = () if direction.layer in allowed else ("layer",)
