@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 from jaxtyping import Float
@@ -31,8 +31,8 @@ class Comparable(Protocol):
 
     per_prompt: Any
     provenance: Any
-    why_no_per_prompt: Any
-    _units: Any
+    why_no_per_prompt: ClassVar[str]
+    _units: ClassVar[tuple[str, ...]]
 
     def to_pandas(self) -> pd.DataFrame:
         """Rows in the common columns."""

@@ -93,7 +93,7 @@ def of_json(cls: type[Made], text: str) -> Made:
     return _made(cls, *files.from_json(text))
 
 
-def _made(cls: type[Made], columns: dict[str, list], provenance: Any) -> Made:
+def _made(cls: Callable[..., Made], columns: dict[str, list], provenance: Any) -> Made:
     import pandas as pd
 
     return cls(*with_todays_sign(pd.DataFrame(columns), provenance))
