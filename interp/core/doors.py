@@ -39,7 +39,7 @@ DOORS: Mapping[str, Mapping[str, str]] = {
         "Result.report": "interp.report.heads:write_report",
         "View.html": "interp.report.viewer.assembly:assembled",
     },
-    "a result is compared with another, or evaluated": {
+    "a circuit is evaluated": {
         "Circuit.evaluate": "interp.circuits.evaluation:evaluate",
     },
 }
