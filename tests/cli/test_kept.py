@@ -12,7 +12,7 @@ from model.test_identity import a_token, one_weight, rotary_base
 
 from interp import bundled
 from interp.causal.game.game import Game
-from interp.core.steps import Steps
+from interp.circuits.kept_steps import Kept
 
 COMMANDS: dict[str, tuple[str, ...]] = {
     "score": ("score", "{model}", "-m", "{own}", "--prompt-file", "{texts}", "-q"),
@@ -131,7 +131,7 @@ def work(monkeypatch) -> list[str]:
     from interp.causal.influence.score import _Run
 
     counted(Game, "evaluate")
-    counted(Steps, "add")
+    counted(Kept, "add")
     counted(_Run, "rows")
     counted(batch, "check_model")
     counted(interp.syntax.search, "dependency_trees")
