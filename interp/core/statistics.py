@@ -35,6 +35,11 @@ def redraw(number: int, draws: int, rng: np.random.Generator) -> Int[Array, "dra
     return rng.integers(number, size=(draws, number))
 
 
+def redraw_columns(number: int, draws: int, rng: np.random.Generator) -> Int[Array, "number draw"]:
+    """Draw units with replacement like `redraw`, one draw per column."""
+    return rng.integers(number, size=(number, draws))
+
+
 def redraw_counts(number: int, draws: int, rng: np.random.Generator) -> Int[Array, "draw number"]:
     """Draw units with replacement: how often each draw holds each unit."""
     return rng.multinomial(number, np.full(number, 1 / max(number, 1)), size=draws)
