@@ -23,7 +23,7 @@ from torch import Tensor
 
 from interp.attribution.roles import NormRole, close, norm_role
 from interp.core.errors import OptionError, UnreadableAttention
-from interp.model.hooks.calls import precise, spread
+from interp.model.hooks.calls import precise, repeat_kv
 from interp.model.locate.projection import output_projection
 from interp.model.locate.sites import Site
 from interp.model.locate.streams import unavailable
@@ -38,7 +38,7 @@ Mixing = Float[Tensor, "query_pos source"]
 
 
 @dataclass(frozen=True, eq=False)
-class Layer:
+class LayerParts:
     """One layer after attention: parts of the sources, what is no source's, and their sum.
 
     Args:
@@ -57,7 +57,7 @@ class Layer:
     error: float
 
 
-def layers(example: Example, stack: str = "") -> Iterator[Layer]:
+def layers(example: Example, stack: str = "") -> Iterator[LayerParts]:
     """Every layer of one stack after attention, one at a time: parts take n*n*d_model numbers.
 
     Raises:
@@ -70,7 +70,7 @@ def layers(example: Example, stack: str = "") -> Iterator[Layer]:
         yield _layer(example, site, cache)
 
 
-def block_layers(example: Example, stack: str = "") -> Iterator[Layer]:
+def block_layers(example: Example, stack: str = "") -> Iterator[LayerParts]:
     """The same after the MLP: `whole` is the block's output, and what the MLP writes is rest.
 
     Raises:
@@ -112,10 +112,10 @@ def _captured(example: Example, sites: Sequence[Site]) -> ActivationCache:
     return example.capture(names, stack=sites[0].stack)
 
 
-def _layer(example: Example, site: Site, cache: ActivationCache) -> Layer:
+def _layer(example: Example, site: Site, cache: ActivationCache) -> LayerParts:
     where = site.layer, site.stack
     pattern, v = cache["pattern", *where][0], precise(cache["v", *where][0])
-    v = spread(v[None], site.n_heads)[0]
+    v = repeat_kv(v[None], site.n_heads)[0]
     matrix, bias = output_projection(example.model.module, site)
     matrix = precise(matrix.detach())
     attention = torch.zeros(*pattern.shape[1:], matrix.shape[-1], device=v.device, dtype=v.dtype)
@@ -150,7 +150,7 @@ def _layer(example: Example, site: Site, cache: ActivationCache) -> Layer:
         if role is not None:
             parts, rest = through(role, parts, rest, whole.to(dtype))
     error = close(parts.sum(1) + rest, whole.to(dtype), f"{wrong} the stream after it")
-    return Layer(site, pre, attention, parts, rest, whole, error)
+    return LayerParts(site, pre, attention, parts, rest, whole, error)
 
 
 def through(
@@ -170,7 +170,7 @@ def _norm(example: Example, name: str, like: Tensor) -> NormRole | None:
     return norm_role(example.model.module.get_submodule(name), name, like)
 
 
-def _with_mlp(example: Example, layer: Layer, cache: ActivationCache) -> Layer:
+def _with_mlp(example: Example, layer: LayerParts, cache: ActivationCache) -> LayerParts:
     site, where = layer.site, (layer.site.layer, layer.site.stack)
     name = f"{site.name} ({site.module})"
     if ("mlp_out", site.stack, site.layer) not in cache.values:
@@ -183,7 +183,7 @@ def _with_mlp(example: Example, layer: Layer, cache: ActivationCache) -> Layer:
     if role is not None:
         parts, rest = through(role, parts, rest, true)
     error = close(parts.sum(1) + rest, true, f"{name}: parts and MLP do not add up to its output")
-    return Layer(site, layer.pre, layer.attention, parts, rest, post, max(error, layer.error))
+    return LayerParts(site, layer.pre, layer.attention, parts, rest, post, max(error, layer.error))
 
 
 def _norm_of_sum(example: Example, site: Site, total: Tensor, post: Tensor) -> NormRole | None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
-    from interp.attribution.declaration import Method, Scores
+    from interp.attribution.declaration import AttributionMethod, Scores
     from interp.attribution.example import Example
 
 Array = np.ndarray
@@ -58,7 +58,7 @@ class Attribution(Displayed):
     @classmethod
     def of(
         cls,
-        method: Method,
+        method: AttributionMethod,
         example: Example,
         label: str,
         options: Mapping[str, Any],

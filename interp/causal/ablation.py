@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
-from interp.causal.game.game import Estimate, Game, Progress
+from interp.causal.game.game import Game, Progress, RunEstimate
 from interp.causal.importance import Importance, make_importance
 from interp.causal.task import Task
 from interp.core.errors import NonFiniteError, OptionError, UnknownName
@@ -34,7 +34,7 @@ def leave_one_out(
     kind: str = "zero",
     null: Null = "random-init",
     progress: Progress | None = None,
-    announce: Callable[[Estimate], None] | None = None,
+    announce: Callable[[RunEstimate], None] | None = None,
     **options: Any,
 ) -> Importance:
     """Loss of the task when each player alone is taken out, for every player.
@@ -68,7 +68,7 @@ def all_but_one(
     kind: str = "zero",
     null: Null = "random-init",
     progress: Progress | None = None,
-    announce: Callable[[Estimate], None] | None = None,
+    announce: Callable[[RunEstimate], None] | None = None,
     **options: Any,
 ) -> Importance:
     """Change of the task when every other player of the same attention is taken out.
@@ -104,7 +104,7 @@ def _change(
     kind: str,
     null: Null,
     progress: Progress | None,
-    announce: Callable[[Estimate], None] | None,
+    announce: Callable[[RunEstimate], None] | None,
     options: dict[str, Any],
     method: str,
     gates: Callable[[Game], Tensor],

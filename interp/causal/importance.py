@@ -76,7 +76,7 @@ class Importance(Displayed):
     @property
     def n_clusters(self) -> int:
         """The number of clusters that the prompts make up; without labels that of prompts."""
-        return grouped.count(self.per_prompt.shape[1], self.clusters)
+        return grouped.cluster_count(self.per_prompt.shape[1], self.clusters)
 
     @property
     def metric(self) -> str:
@@ -206,7 +206,7 @@ def standard_error(
     if clusters is not None and len(set(clusters)) < n:
         error = np.full(len(per_prompt), math.nan)
         known = ~np.isnan(per_prompt).any(1)  # a player without scores leaves the others theirs
-        error[known] = grouped.summary(per_prompt[known].T, clusters).sem
+        error[known] = grouped.cluster_summary(per_prompt[known].T, clusters).sem
         return error
     if n < 2:
         return np.full(len(per_prompt), math.nan)
@@ -265,7 +265,7 @@ def make_importance(
                 {
                     "model": game.model.name, "stack": site.stack, "layer": site.layer, "head": h,
                     "kv_head": site.kv_head(h), "metric": label, "n": n,
-                    "clusters": grouped.count(n, clusters), "unit": unit,
+                    "clusters": grouped.cluster_count(n, clusters), "unit": unit,
                 }
                 | row
             )  # fmt: skip

@@ -224,10 +224,10 @@ def repeats_task(model: Model, *, n: int = 16, longest: int = 24, seed: int = 0)
 
 def next_token_task(model: Model, texts: Any, *, longest: int | None = None) -> Task:
     """Loss on every next token of texts (or ids), each cut to `longest` tokens."""
-    return loss(model, cut(model, texts, longest), name="next_token_loss")
+    return loss(model, cut_prompts(model, texts, longest), name="next_token_loss")
 
 
-def cut(model: Model, prompts: Any, longest: int | None) -> Any:
+def cut_prompts(model: Model, prompts: Any, longest: int | None) -> Any:
     """Prompts of at most `longest` tokens each; as they are for None, or for input tensors.
 
     They are cut before anything asks whether they fit the model.

@@ -115,7 +115,7 @@ def _call(
     known = inspect.signature(function).parameters
     if "progress" not in known:
         given = {k: v for k, v in given.items() if k not in ("progress", "ledger")}
-    if name == "attribution_patching":  # its kind is resample
+    if name == "patching_gradient":  # its kind is resample
         given = {k: v for k, v in given.items() if k not in ("kind", "reference")}
     if "null" not in known:
         given.pop("null")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 SHOWN = 100  # edges in the page's table
 
 
-def write(
+def write_circuit(
     found: Circuit,
     measured: Evaluation,
     folder: Path,
@@ -38,7 +38,7 @@ def write(
 
     from interp.core.files import write_atomically
     from interp.draw.curve_picture import curve as picture
-    from interp.draw.page import html_table, page, text, to_json
+    from interp.draw.page import html_table, json_document, page, text
 
     found.to_json(folder / "circuit.json")
     found.to_toml(folder / "circuit.toml")
@@ -55,7 +55,8 @@ def write(
     for name, frame in frames.items():
         write_atomically(folder / f"{name}.csv", frame.to_csv(index=False).encode())
     write_atomically(
-        folder / "evaluation.json", to_json(_told(measured, edges, held_out) | {"figures": figures})
+        folder / "evaluation.json",
+        json_document(_told(measured, edges, held_out) | {"figures": figures}),
     )
     pictured = picture(curve, "heads")
     write_atomically(folder / "evaluation.svg", pictured.encode())

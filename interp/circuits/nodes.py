@@ -8,7 +8,7 @@ from jaxtyping import Float
 Array = np.ndarray
 
 
-def largest(
+def larger_effect(
     score: Float[Array, " node"], conditional: Float[Array, " node"]
 ) -> Float[Array, " node"]:
     """The larger in size of two effects of each node, with its sign; 0 where neither is known.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from interp.circuits.nodes import largest, node_of, said
+from interp.circuits.nodes import larger_effect, node_of, said
 from interp.core.display import Displayed
 from interp.core.errors import OptionError, StoreError
 
@@ -138,7 +138,7 @@ class Circuit(Displayed):
 
         Nodes are ordered and drawn by its size.
         """
-        return largest(self.score, self.conditional)
+        return larger_effect(self.score, self.conditional)
 
     @property
     def ranking(self) -> tuple[str, ...]:

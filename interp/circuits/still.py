@@ -6,7 +6,7 @@ from html import escape
 
 import numpy as np
 
-from interp.circuits.drawing import places
+from interp.circuits.drawing import node_places
 from interp.circuits.forms import colour
 from interp.circuits.nodes import layer_of, node_of
 from interp.circuits.result import Circuit
@@ -25,7 +25,7 @@ def still(circuit: Circuit, most: int) -> str:
     Blue and whole lines help, orange and broken ones hurt; width and depth are the size of a score.
     """
     shown = circuit.top(max(1, most))
-    where = places(shown)
+    where = node_places(shown)
     rows = sorted({y for _, y in where.values()})
     across = [x for x, _ in where.values()]
     columns = max(across) - min(across) + 1

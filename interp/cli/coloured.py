@@ -44,7 +44,7 @@ def file_options(function: Callable) -> Callable:
     return function
 
 
-def show(one: Attribution, top: int) -> None:
+def print_attribution(one: Attribution, top: int) -> None:
     """Print one attribution: what is explained, the coloured tokens, the largest, the residual."""
     from rich.console import Console
     from rich.text import Text
@@ -72,7 +72,7 @@ def show(one: Attribution, top: int) -> None:
     click.echo(f"  {residual_text(one)}\n")
 
 
-def write(
+def write_attributions(
     found: Sequence[Attribution],
     *,
     html: Path | None,

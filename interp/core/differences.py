@@ -56,7 +56,7 @@ class Differences(Result):
         import pandas as pd
         from scipy.stats import t as student
 
-        each = [grouped.summary(row[:, None], self.clusters) for row in self.per_prompt]
+        each = [grouped.cluster_summary(row[:, None], self.clusters) for row in self.per_prompt]
         score, sem = (np.array([float(getattr(x, a)[0]) for x in each]) for a in ("score", "sem"))
         clusters = np.array([x.clusters for x in each], dtype=np.int64)
         with np.errstate(divide="ignore", invalid="ignore"):

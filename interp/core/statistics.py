@@ -83,14 +83,14 @@ def bootstrap_interval(
             method.
     """
     n = values.shape[1]
-    which, number = grouped.numbered(n, clusters), grouped.count(n, clusters)
+    which, number = grouped.numbered(n, clusters), grouped.cluster_count(n, clusters)
     require_two(n, number)
     if not 0 < level < 1 or draws < 2:
         raise OptionError(f"level={level}, n_boot={draws}; a level is in (0, 1), n_boot at least 2")
     if method not in ("percentile", "bca"):
         raise OptionError(f"interval method {method!r}; known: t, percentile, bca")
     times = counts_of(redraw(number, draws, np.random.default_rng(seed)))
-    means = values @ grouped.shares(times, which).T  # [score, draw]
+    means = values @ grouped.draw_weights(times, which).T  # [score, draw]
     tails = tails_of(level)
     if method == "percentile":
         return percentile_interval(means, tails, axis=1).T

@@ -294,9 +294,9 @@ class HeadTable(Result):
     __hash__ = None  # type: ignore[assignment]  # it compares by its rows, as a list does
 
     def __repr__(self) -> str:
-        from interp.core.table_display import as_text
+        from interp.core.table_display import table_text
 
-        return as_text(self, self._asked)
+        return table_text(self, self._asked)
 
     def _repr_html_(self) -> str:
         from interp.core.table_display import as_html

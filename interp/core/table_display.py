@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from html import escape
 from typing import TYPE_CHECKING
 
-from interp.core.columns import estimate
+from interp.core.columns import with_error
 
 if TYPE_CHECKING:
     from interp.core.table import HeadTable
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 FIRST = 3  # heads of each metric, where nobody asked for a number of them
 
 
-def as_text(table: HeadTable, asked: int | None) -> str:
+def table_text(table: HeadTable, asked: int | None) -> str:
     """The heads that `top` was asked for, in its order; of a whole table the first of each metric.
 
     Args:
         asked: how many heads of each metric; None for a table that nobody cut.
     """
-    lines = [summary(table, asked)]
+    lines = [table_size(table, asked)]
     for metric, unit, rows in _blocks(table, asked):
         lines.append(f"{metric} ({unit})" if unit else metric)
         width = max(len(row[0]) for row in rows)
@@ -36,10 +36,10 @@ def as_html(table: HeadTable, asked: int | None) -> str:
         for at, score, null, n in rows:
             cells = (metric, at, f"{score} {unit}", null, n)
             lines.append(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>")
-    return f"<table><caption>{escape(summary(table, asked))}</caption>{''.join(lines)}</table>"
+    return f"<table><caption>{escape(table_size(table, asked))}</caption>{''.join(lines)}</table>"
 
 
-def summary(table: HeadTable, asked: int | None) -> str:
+def table_size(table: HeadTable, asked: int | None) -> str:
     """Size of the table, and how many of its rows are shown where not all are."""
     counts = {"row": len(table), "model": len(table.models), "metric": len(table.metrics)}
     told = ", ".join(f"{n:,} {what}{'s' * (n != 1)}" for what, n in counts.items())
@@ -66,8 +66,8 @@ def _blocks(
                     + [row["stack"]] * several[1]
                     + [f"L{row['layer']}H{row['head']}"]
                 ),
-                estimate(row["score"], row["sem"]),
-                estimate(row["null"], row["null_sem"]),
+                with_error(row["score"], row["sem"]),
+                with_error(row["null"], row["null_sem"]),
                 str(row["n"]),
             )
             for row in rows

@@ -153,6 +153,6 @@ def plain(x: Any) -> Any:
     return None if isinstance(x, float) and x != x else x  # noqa: PLR0124
 
 
-def to_json(x: Any) -> bytes:
+def json_document(x: Any) -> bytes:
     """One JSON document that any reader takes."""
     return (json.dumps(plain(x), allow_nan=False, ensure_ascii=False) + "\n").encode()

@@ -9,7 +9,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from interp.core.columns import number
-from interp.draw.plot import Scale, Theme, ends, palette, tooltip
+from interp.draw.plot import Scale, Theme, palette, scale_ends, tooltip
 
 if TYPE_CHECKING:
     import numpy as np
@@ -49,7 +49,7 @@ def panel(
     body = _cells(rows, bins, family, cell) if detail == 2 else _picture(bins, scale.signed, cell)
     what = f"{name}: heat map of {n_layers} layers by {n_heads} heads"
     keys = "; arrow keys move from head to head, Enter opens a head's card" if detail else ""
-    low, high = ends(scale)
+    low, high = scale_ends(scale)
     notes = []
     if scale.note:
         notes.append(scale.note)

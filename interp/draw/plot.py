@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from interp.core.columns import estimate
+from interp.core.columns import with_error
 from interp.core.errors import OptionError
 from interp.draw.page import text
 
@@ -156,12 +156,12 @@ def tooltip(row: Mapping[str, Any]) -> str:
         name += f" (kv head {row['kv_head']})"
     if not row["n"]:
         return f"{name}: no score, no prompt had a row to average"
-    null = "" if math.isnan(row["null"]) else f"; null {estimate(row['null'], row['null_sem'])}"
+    null = "" if math.isnan(row["null"]) else f"; null {with_error(row['null'], row['null_sem'])}"
     unit = f" {row['unit']}" if row["unit"] else ""
-    return f"{name}: {estimate(row['score'], row['sem'])}{unit}{null}; n {row['n']}"
+    return f"{name}: {with_error(row['score'], row['sem'])}{unit}{null}; n {row['n']}"
 
 
-def ends(scale: Scale) -> tuple[str, str]:
+def scale_ends(scale: Scale) -> tuple[str, str]:
     """The two ends of a scale as text."""
     return f"{scale.low:.3g}", f"{scale.high:.3g}"
 

@@ -271,7 +271,7 @@ def experiment(
     return _declare("experiment", None, name, **about, end=end)
 
 
-def declared(metric: Any, name: str | None = None) -> Analysis:
+def declared_metric(metric: Any, name: str | None = None) -> Analysis:
     """The analysis that a metric given as an object is: itself, or a plain function's detector.
 
     Raises:

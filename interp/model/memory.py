@@ -38,7 +38,7 @@ def prompts_in(batch: Batch) -> int:
     return max((x.shape[0] for x in batch.values() if isinstance(x, Tensor)), default=1)
 
 
-def parts_of(batch: Batch, size: int) -> list[Batch]:
+def batch_parts(batch: Batch, size: int) -> list[Batch]:
     """A batch in parts of at most `size` prompts."""
     if isinstance(batch, Prompts):
         return list(batch.batches(size))
@@ -67,7 +67,7 @@ def backing_off(todo: Sequence[Batch], run: Callable[[Batch], Found], name: str)
         batch = waiting.pop(0)
         n = prompts_in(batch)
         if most is not None and n > most:
-            waiting[:0] = parts_of(batch, most)
+            waiting[:0] = batch_parts(batch, most)
             continue
         try:
             found.append(run(batch))

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from interp.core.calibration import measured_error
-from interp.core.columns import estimate, number
+from interp.core.columns import number, with_error
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -204,8 +204,8 @@ def _lines(head: tuple[str, int, int], several: bool, found: list[Special]) -> s
     name = f"L{layer}H{number_}" + (f" {escape(stack)}" if several else "")
     shown, more = found[:_METRICS], len(found) - _METRICS
     cells = "".join(
-        ("<tr>" if at else "") + f"<td>{escape(x.metric)}</td><td>{estimate(x.score, x.sem)}</td>"
-        f"<td>{estimate(x.null, x.null_sem)}</td><td>{_size(x.distance)}"
+        ("<tr>" if at else "") + f"<td>{escape(x.metric)}</td><td>{with_error(x.score, x.sem)}</td>"
+        f"<td>{with_error(x.null, x.null_sem)}</td><td>{_size(x.distance)}"
         f" spreads</td><td>{x.p:.1g}</td>"
         f"<td>{'' if math.isnan(x.share) else f'{x.share:.0%}'}</td>"
         f"<td>{_size(x.apart)}</td><td>{'exact' if x.exact else prompts(x.n, x.clusters)}</td></tr>"

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from interp.core.columns import counted, number
+from interp.core.columns import number, prompt_counts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -79,7 +79,7 @@ def _table(rows: pd.DataFrame) -> str:
             _interval(row), _p(row["p"]), _p(row["least_p"]) if row["n_random"] else "none",
             f"{row['n_random']} of {row['n_possible']}", number(row["any_random"]),
             _p(row["any_p"]), _p(row["any_least_p"]), f"{row['n_any']} of {row['n_any_possible']}",
-            counted(row["n_prompts"], row["n_clusters"]),
+            prompt_counts(row["n_prompts"], row["n_clusters"]),
         )  # fmt: skip
         lines.append(
             "<tr>"

@@ -6,7 +6,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from interp.core.columns import estimate
+from interp.core.columns import with_error
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,7 +23,7 @@ def every_number(rows: pd.DataFrame) -> str:
     for row in records:
         key = (str(row["stack"]), int(row["layer"]), int(row["head"]))
         heads.setdefault(key, {})[str(row["metric"])] = (
-            estimate(row["score"], row["sem"]) if row["n"] else ""
+            with_error(row["score"], row["sem"]) if row["n"] else ""
         )
     columns = "".join(f'<th scope="col">{escape(m)}</th>' for m in metrics)
     lines = []

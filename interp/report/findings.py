@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from interp.core.calibration import measured_error
 from interp.core.clusters import interval
-from interp.core.columns import estimate
+from interp.core.columns import with_error
 from interp.report.catalogue import LEVEL, Special, catalogue_of, prompts
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def _intervals(table: HeadTable) -> str:
                 f'{escape(row["metric"])} <span class="unit">{escape(row["unit"])}</span>',
                 f"L{row['layer']}H{row['head']}"
                 + (f" {escape(row['stack'])}" if several[1] else ""),
-                estimate(row["score"], row["sem"]),
+                with_error(row["score"], row["sem"]),
                 f"[{between[0]:.{digits}f}, {between[1]:.{digits}f}]" if between else "no error",
                 prompts(row["n"], row["clusters"]),
             ]
@@ -155,8 +155,8 @@ def _line(model: str | None, metric: str, unit: str, special: list[Special], sev
         *([] if model is None else [escape(model)]),
         f'{escape(metric)} <span class="unit">{escape(unit)}</span>',
         escape(", ".join(named)) + more,
-        estimate(best.score, best.sem),
-        estimate(best.null, best.null_sem),
+        with_error(best.score, best.sem),
+        with_error(best.null, best.null_sem),
         effect(best),
         "exact" if best.exact else prompts(best.n, best.clusters),
     ]

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from interp.core.columns import estimate
-from interp.draw.plot import Scale, ends
+from interp.core.columns import with_error
+from interp.draw.plot import Scale, scale_ends
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,7 +38,7 @@ def side_by_side(frame: pd.DataFrame, scales: Mapping[str, Scale]) -> str:
             _strip(str(model), str(stack), site, scale, several)
             for (model, stack), site in sites[:_ROWS]
         ]
-        low, high = ends(scale)
+        low, high = scale_ends(scale)
         unit = escape(str(rows["unit"].iloc[0]))
         left = f"; {len(sites) - _ROWS} more not drawn" if len(sites) > _ROWS else ""
         body = "".join(lines)
@@ -87,7 +87,7 @@ def _strip(model: str, stack: str, rows: Any, scale: Scale, several: bool) -> st
     for layer, index in at.items():
         row = scored.loc[index]
         colour = int(scale.bins(np.array([row["score"]]))[0])
-        label = f"L{row['layer']}H{row['head']}: {estimate(row['score'], row['sem'])}"
+        label = f"L{row['layer']}H{row['head']}: {with_error(row['score'], row['sem'])}"
         cells.append(
             f'<rect x="{int(str(layer)) * width:.4g}" y="0" width="{width:.4g}" height="{_HEIGHT}"'
             f' class="{family}{colour}"><title>{escape(label)}</title></rect>'
@@ -98,6 +98,6 @@ def _strip(model: str, stack: str, rows: Any, scale: Scale, several: bool) -> st
         f' preserveAspectRatio="none" viewBox="0 0 {_WIDTH} {_HEIGHT}"'
         f' role="img" aria-label="best head of each of {n_layers} layers">{"".join(cells)}</svg>'
         f"</td><td>L{best['layer']}H{best['head']}</td>"
-        f"<td>{estimate(best['score'], best['sem'])}</td>"
-        f"<td>{estimate(best['null'], best['null_sem'])}</td></tr>"
+        f"<td>{with_error(best['score'], best['sem'])}</td>"
+        f"<td>{with_error(best['null'], best['null_sem'])}</td></tr>"
     )

@@ -8,7 +8,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from interp.draw.plot import Scale, ends
+from interp.draw.plot import Scale, scale_ends
 from interp.report import arcs
 from interp.report.tokens import page
 from interp.report.tree_tables import above, by_gain, minimal_pairs, relations, trees
@@ -109,7 +109,7 @@ def _maps(one: TreeScores) -> str:
     if not known:
         return ""
     scale = Scale(0.0, max(known) or 1.0, False)
-    low, high = ends(scale)
+    low, high = scale_ends(scale)
     maps = "".join(
         f"<figure><figcaption>{escape(stack)}</figcaption>{_map(stack, grid, scale)}</figure>"
         for stack, grid in one.by_head.items()

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from interp.core.columns import estimate
-from interp.draw.plot import Scale, ends
+from interp.core.columns import with_error
+from interp.draw.plot import Scale, scale_ends
 from interp.report.catalogue import prompts
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def top_heads(table: HeadTable, scales: Mapping[str, Scale], k: int, by: str = "
         scale = scales[metric]
         best = table.top(k, metric, by=by).to_pandas()
         unit = escape(str(best["unit"].iloc[0])) if len(best) else ""
-        low, high = ends(scale)
+        low, high = scale_ends(scale)
         lines = [
             f'<table><caption>{escape(metric)} <span class="unit">{unit}</span></caption>'
             '<thead><tr><th scope="col">head</th>'
@@ -40,8 +40,8 @@ def top_heads(table: HeadTable, scales: Mapping[str, Scale], k: int, by: str = "
         for row in best.to_dict("records"):
             name = f"L{row['layer']}H{row['head']}"
             name += f" {escape(row['stack'])}" if several else ""
-            score = estimate(row["score"], row["sem"])
-            null = estimate(row["null"], row["null_sem"])
+            score = with_error(row["score"], row["sem"])
+            null = with_error(row["null"], row["null_sem"])
             lines.append(
                 f'<tr><th scope="row">{name}</th><td class="wide">{_bar(row, scale)}</td>'
                 f"<td>{score}</td><td>{null}</td><td>{prompts(row['n'], row['clusters'])}</td></tr>"

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 PerPrompt = dict[Site, Float[Tensor, "prompt head"]]
 
 
-def refusal_projection(
+def refusal_projection_scores(
     model: Model,
     harmful: Any,
     harmless: Any,
@@ -92,7 +92,7 @@ def refusal_projection(
     made = model_provenance(model) | sets.about()
     made |= {"direction": told, "position": -1, "against_harmless": against_harmless}
     made |= {"share": share, "seed": seed, "null": "none", "edits": list(model.active_edits)}
-    made |= {"made_by": "interp.safety.refusal_projection"}
+    made |= {"made_by": "interp.safety.refusal_projection_scores"}
     return HeadTable.from_records(records, {(model.name, metric): made})
 
 

@@ -16,8 +16,8 @@ from interp.attribution.evaluation.paired import differences, limit
 from interp.attribution.evaluation.removal import one_by_one, values_scaled, values_without
 from interp.attribution.evaluation.result import MEASURES
 from interp.attribution.evaluation.run import counts, faithfulness, nearest, read_texts
-from interp.attribution.evaluation.soft import matched
-from interp.attribution.named import choose
+from interp.attribution.evaluation.soft import matched_retention
+from interp.attribution.named import choose_methods
 from interp.bundled.deceive_text import sentences
 from interp.core.errors import OptionError, PromptError, StoreError, UnknownName
 from interp.core.registry import ATTRIBUTION_METHODS
@@ -54,7 +54,7 @@ def test_fractions_are_rounded_up_and_at_least_one() -> None:
 def test_retention_is_matched_whatever_the_scores(share: float) -> None:
     rng = np.random.default_rng(1)
     for size in (rng.random(12), rng.random(12) ** 8, np.eye(12)[0], np.zeros(12), np.ones(12)):
-        p = matched(size, share)
+        p = matched_retention(size, share)
         assert p.mean() == pytest.approx(share, abs=1e-12)
         assert p.min() >= 0
         assert p.max() <= 1
@@ -326,6 +326,6 @@ def test_a_file_without_text_and_no_file(tmp_path) -> None:
 
 
 def test_options_are_part_of_the_label() -> None:
-    one, two = choose(["rollout:residual=0.3,heads=max", "raw_attention:layer=-1"])
+    one, two = choose_methods(["rollout:residual=0.3,heads=max", "raw_attention:layer=-1"])
     assert one.label == "rollout:heads=max,residual=0.3"
     assert two.label == "raw_attention"

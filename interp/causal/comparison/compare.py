@@ -19,9 +19,9 @@ from jaxtyping import Float
 
 from interp.causal.comparison.draws import redrawn
 from interp.causal.comparison.questions import question_of
-from interp.causal.comparison.ranking import Ranking, listed
+from interp.causal.comparison.ranking import Ranking, first_names
 from interp.causal.importance import Importance
-from interp.core.clusters import count
+from interp.core.clusters import cluster_count
 from interp.core.display import Displayed
 from interp.core.errors import OptionError
 from interp.core.files import write_atomically
@@ -105,7 +105,7 @@ class Comparison(Displayed):
                 row[f"top{k}"] = math.nan if names else same / k
                 row[f"top{k}_chance"] = k / len(self.players)
                 row[f"top{k}_p"] = math.nan if names else overlap_p(same, k, len(self.players))
-            row["reason"] = f"{listed(names)} is constant and ranks nobody" if names else ""
+            row["reason"] = f"{first_names(names)} is constant and ranks nobody" if names else ""
             rows.append(row)
         return pd.DataFrame(rows)
 
@@ -139,7 +139,7 @@ class Comparison(Displayed):
         Raises:
             StoreError: the folder or disk refuses.
         """
-        from interp.draw.page import html_table, page, to_json
+        from interp.draw.page import html_table, json_document, page
 
         folder = Path(folder)
         names = ("agreement.csv", "ranks.csv", "comparison.json", "comparison.html")
@@ -155,7 +155,7 @@ class Comparison(Displayed):
             "questions": self.questions(),
             "made": self.made,
         }
-        write_atomically(paths[2], to_json(told))
+        write_atomically(paths[2], json_document(told))
         parts = [
             ("Which question each answers", self._asked()),
             ("Agreement of pairs", html_table(pairs)),
@@ -284,7 +284,7 @@ def _aligned(first: Ranking, other: Ranking, allow_tasks: bool) -> Ranking:
     if only_a or only_b:
         raise OptionError(
             f"{pair} score different players: {len(first.labels)} and {len(other.labels)} of them, "
-            f"{listed(only_a or only_b)} only in {first.name if only_a else other.name}"
+            f"{first_names(only_a or only_b)} only in {first.name if only_a else other.name}"
         )
     place = {label: i for i, label in enumerate(other.labels)}
     order = [place[label] for label in first.labels]
@@ -320,7 +320,7 @@ def _interval(
     """Of every pair; NaN where neither kept its prompts or there are too few."""
     m = len(rankings)
     kept = [
-        x if x is not None and count(x.shape[1], r.clusters) > 1 else None
+        x if x is not None and cluster_count(x.shape[1], r.clusters) > 1 else None
         for r in rankings
         for x in [r.per_prompt]
     ]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Sequence
 import numpy as np
 from jaxtyping import Float
 
-from interp.core.clusters import numbered, shares
+from interp.core.clusters import draw_weights, numbered
 from interp.core.statistics import redraw_counts
 
 Array = np.ndarray
@@ -39,7 +39,7 @@ def redrawn(
         if values is not None and key not in weights:
             which = numbered(values.shape[1], label)
             n = int(which.max()) + 1
-            weights[key] = shares(redraw_counts(n, n_boot, rng), which)
+            weights[key] = draw_weights(redraw_counts(n, n_boot, rng), which)
     found = np.empty((n_boot, len(scores), len(scores)))
     drawn = np.array(scores, dtype=np.float64)
     for i in range(n_boot):

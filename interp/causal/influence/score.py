@@ -23,7 +23,7 @@ from torch import Tensor
 from interp.causal.game.game import Game, Progress
 from interp.causal.game.players import Players
 from interp.causal.influence.result import Rows, TextScores, in_blocks
-from interp.causal.influence.texts import LONG, Cut, Long, Text, count_texts, cut, texts_of
+from interp.causal.influence.texts import LONG, Cut, Long, Text, count_texts, text_windows, texts_of
 from interp.causal.measures import loss
 from interp.core.errors import NonFiniteError, OptionError, UnknownName
 from interp.core.prompts import Prompts, bos_id
@@ -127,7 +127,7 @@ def attention_influence(
     with Rows(None if out is None else Path(out), settings, made) as rows:
         for block in in_blocks(source, _BLOCK):
             if not rows.hold(block):
-                cuts = [cut(model, text, limit, long, bos) for text in block]
+                cuts = [text_windows(model, text, limit, long, bos) for text in block]
                 rows.add(run.rows(block, cuts))
             done += len(block)
             if progress is not None:

@@ -25,7 +25,7 @@ from jaxtyping import Float
 
 from interp.causal.ablation import NULLS, Null, random_game
 from interp.causal.game.chain import Walk, estimate_walks
-from interp.causal.game.game import Estimate, Game, Progress
+from interp.causal.game.game import Game, Progress, RunEstimate
 from interp.causal.importance import Importance, make_importance
 from interp.causal.shapley_values.exact import exact_values
 from interp.causal.shapley_values.gaussian_process import fit_seconds
@@ -45,8 +45,8 @@ from interp.causal.shapley_values.solution import (
 from interp.causal.shapley_values.surrogate import (
     MOST,
     Draws,
+    antithetic_checks,
     check_orders,
-    check_pairs,
     default_size,
     surrogate_values,
 )
@@ -141,7 +141,7 @@ def shapley_of(
     """`shapley` of a game that exists already; `beside` makes the game of the null."""
     if null not in NULLS:
         raise UnknownName("null", null, NULLS)
-    method = chosen(method, len(game), max_evaluations)
+    method = chosen_method(method, len(game), max_evaluations)
 
     def play(game: Game, target: float | None, most: int | None) -> Solution:
         if method == "exact":
@@ -200,7 +200,7 @@ def shapley_per_layer(
     )  # fmt: skip
 
 
-def chosen(method: Method, n: int, max_evaluations: int | None) -> Method:
+def chosen_method(method: Method, n: int, max_evaluations: int | None) -> Method:
     """The method that is meant by "auto"."""
     if method not in METHODS:
         raise UnknownName("method of shapley", method, METHODS)
@@ -221,7 +221,7 @@ def estimate_shapley(
     max_evaluations: int | None = None,
     seed: int = 0,
     walk: Walk = "auto",
-) -> Estimate:
+) -> RunEstimate:
     """Evaluations, seconds and bytes of `shapley` before it runs; upper bounds with a target.
 
     A few coalitions are run and timed, as the method will run them: sharing passes, or each from
@@ -231,7 +231,7 @@ def estimate_shapley(
         OptionError: too many players for the exact mode.
     """
     n = len(game)
-    method = chosen(method, n, max_evaluations)
+    method = chosen_method(method, n, max_evaluations)
     table, fitting = np.ones((0, n)), 0.0
     rounds: list[list[np.ndarray]] = []  # orders that the game is given at once
     if method == "exact":
@@ -246,7 +246,7 @@ def estimate_shapley(
             rounds.append([order for k in some for order in sample_orders(n, seed, k, True)])
     else:
         count = min(MOST, default_size(n) if max_evaluations is None else max_evaluations)
-        rounds = [check_orders(n, seed, 0, check_pairs(n, count))]
+        rounds = [check_orders(n, seed, 0, antithetic_checks(n, count))]
         table = Draws(n, seed).pairs(0, max(0, count - (n - 1) * len(rounds[0])) // 2)
         fitting = fit_seconds(n, count)
     parts = [game.estimate(table)] if len(table) else []
@@ -263,7 +263,7 @@ def estimate_shapley(
         n_bytes += 3 * 8 * whole**2
     done = (f"{whole - count} more are finished",) if whole > count else ()
     notes = (f"method {method}", *done, *game.notes)
-    return Estimate(count, seconds, n_bytes, runs / max(1, count), notes)
+    return RunEstimate(count, seconds, n_bytes, runs / max(1, count), notes)
 
 
 def as_importance(

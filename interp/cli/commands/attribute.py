@@ -8,8 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from interp.cli.coloured import file_options, show, standing_warning, write
-from interp.cli.loading import Loading, import_first, loading_options, named
+from interp.cli.coloured import (
+    file_options,
+    print_attribution,
+    standing_warning,
+    write_attributions,
+)
+from interp.cli.loading import Loading, import_first, loading_options, source_labels
 from interp.cli.name_types import ATTRIBUTION_NAMES, MODEL_NAME
 from interp.cli.progress import Voice
 from interp.core.errors import InterpError, OptionError
@@ -87,10 +92,10 @@ def attribute(
     methods with `interp faithfulness`.
     """
     from interp.attribution.example import Example
-    from interp.attribution.named import choose
+    from interp.attribution.named import choose_methods
 
-    texts = texts_of(text, file)
-    chosen = choose(methods or DEFAULT)
+    texts = asked_texts(text, file)
+    chosen = choose_methods(methods or DEFAULT)
     voice = Voice(quiet=quiet, debug=bool(click.get_current_context().meta.get("interp.debug")))
     model = loaded(source, loading, imports)
     found, failed = [], 0
@@ -115,18 +120,20 @@ def attribute(
                 continue
             result = replace(result, provenance=dict(result.provenance) | {"text": at})
             found.append(result)
-            show(result, top)
+            print_attribution(result, top)
     warning = standing_warning(chosen) if found else ""
     if warning:
         voice.note(warning)
     if found:
         title = f"{model.name}: where the number comes from"
-        write(found, html=html, json_file=json_file, csv=csv, title=title, warning=warning)
+        write_attributions(
+            found, html=html, json_file=json_file, csv=csv, title=title, warning=warning
+        )
     if failed:
         click.get_current_context().exit(1)
 
 
-def texts_of(text: str | None, file: Path | None) -> list[str]:
+def asked_texts(text: str | None, file: Path | None) -> list[str]:
     """The texts to explain.
 
     Raises:
@@ -160,7 +167,7 @@ def loaded(source: str, loading: Loading, imports: tuple[str, ...]) -> Model:
 
     loading.require_device()
     import_first(imports)
-    [(path, name)] = named([source]).items()
+    [(path, name)] = source_labels([source]).items()
     model = loading.load(path, name)
     check_model(model).require()
     return model

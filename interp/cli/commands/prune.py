@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from interp.cli.causal import Causal, Found, Tell, causal_options
+from interp.cli.causal import Causal, ModelOutcome, Tell, causal_options
 from interp.cli.name_types import MODEL_NAME
 from interp.core.names import split_names
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @click.option(
     "--by",
     multiple=True,
-    default=("integrated_gradients",),
+    default=("aumann_shapley",),
     show_default=True,
     metavar="NAME[:OPTION=VALUE,...]",
     help="The ranking: an importance as in `interp importance`, or greedy, which evaluates every "
@@ -71,7 +71,7 @@ def prune(
     """
     asked = [name for text in by for name in split_names(text)]
 
-    def work(model: Model, task: Task, game: dict[str, Any], tell: Tell) -> Found:
+    def work(model: Model, task: Task, game: dict[str, Any], tell: Tell) -> ModelOutcome:
         import pandas as pd
 
         from interp.causal.methods import importances
@@ -83,7 +83,7 @@ def prune(
         made = _curves(causal, model, task, rankings, tell, options)
         frames = [c.to_pandas().assign(model=model.name, ranking=c.name) for c in made]
         frame = pd.concat(frames, ignore_index=True)
-        return Found([f.table for f in found.values()], text(made, tolerance), frame)
+        return ModelOutcome([f.table for f in found.values()], pruning_text(made, tolerance), frame)
 
     click.get_current_context().exit(causal.run(sources, work))
 
@@ -97,7 +97,7 @@ def curves(
     options: dict[str, Any],
 ) -> str:
     """Make and write a curve for each ranking (None: greedy); what they say."""
-    return text(_curves(causal, model, task, rankings, tell, options), None)
+    return pruning_text(_curves(causal, model, task, rankings, tell, options), None)
 
 
 def _curves(
@@ -124,7 +124,7 @@ def _curves(
     return made
 
 
-def text(curves: list[PruningCurve], tolerance: float | None) -> str:
+def pruning_text(curves: list[PruningCurve], tolerance: float | None) -> str:
     """What the curves say, a line each."""
     first = curves[0]
     whole = abs(first.value[-1] - first.clean)

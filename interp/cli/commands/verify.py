@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from interp.cli.causal import Causal, Found, Tell, causal_options
+from interp.cli.causal import Causal, ModelOutcome, Tell, causal_options
 from interp.cli.name_types import METRIC_NAMES, MODEL_NAME
 from interp.core.names import split_names
 
@@ -74,7 +74,7 @@ def verify(
     own = source is None or source.name == "DEFAULT"
     found: list[Confirmation] = []
 
-    def work(model: Model, task: Task, game: dict[str, Any], tell: Tell) -> Found:
+    def work(model: Model, task: Task, game: dict[str, Any], tell: Tell) -> ModelOutcome:
         from interp.heads.causal_check.check import confirm
 
         confirmed = confirm(
@@ -86,7 +86,7 @@ def verify(
         if causal.form is not None:  # rows have no place for it
             for metric, note in confirmed.notes.items():
                 causal.voice.note(f"{model.name}: {metric}: {note}")
-        return Found(text=_text(confirmed), frame=confirmed.to_pandas())
+        return ModelOutcome(text=_text(confirmed), frame=confirmed.to_pandas())
 
     code = causal.run(sources, work)
     if causal.out is not None and found and code in (0, 1):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Check:
+class CausalCheck:
     """The top heads of one score on one task, beside random sets of the same shape.
 
     Args:
@@ -167,10 +167,10 @@ def _range(low: float, high: float) -> str:
 class Confirmation(Displayed):
     """Every score on every task, in the order asked for, and how it was made."""
 
-    checks: tuple[Check, ...]
+    checks: tuple[CausalCheck, ...]
     provenance: Mapping[str, Any] = field(repr=False)
 
-    def __iter__(self) -> Iterator[Check]:
+    def __iter__(self) -> Iterator[CausalCheck]:
         return iter(self.checks)
 
     def __len__(self) -> int:
@@ -181,7 +181,7 @@ class Confirmation(Displayed):
         """By score, the reason for which it was not checked on its own task."""
         return self.provenance.get("notes", {})
 
-    def of(self, metric: str, purpose: str) -> Check:
+    def of(self, metric: str, purpose: str) -> CausalCheck:
         """One row; raises KeyError where there is none."""
         found = [c for c in self.checks if (c.metric, c.purpose) == (metric, purpose)]
         if not found:

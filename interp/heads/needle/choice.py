@@ -57,7 +57,7 @@ def _pairs(scores: Scores | HeadTable) -> list[tuple[tuple[int, int], float]]:
     return [((int(r.layer), int(r.head)), float(r.score)) for r in rows.itertuples()]  # type: ignore[arg-type]
 
 
-def stability(
+def selection_stability(
     found: CopyPaste, *, at_least: float = 0.1, top: int = 20, draws: int = 500, seed: int = 0
 ) -> pd.DataFrame:
     """The same choice of heads from parts of the instances: one needle, one length, all.

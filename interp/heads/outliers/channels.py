@@ -21,7 +21,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.causal.task import Task
-from interp.core.clusters import count
+from interp.core.clusters import cluster_count
 from interp.core.display import Displayed
 from interp.core.errors import OptionError, UnreadableAttention
 from interp.core.prompts import Prompts
@@ -165,7 +165,7 @@ class Disruption(Displayed):
         """One row: the three means, and the difference with its 95 % interval."""
         import pandas as pd
 
-        clusters = count(len(self.clean), self.clusters)
+        clusters = cluster_count(len(self.clean), self.clusters)
         low, high = self.interval() if clusters > 1 else (np.nan, np.nan)
         row = {
             "task": self.task, "unit": self.unit, "parts": "+".join(self.parts), "fill": self.fill,

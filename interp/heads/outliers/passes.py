@@ -97,7 +97,7 @@ def captured(
     return {site: torch.cat(x)[back] for site, x in parts.items()}
 
 
-def statistic(call: Call, asked: Reduction, engine: str) -> Tensor:
+def reduced(call: Call, asked: Reduction, engine: str) -> Tensor:
     """One reduction of a call without padding."""
     real = torch.ones(call.z.shape[0], call.z.shape[2], dtype=torch.bool, device=call.z.device)
     attention = to_attention(call, real, None)

@@ -18,7 +18,7 @@ from torch import Tensor
 from interp.core.display import Displayed
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
-from interp.heads.outliers.passes import PerPrompt, each_call, seen_by, statistic
+from interp.heads.outliers.passes import PerPrompt, each_call, reduced, seen_by
 from interp.model.hooks.calls import Call
 from interp.model.locate.sites import Site
 from interp_kernels.reductions import Received
@@ -94,7 +94,7 @@ def sink_mass(
 
     def measure(site: Site, call: Call, engine: str) -> tuple[Tensor, ...]:
         seen = seen_by(call)
-        alpha = statistic(call, Received(), engine).double() / seen.clamp_min(1)
+        alpha = reduced(call, Received(), engine).double() / seen.clamp_min(1)
         if position is not None:
             alpha = alpha[..., position : position + 1]
             return alpha[..., 0], torch.full_like(alpha[..., 0], position)
@@ -108,7 +108,9 @@ def sink_mass(
     )
 
 
-def active_dormant(model: Model, dormant_on: Any, active_on: Any) -> tuple[PerPrompt, PerPrompt]:
+def active_dormant_sinks(
+    model: Model, dormant_on: Any, active_on: Any
+) -> tuple[PerPrompt, PerPrompt]:
     """Sink mass of every head on two sets of prompts; a head that parks on one is active-dormant.
 
     Reference: Guo et al. 2024, "Active-Dormant Attention Heads" (arXiv 2410.13835).

@@ -12,11 +12,11 @@ from interp.heads.outliers.passes import (
     PerPrompt,
     captured,
     each_call,
+    reduced,
     sees,
-    statistic,
     visible_mean,
 )
-from interp.model.hooks.calls import Call, spread
+from interp.model.hooks.calls import Call, repeat_kv
 from interp.model.locate.sites import Site
 from interp_kernels.reductions import RightProduct
 
@@ -33,8 +33,8 @@ def value_shortfall(model: Model, prompts: Any, *, engine: str = "auto") -> PerP
     """
 
     def measure(site: Site, call: Call, engine: str) -> tuple[Tensor, ...]:
-        size = spread(call.v.float().norm(dim=-1), call.n_heads)
-        got = statistic(call, RightProduct(size[..., None]), engine)[..., 0].double()
+        size = repeat_kv(call.v.float().norm(dim=-1), call.n_heads)
+        got = reduced(call, RightProduct(size[..., None]), engine)[..., 0].double()
         usual = visible_mean(call, size.double())
         several = (sees(call) > 1) & (usual > 0)
         short = torch.where(several, 1 - got / usual.clamp_min(1e-30), torch.nan)

@@ -18,7 +18,7 @@ Rows = slice | Tensor
 ALL = slice(None)
 
 
-def spread(x: Tensor, heads: int) -> Tensor:
+def repeat_kv(x: Tensor, heads: int) -> Tensor:
     """Repeat each kv head for its group: `[batch, kv_head, ...] -> [batch, head, ...]`."""
     return x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], 1)
 

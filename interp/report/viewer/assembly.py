@@ -11,14 +11,14 @@ from importlib.resources import files as resources
 from interp.core.errors import OptionError
 from interp.report.viewer.budget import (
     Detail,
-    Store,
+    LetterBlocks,
     details,
     heads_written,
     order,
     terms_size,
     terms_written,
 )
-from interp.report.viewer.coding import codes, resolution, triangular
+from interp.report.viewer.coding import quantised, resolution, triangular
 from interp.report.viewer.showing import View
 from interp.report.viewer.stack import Stack
 from interp.report.viewer.static import (
@@ -43,7 +43,7 @@ def assembled(view: View, title: str, budget: int) -> str:
     least = 0
     ways = details(view)
     for detail in ways:
-        store = Store()
+        store = LetterBlocks()
         written = _written(view, detail, store, budget - frame.size)
         if written is None:
             continue
@@ -61,7 +61,7 @@ def assembled(view: View, title: str, budget: int) -> str:
     )
 
 
-def _written(view: View, detail: Detail, store: Store, room: float) -> list[dict] | None:
+def _written(view: View, detail: Detail, store: LetterBlocks, room: float) -> list[dict] | None:
     """Every stack as the script reads it; None where it takes more than `room` bytes."""
     stacks = []
     for stack in view.stacks:
@@ -89,7 +89,7 @@ def _written(view: View, detail: Detail, store: Store, room: float) -> list[dict
     return stacks
 
 
-def _tile(tile: object, store: Store) -> dict[str, object]:
+def _tile(tile: object, store: LetterBlocks) -> dict[str, object]:
     weights = tile.weights  # type: ignore[attr-defined]
     return {
         "name": tile.name,  # type: ignore[attr-defined]
@@ -98,12 +98,12 @@ def _tile(tile: object, store: Store) -> dict[str, object]:
         "queries": tile.query_tokens,  # type: ignore[attr-defined]
         "keys": tile.key_tokens,  # type: ignore[attr-defined]
         "bits": 16,
-        "w": store.put(codes(weights, 16), triangle=triangular(weights)),
+        "w": store.put(quantised(weights, 16), triangle=triangular(weights)),
     }
 
 
 def _add_terms(
-    view: View, detail: Detail, store: Store, written: list[dict], room: float
+    view: View, detail: Detail, store: LetterBlocks, written: list[dict], room: float
 ) -> tuple[int, int]:
     """Add queries and keys of as many heads as fit; how many have them, and how many could."""
     by_name = {stack.name: stack for stack in view.stacks}
@@ -160,11 +160,11 @@ class _Frame:
             "interp.report.viewer", "viewer.css"
         )
         self.script = "".join(_asset("interp.report.viewer", name) for name in SCRIPTS)
-        self.size = len(self.filled([], Store(), []).encode()) + 4_000
+        self.size = len(self.filled([], LetterBlocks(), []).encode()) + 4_000
         self.size += sum(len(json.dumps([s.queries, s.keys])) for s in view.stacks)
         self.size += sum(120 * (len(s.weights) + len(s.tiles)) for s in view.stacks)
 
-    def filled(self, written: list[dict], store: Store, told: list[str]) -> str:
+    def filled(self, written: list[dict], store: LetterBlocks, told: list[str]) -> str:
         """The whole page."""
         from interp.draw.plot import palette
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from interp.draw.sprite import colour_png, data_url, thumbnails
 from interp.report.viewer.showing import View
-from interp.report.viewer.stack import Stack, Tile, summary
+from interp.report.viewer.stack import Stack, Tile, stack_summary
 
 ROWS = 200  # of the table of heads
 TOKENS = 2_000  # listed
@@ -96,7 +96,7 @@ def thumbs(at: int, stack: Stack) -> str:
 
 def heads_table(stack: Stack) -> str:
     """One row per head: where it looks on average, and its largest weight."""
-    rows = summary(stack)
+    rows = stack_summary(stack)
     note = ""
     if len(rows) > ROWS:
         rows = sorted(rows, key=lambda row: row["entropy"])[:ROWS]  # type: ignore[arg-type,return-value]
