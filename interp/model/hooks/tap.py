@@ -25,6 +25,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from interp.core.errors import UnreadableAttention
 from interp.model.hooks.calls import Call, ComputedCall
+from interp.model.hooks.softmax_watch import inside_interface, watching
 
 Visitor = Callable[[nn.Module, int, Call], None]
 """Gets the attention module, how often it ran before in this tap, and the call."""
@@ -48,7 +49,6 @@ class _Tap:
 
 
 _taps: ContextVar[tuple[_Tap, ...]] = ContextVar("interp_taps", default=())
-inside_interface: ContextVar[bool] = ContextVar("interp_inside_interface", default=False)
 _lock = Lock()
 _open = 0
 _before: dict[str, Callable] = {}
@@ -154,8 +154,6 @@ def tapped(model: nn.Module, visit: Visitor, *, watch: bool, fused: bool = False
         watch: also look for softmaxes outside transformers' attention interface.
         fused: the visitor computes z itself and assigns it; the model's kernel does not run.
     """
-    from interp.model.hooks.softmax_watch import watching
-
     tap = _Tap(frozenset(model.modules()), visit, fused)
     own = getattr(model, "tapped_by_itself", None)
     if own is not None:

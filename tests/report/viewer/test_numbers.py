@@ -10,9 +10,9 @@ from report.viewer import reading
 from zoo import FAMILIES
 
 import interp
+from interp.draw.coding import checked, quantised, resolution, weights_of
 from interp.report.viewer import View, view
 from interp.report.viewer.budget import order
-from interp.report.viewer.coding import checked, quantised, resolution, weights_of
 
 WITH_PRODUCTS = ["gpt2", "llama", "gemma2", "gpt_oss", "mistral_sliding", "deepseek_v3", "bert",
                  "t5", "falcon_alibi", "bloom", "gpt_neo", "gptj", "mpnet"]  # fmt: skip
