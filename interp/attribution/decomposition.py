@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from interp.attribution.example import Example
     from interp.model.capture import ActivationCache
 
-Parts = Float[Tensor, "query_pos source d_model"]
-Mixing = Float[Tensor, "query_pos source"]
+SourceParts = Float[Tensor, "query_pos source d_model"]
+MixingWeights = Float[Tensor, "query_pos source"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,8 +50,8 @@ class LayerParts:
 
     site: Site
     pre: Float[Tensor, "query_pos d_model"]
-    attention: Parts
-    parts: Parts
+    attention: SourceParts
+    parts: SourceParts
     rest: Float[Tensor, "query_pos d_model"]
     whole: Float[Tensor, "query_pos d_model"]
     error: float
@@ -154,8 +154,8 @@ def _layer(example: Example, site: Site, cache: ActivationCache) -> LayerParts:
 
 
 def through(
-    role: NormRole, parts: Parts, rest: Float[Tensor, "query_pos d_model"], y: Tensor
-) -> tuple[Parts, Float[Tensor, "query_pos d_model"]]:
+    role: NormRole, parts: SourceParts, rest: Float[Tensor, "query_pos d_model"], y: Tensor
+) -> tuple[SourceParts, Float[Tensor, "query_pos d_model"]]:
     """Parts of what a norm gives, its scale as it is at the true sum.
 
     Args:
@@ -207,7 +207,7 @@ def _norm_of_sum(example: Example, site: Site, total: Tensor, post: Tensor) -> N
 # --- from layers to one matrix --------------------------------------------------------------------
 
 
-def row_normalised(mixing: Mixing) -> Mixing:
+def row_normalised(mixing: MixingWeights) -> MixingWeights:
     """Each row to sum 1; a row of zeros keeps to itself."""
     size = mixing.sum(-1, keepdim=True)
     eye = torch.eye(len(mixing), dtype=mixing.dtype, device=mixing.device)
@@ -215,7 +215,7 @@ def row_normalised(mixing: Mixing) -> Mixing:
 
 
 def scored(
-    example: Example, mixings: Sequence[Mixing], aggregate: str, **notes: float | str
+    example: Example, mixings: Sequence[MixingWeights], aggregate: str, **notes: float | str
 ) -> Scores:
     """One score per source from the row-normalised mixing of every layer.
 

@@ -19,12 +19,13 @@ from interp.causal.importance import Importance, make_importance
 from interp.causal.task import Task
 from interp.core.errors import NonFiniteError, OptionError, UnknownName
 from interp.core.sign import ALONE
+from interp.core.steps import finishing
 from interp.model.given import takes_model
 
 if TYPE_CHECKING:
     from interp.model.model import Model
 
-Null = Literal["random-init", "none"]
+AblationNull = Literal["random-init", "none"]
 NULLS = ("random-init", "none")
 
 
@@ -34,7 +35,7 @@ def leave_one_out(
     task: Task,
     *,
     kind: str = "zero",
-    null: Null = "random-init",
+    null: AblationNull = "random-init",
     progress: Progress | None = None,
     announce: Callable[[RunEstimate], None] | None = None,
     **options: Any,
@@ -79,7 +80,7 @@ def all_but_one(
     task: Task,
     *,
     kind: str = "zero",
-    null: Null = "random-init",
+    null: AblationNull = "random-init",
     progress: Progress | None = None,
     announce: Callable[[RunEstimate], None] | None = None,
     **options: Any,
@@ -120,11 +121,12 @@ def _each_alone(game: Game) -> Tensor:
     return gates.fill_diagonal_(1)
 
 
+@finishing()
 def _change(
     model: Model,
     task: Task,
     kind: str,
-    null: Null,
+    null: AblationNull,
     progress: Progress | None,
     announce: Callable[[RunEstimate], None] | None,
     options: dict[str, Any],

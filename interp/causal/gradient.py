@@ -23,7 +23,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from interp.causal.ablation import NULLS, Null, random_game
+from interp.causal.ablation import NULLS, AblationNull, random_game
 from interp.causal.game.batches import GameBatch
 from interp.causal.game.game import Game
 from interp.causal.game.replacement import gated
@@ -59,7 +59,7 @@ def gradient_scores(
     kind: str = "zero",
     forms: tuple[str, ...] = FORMS,
     normalise_layers: bool = False,
-    null: Null = "random-init",
+    null: AblationNull = "random-init",
     **options: Any,
 ) -> dict[str, Importance]:
     """Every form of the gate gradient at the undisturbed model, from one backward pass per batch.
@@ -99,7 +99,7 @@ def _gradient_scores(
     kind: str,
     forms: tuple[str, ...],
     normalise_layers: bool,
-    null: Null,
+    null: AblationNull,
     options: dict[str, Any],
     *,
     names: Mapping[str, str],
@@ -184,7 +184,7 @@ def patching_gradient(
     task: Task,
     *,
     normalise_layers: bool = False,
-    null: Null = "random-init",
+    null: AblationNull = "random-init",
     **options: Any,
 ) -> Importance:
     """First-order estimate of putting each head's corrupted z into the clean run.
@@ -224,7 +224,7 @@ def aumann_shapley(
     *,
     kind: str = "zero",
     steps: int | None = None,
-    null: Null = "random-init",
+    null: AblationNull = "random-init",
     **options: Any,
 ) -> Importance:
     """Contribution of every player along the straight path from all gates 0 to all gates 1.

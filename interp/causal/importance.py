@@ -21,7 +21,7 @@ from jaxtyping import Float
 from interp.causal.game.players import Players
 from interp.core import clusters as grouped
 from interp.core.display import Displayed
-from interp.core.intervals import Part, around
+from interp.core.intervals import ErrorPart, around
 from interp.core.provenance import model_provenance
 from interp.core.sign import HELPS, SIGN, sign_of
 from interp.core.statistics import DRAWS, bootstrap_interval, require_two
@@ -115,7 +115,7 @@ class Importance(Displayed):
             self.per_prompt, level, method=method, draws=n_boot, seed=seed, clusters=self.clusters
         )
 
-    def _errors(self) -> list[Part]:
+    def _errors(self) -> list[ErrorPart]:
         """The parts of the error of a score, each with its degrees of freedom."""
         return [(self._over_prompts, self.n_clusters - 1)]
 
@@ -154,7 +154,8 @@ class Importance(Displayed):
         """Bars of the k players that the task needs most, with 95 % intervals over prompts."""
         import plotly.graph_objects as go
 
-        from interp.draw.page import COLOURS, text
+        from interp.draw.colours import COLOURS
+        from interp.draw.page import text
 
         rows: Any = self.shown().head(k)
         error: dict[str, Any] = {"visible": False}

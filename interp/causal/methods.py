@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import interp.causal as room
-from interp.causal.ablation import Null
+from interp.causal.ablation import AblationNull
 from interp.causal.comparison.questions import METHODS
 from interp.core.errors import OptionError, UnknownName
 from interp.core.names import parse_name
 from interp.core.option import Option, options_of
+from interp.core.steps import finishing
 
 if TYPE_CHECKING:
     from interp.causal.game.game import Progress
@@ -28,13 +29,14 @@ GRADIENT = {
 _CALLS = {"ablation": "leave_one_out"}  # a method whose function has another name
 
 
+@finishing()
 def importances(
     model: Model,
     task: Task,
     methods: Sequence[str],
     *,
     kind: str = "zero",
-    null: Null = "none",
+    null: AblationNull = "none",
     seed: int = 0,
     progress: Progress | None = None,
     **game: Any,

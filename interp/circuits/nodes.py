@@ -19,7 +19,7 @@ def larger_effect(
     return np.where(np.abs(other) > np.abs(own), other, own)
 
 
-def said(score: float, conditional: float, on: str, unit: str = "") -> str:
+def effect_text(score: float, conditional: float, on: str, unit: str = "") -> str:
     """A node's effects in words: by itself, and with another head out where that is known."""
     unit = f" {unit}" if unit else ""
     told = "not patched" if np.isnan(score) else f"{score:.4g}{unit}"

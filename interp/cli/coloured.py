@@ -83,9 +83,9 @@ def write_attributions(
 ) -> None:
     """Write the files asked for, each whole or not at all."""
     if html is not None:
-        from interp.report.tokens import render
+        from interp.report.tokens import attribution_page
 
-        page = render(found, title=title, command=as_given(), warning=warning)
+        page = attribution_page(found, title=title, command=as_given(), warning=warning)
         write_atomically(html, page.encode())
     if json_file is not None:
         whole: dict[str, Any] = {"warning": warning, "attributions": [f.to_dict() for f in found]}

@@ -156,7 +156,7 @@ class TreeSearch:
         import pandas as pd
 
         from interp.core.files import write_atomically
-        from interp.report.trees import render
+        from interp.report.trees import trees_page
 
         mine = {_weights(one) for one in self.found}
         found = [*self.found, *(one for one in kept if _weights(one) not in mine)]
@@ -171,7 +171,7 @@ class TreeSearch:
             WHOLE: json.dumps(told, indent=1, ensure_ascii=False, allow_nan=False) + "\n",
             RELATIONS: _csv(pd.concat([one.to_pandas() for one in found])),
             TREES: _csv(pd.concat([one.trees_to_pandas() for one in found])),
-            PAGE: render(
+            PAGE: trees_page(
                 found,
                 command=as_given(),
                 beside=[WHOLE, RELATIONS, TREES],
@@ -181,7 +181,7 @@ class TreeSearch:
         for name, content in contents.items():
             write_atomically(folder / name, content.encode())
         self.voice.note(f"{folder}: {', '.join(contents)}")
-        hidden = len(list((folder / "kept").glob("*.json"))) - len(found)
+        hidden = len(KeptTrees(folder / "kept").paths()) - len(found)
         if hidden > 0:
             self.voice.note(
                 f"{hidden} more results of these models, with other settings, are kept in"

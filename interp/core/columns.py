@@ -128,7 +128,7 @@ def only(kind: str, value: str | None, known: Iterable[str]) -> str:
     return known[0] if value is None else value
 
 
-def number(value: float) -> str:
+def score_text(value: float) -> str:
     """A score for people: three decimals, or three digits where those say more."""
     if math.isnan(value):
         return "none"
@@ -137,7 +137,7 @@ def number(value: float) -> str:
 
 def with_error(score: float, sem: float) -> str:
     """`0.912 ± 0.004`; without an error where there is none."""
-    return number(score) if math.isnan(sem) else f"{number(score)} ± {sem:.2g}"
+    return score_text(score) if math.isnan(sem) else f"{score_text(score)} ± {sem:.2g}"
 
 
 def _typed(series: Any, name: str, kind: type) -> pd.Series:

@@ -13,6 +13,7 @@ from jaxtyping import Float
 from interp.core import clusters as grouped
 from interp.core.errors import OptionError
 from interp.core.result import Result
+from interp.core.statistics import holm
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -108,16 +109,6 @@ def differences(first: Result, second: Result) -> Differences:
     labels = getattr(first, "clusters", None)
     values = np.stack([a[i] - b[j] for i, j in pairs])
     return Differences(tuple(rows), values, labels, made)
-
-
-def holm(p: Float[Array, " test"]) -> Float[Array, " test"]:
-    """Correct p-values by Holm's step-down method; NaN is no test."""
-    out = np.full(len(p), math.nan)
-    tested = np.flatnonzero(~np.isnan(p))
-    order = tested[np.argsort(p[tested], kind="stable")]
-    scaled = np.maximum.accumulate(p[order] * (len(order) - np.arange(len(order))))
-    out[order] = np.minimum(scaled, 1.0)
-    return out
 
 
 def _values(result: Result) -> Float[Array, "row prompt"]:

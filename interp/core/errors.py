@@ -57,6 +57,18 @@ _RENAMED = {  # kind and name in version 0.1.0
 }
 
 
+class DamagedResult(StoreError):
+    """A stored result that cannot be read back, with its name and the remedy."""
+
+
+class OtherVersion(KeptWarning):
+    """Stored results that another version of interp made."""
+
+
+class OtherResults(KeptWarning):
+    """Stored results that are shown under other names, or that are not shown."""
+
+
 class UnknownName(InterpError):
     """A name that is not known, with the nearest ones that are."""
 

@@ -321,10 +321,11 @@ def least_sign_flip_p(n: int, flips: int = RANDOM_FLIPS) -> float:
 def holm(p: Float[Array, " test"]) -> Float[Array, " test"]:
     """Correct p values for many tests by Holm's step-down method (1979).
 
-    Corrected values are never below the given ones and never above 1.
+    Corrected values are never below the given ones and never above 1. NaN is no test and stays NaN.
     """
-    order = np.argsort(p, kind="stable")
-    scaled = np.maximum.accumulate(p[order] * (len(p) - np.arange(len(p))))
-    out = np.empty_like(p)
+    tested = np.flatnonzero(~np.isnan(p))
+    order = tested[np.argsort(p[tested], kind="stable")]
+    scaled = np.maximum.accumulate(p[order] * (len(order) - np.arange(len(order))))
+    out = np.full(len(p), np.nan)
     out[order] = np.minimum(scaled, 1.0)
     return out

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from interp.core import table_files
 from interp.core.columns import COLUMNS, Provenance, checked_frame, checked_provenance, only
+from interp.core.doors import behind
 from interp.core.errors import OptionError, UnknownName
 from interp.core.long_rows import t_bounds
 from interp.core.order import first_of_each
@@ -195,20 +196,16 @@ class HeadTable(Result):
             OptionError: the table has no rows.
             UnknownName: the table has no such metric.
         """
-        from interp.core.pages import drawn_by
-
         if metric is None and not len(self):
             raise OptionError("the table has no rows, so there is nothing to plot")
-        return drawn_by("heatmap")(self, metric or self.metrics[0], **options)
+        return behind("HeadTable.plot")(self, metric or self.metrics[0], **options)
 
     def save_html(self, path: str | os.PathLike, *, title: str = "Attention heads") -> None:
         """Write the page of `interp report`, whole or not at all; raises StoreError, OptionError.
 
         Colours span the scores; `interp.report.write_report` takes the ranges of metrics.
         """
-        from interp.core.pages import drawn_by
-
-        drawn_by("report")(self, path, title=title)
+        behind("HeadTable.save_html")(self, path, title=title)
 
     def to_pandas(self) -> pd.DataFrame:
         """A copy of the rows as a DataFrame, with the 95 % interval of each score: low and high."""
@@ -232,30 +229,30 @@ class HeadTable(Result):
 
     def to_csv(self, path: str | os.PathLike | None = None) -> str:
         """Write CSV, provenance in leading `# ` lines, and return its text; raises StoreError."""
-        return table_files.text_of(self, ".csv", path)
+        return table_files.table_as_text(self, ".csv", path)
 
     def to_json(self, path: str | os.PathLike | None = None) -> str:
         """Write JSON (NaN as null) and return its text; raises StoreError."""
-        return table_files.text_of(self, ".json", path)
+        return table_files.table_as_text(self, ".json", path)
 
     def to_parquet(self, path: str | os.PathLike) -> None:
         """Write Parquet, provenance in the file's metadata; raises StoreError."""
-        table_files.write(self, path, ".parquet")
+        table_files.write_table(self, path, ".parquet")
 
     @classmethod
     def from_csv(cls, path: str | os.PathLike) -> HeadTable:
         """Read what `to_csv` wrote; raises StoreError."""
-        return table_files.read(cls, path, ".csv")
+        return table_files.read_table(cls, path, ".csv")
 
     @classmethod
     def from_json(cls, path: str | os.PathLike) -> HeadTable:
         """Read what `to_json` wrote; raises StoreError."""
-        return table_files.read(cls, path, ".json")
+        return table_files.read_table(cls, path, ".json")
 
     @classmethod
     def from_parquet(cls, path: str | os.PathLike) -> HeadTable:
         """Read what `to_parquet` wrote; raises StoreError."""
-        return table_files.read(cls, path, ".parquet")
+        return table_files.read_table(cls, path, ".parquet")
 
     @classmethod
     def of_json(cls, text: str) -> HeadTable:
@@ -279,7 +276,7 @@ class HeadTable(Result):
             UnknownName: another suffix.
             StoreError: the file cannot be read, is damaged, or holds something else.
         """
-        return table_files.read(cls, path)
+        return table_files.read_table(cls, path)
 
     read = load  # as it was called before
 

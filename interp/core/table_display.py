@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class Table(Protocol):
+class TableDisplay(Protocol):
     """Table of head scores as it is displayed; see `interp.core.table.HeadTable`."""
 
     @property
@@ -30,11 +30,11 @@ class Table(Protocol):
         """Names of attention stacks."""
         ...
 
-    def where(self, *, metric: str) -> Table:
+    def where(self, *, metric: str) -> TableDisplay:
         """Rows of one metric."""
         ...
 
-    def top(self, k: int) -> Table:
+    def top(self, k: int) -> TableDisplay:
         """First rows of each metric."""
         ...
 
@@ -48,7 +48,7 @@ class Table(Protocol):
 FIRST = 3  # heads of each metric, where nobody asked for a number of them
 
 
-def table_text(table: Table, asked: int | None) -> str:
+def table_text(table: TableDisplay, asked: int | None) -> str:
     """The heads that `top` was asked for, in its order; of a whole table the first of each metric.
 
     Args:
@@ -62,7 +62,7 @@ def table_text(table: Table, asked: int | None) -> str:
     return "\n".join(lines)
 
 
-def as_html(table: Table, asked: int | None) -> str:
+def as_html(table: TableDisplay, asked: int | None) -> str:
     """The same as a table for a notebook, every name escaped."""
     names = ("metric", "head", "score", "null", "n")
     lines = [f"<tr>{''.join(f'<th>{name}</th>' for name in names)}</tr>"]
@@ -73,7 +73,7 @@ def as_html(table: Table, asked: int | None) -> str:
     return f"<table><caption>{escape(table_size(table, asked))}</caption>{''.join(lines)}</table>"
 
 
-def table_size(table: Table, asked: int | None) -> str:
+def table_size(table: TableDisplay, asked: int | None) -> str:
     """Size of the table, and how many of its rows are shown where not all are."""
     counts = {"row": len(table), "model": len(table.models), "metric": len(table.metrics)}
     told = ", ".join(f"{n:,} {what}{'s' * (n != 1)}" for what, n in counts.items())
@@ -85,7 +85,7 @@ def table_size(table: Table, asked: int | None) -> str:
 
 
 def _blocks(
-    table: Table, asked: int | None
+    table: TableDisplay, asked: int | None
 ) -> Iterator[tuple[str, str, list[tuple[str, str, str, str]]]]:
     """Per metric its name, its unit, and of each head: where, score, null, n."""
     several = len(table.models) > 1, len(table.stacks) > 1

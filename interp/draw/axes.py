@@ -24,7 +24,7 @@ class Axis:
         self.first, self.last = place
         self.names = list(dict.fromkeys(v for v in values if isinstance(v, str)))
         self.at = {name: i for i, name in enumerate(self.names)}
-        numbers = [float(v) for v in values if not isinstance(v, str) and math.isfinite(v)]
+        numbers = [self._scaled(v) for v in values if not isinstance(v, str) and math.isfinite(v)]
         self.reversed = layout.autorange == "reversed"
         self.cells, self.labelled = False, True
         if self.names:
@@ -44,11 +44,15 @@ class Axis:
             self.low, self.high, self.cells = -0.5, count - 0.5, True
 
     def __call__(self, value: Any) -> float:
-        number = self.at[value] if isinstance(value, str) else float(value)
+        """Place a value, in pixels."""
+        number = self.at[value] if isinstance(value, str) else self._scaled(value)
         part = (number - self.low) / ((self.high - self.low) or 1.0)
         if self.reversed != self.upright:
             part = 1 - part
         return self.first + part * (self.last - self.first)
+
+    def _scaled(self, value: float) -> float:
+        return math.log10(value) if self.layout.type == "log" else float(value)
 
     @property
     def step(self) -> float:
@@ -62,6 +66,7 @@ class Axis:
     def ticks(self) -> list[tuple[float, str]]:
         """Places and labels, as many as there is room for."""
         room = (16 if self.names else 32) if self.upright else 22 if self.names else 64
+        room = min(room, abs(self.last - self.first) / 2.5)
         if self.layout.tickvals is not None:
             found = [(self(v), str(t)) for v, t in
                      zip(self.layout.tickvals, self.layout.ticktext, strict=True)]  # fmt: skip
@@ -76,8 +81,12 @@ class Axis:
             low, high = sorted((self.low, self.high))
             numbers = [i * unit for i in range(math.ceil(low / unit), math.floor(high / unit) + 1)]
             return [(self(v), f"{round(v, 10):g}") for v in numbers]
-        every = max(1, math.ceil(room * len(found) / max(abs(self.last - self.first), 1.0)))
-        return found[::every]
+        kept: list[tuple[float, str]] = []
+        for at, label in reversed(found):  # the last always, others where there is room
+            wide = room if self.upright or self.names else 7 * len(label) + 10
+            if not kept or abs(kept[-1][0] - at) >= wide:
+                kept.append((at, label))
+        return kept[::-1]
 
     def drawn(self, other: Axis) -> list[Markup]:
         """Draw the grid lines, ticks and title, beside or below the plot that `other` spans."""
@@ -95,8 +104,8 @@ class Axis:
                 line = f"M{at:.1f} {other.first:.1f}V{other.last:.1f}"
                 style = {"x": at, "y": other.last + 16, "text_anchor": "middle"}
                 if turned:
-                    style = {"transform": f"translate({at + 4:.1f} {other.last + 8:.1f}) rotate(-60)",
-                             "text_anchor": "end"}  # fmt: skip
+                    turn = f"translate({at + 4:.1f} {other.last + 8:.1f}) rotate(-60)"
+                    style = {"transform": turn, "text_anchor": "end"}
             if not self.names:
                 out.append(element("path", d=line, class_="grid"))
             if self.labelled:

@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 Range = tuple[float | None, float | None]
 Theme = Literal["light", "dark"]
 
+# Okabe and Ito 2008, "Color Universal Design": distinguishable with every common kind of colour
+# blindness. Dashes and markers differ too, so that a grey print can be read.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
+GREY, BAND = "#6b6b6b", "rgba(107,107,107,0.20)"
 BINS = 33  # odd: zero has a colour of its own on a signed scale
 
 # Blue for above zero and orange for below are told apart by every common kind of colour blindness,
@@ -105,6 +110,12 @@ def rules(theme: Theme) -> str:
 def ink(colour: str) -> str:
     """Black or white, whichever can be read on a colour."""
     return "#fff" if luminance(colour) < 0.22 else "#111"
+
+
+def faded(colour: str, share: float) -> str:
+    """A colour `#rrggbb` with this opacity."""
+    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return f"rgba({red},{green},{blue},{share})"
 
 
 def luminance(colour: str) -> float:

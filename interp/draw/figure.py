@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from interp.draw.axes import Axis, axes
-from interp.draw.page import COLOURS
+from interp.draw.colours import COLOURS
 from interp.draw.sprite import data_url, indexed_png
-from interp.draw.svg import element, picture
+from interp.draw.svg import element, svg_picture
 
 if TYPE_CHECKING:
     import numpy as np
@@ -58,7 +58,7 @@ def svg(figure: go.Figure) -> Markup:
     for row, entries in enumerate(rows):
         parts += _legend_row(entries, height + _LEGEND * row + 12)
     said = "; ".join([*title, *(t for _, trace in named for t in _lines(trace.name))])
-    return picture(WIDE, tall, *parts, class_="figure", role="img", aria_label=said or "figure")
+    return svg_picture(WIDE, tall, *parts, class_="figure", role="img", aria_label=said or "figure")
 
 
 def _lines(text: str | None) -> list[str]:
@@ -129,7 +129,8 @@ def _mark(marker: Any, at: tuple[float, float], colour: str, said: str) -> Marku
     x, y = at
     title = element("title", said)
     if str(marker.symbol).startswith("line-ew"):
-        return element("path", title, d=f"M{x - size / 2:.1f} {y:.1f}h{size:g}", stroke="currentColor",
+        return element("path", title, d=f"M{x - size / 2:.1f} {y:.1f}h{size:g}",
+                       stroke="currentColor",
                        stroke_width=2)  # fmt: skip
     opacity = float(marker.opacity) if isinstance(marker.opacity, (int, float)) else None
     return element("circle", title, cx=x, cy=y, r=max(2.0, size / 2), fill=colour, opacity=opacity)
@@ -198,7 +199,8 @@ def _cells(trace: Any, x: Axis, y: Axis, colour: str, layout: Any) -> list[Marku
     columns = list(range(z.shape[1])) if trace.x is None else list(trace.x)
     rows = list(range(z.shape[0])) if trace.y is None else list(trace.y)
     for (i, j), value in np.ndenumerate(z):
-        said = f"{y.spelled(rows[i])}, {x.spelled(columns[j])}: {'none' if value != value else f'{value:.4g}'}"
+        told = "none" if math.isnan(value) else f"{value:.4g}"
+        said = f"{y.spelled(rows[i])}, {x.spelled(columns[j])}: {told}"
         if _listed(trace.text):
             said = " ".join(_lines(str(trace.text[i][j]))) or said
         fill = "#b9b9b9" if bins[i, j] == len(colours) else colours[bins[i, j]]

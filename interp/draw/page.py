@@ -21,11 +21,6 @@ if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
-# Okabe and Ito 2008, "Color Universal Design": distinguishable with every common kind of colour
-# blindness. Dashes and markers differ too, so that a grey print can be read.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
-DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
-GREY, BAND = "#6b6b6b", "rgba(107,107,107,0.20)"
 ROWS = 1_000  # of a table on a page
 CSV = 400_000  # bytes of a table as data in a page
 
@@ -92,7 +87,7 @@ def _templates() -> jinja2.Environment:
         loader=PackageLoader("interp.draw"), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    found.filters |= {"digest": digest, "as_json": _as_json}
+    found.filters |= {"digest": policy_hash, "as_json": _as_json, "pairs": pair_list}
     return found
 
 
@@ -111,7 +106,7 @@ def _style() -> str:
     return f"{asset('style.css')}\n{rules('light')}\n{dark}\n"
 
 
-def digest(text: str) -> str:
+def policy_hash(text: str) -> str:
     """The hash by which a policy names a script or a style."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
@@ -123,12 +118,6 @@ def _as_json(value: Any) -> str:
 def text(x: object) -> str:
     """Plain text where plotly would read markup."""
     return str(x).replace("&", "&amp;").replace("<", "&lt;")
-
-
-def faded(colour: str, share: float) -> str:
-    """A colour `#rrggbb` with this opacity."""
-    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
-    return f"rgba({red},{green},{blue},{share})"
 
 
 @dataclass(frozen=True)
@@ -221,7 +210,7 @@ def fold(summary: str, *contents: Any, class_: str | None = None) -> Markup:
     return element("details", element("summary", summary), *contents, class_=class_)
 
 
-def pairs(found: Mapping[Any, Any] | Iterable[tuple[Any, Any]]) -> Markup:
+def pair_list(found: Mapping[Any, Any] | Iterable[tuple[Any, Any]]) -> Markup:
     """Names with their values, as a list in columns."""
     items = found.items() if isinstance(found, Mapping) else found
     return element(

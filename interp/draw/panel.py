@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
-from interp.core.columns import number
+from interp.core.columns import score_text
 from interp.draw.colours import Scale, Theme, palette, scale_ends
 from interp.draw.plot import tooltip
 from interp.draw.sprite import data_url, indexed_png
-from interp.draw.svg import element, picture
+from interp.draw.svg import element, svg_picture
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -91,8 +91,9 @@ def head_map(
                     width=cell - 1, height=cell - 1, class_=colour_class(bins[layer, head], signed))
             for (layer, head), told in titles.items()
         )  # fmt: skip
-    return picture(*size, _axes(n_layers, n_heads, cell), body, class_="map", aria_label=what,
-                   data_cell=cell, data_heads=n_heads, data_layers=n_layers, **attributes)  # fmt: skip
+    axes = _axes(n_layers, n_heads, cell)
+    return svg_picture(*size, axes, body, class_="map", aria_label=what, data_cell=cell,
+                   data_heads=n_heads, data_layers=n_layers, **attributes)  # fmt: skip
 
 
 def colour_class(at: int, signed: bool) -> str:
@@ -184,7 +185,7 @@ def _numbers(rows: pd.DataFrame, shape: tuple[int, int]) -> dict[str, str]:
 
 
 def _short(value: float) -> str:
-    return number(value).replace("0.", ".", 1) if abs(value) < 1 else number(value)
+    return score_text(value).replace("0.", ".", 1) if abs(value) < 1 else score_text(value)
 
 
 def _short_error(value: float) -> str:

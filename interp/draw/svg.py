@@ -26,7 +26,7 @@ def element(name: str, *children: Any, **attributes: Any) -> Markup:
     return Markup(f"<{name}{written}>{inside}</{name}>")
 
 
-_EMPTY = {"rect", "path", "circle", "line", "polyline", "polygon", "image"}
+_EMPTY = {"rect", "path", "circle", "line", "polyline", "polygon", "image", "img"}
 
 
 def number(x: float) -> str:
@@ -34,15 +34,29 @@ def number(x: float) -> str:
     return f"{round(float(x), 2):.10g}"
 
 
-def picture(width: float, height: float, *children: Any, **attributes: Any) -> Markup:
+def svg_picture(width: float, height: float, *children: Any, **attributes: Any) -> Markup:
     """Write an `<svg>` of this size, in pixels where the page does not shrink it."""
     size = {"viewBox": f"0 0 {number(width)} {number(height)}", "width": width, "height": height}
     return element("svg", *children, **attributes, **size)
 
 
-def standing(svg: Markup) -> Markup:
-    """Make an `<svg>` a file of its own by naming what its elements are."""
-    return Markup('<svg xmlns="http://www.w3.org/2000/svg"') + svg[4:]
+def standing(svg: Markup, *, style: bool = False) -> str:
+    """Make an `<svg>` a file of its own, on white.
+
+    Args:
+        style: bring the style that a page gives to figures.
+    """
+    start, _, rest = str(svg).partition(">")
+    ground = element("rect", width="100%", height="100%", fill="#ffffff")
+    opened = start.replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"', 1)
+    rules = element("style", Markup(_STYLE)) if style else ""
+    return f"{opened}>{rules}{ground}{rest}\n"
+
+
+_STYLE = (
+    "text{font:12px sans-serif;fill:#1b1f23}.soft{fill:#5b6570}.grid{stroke:#d8dde2}"
+    ".title{font-size:14px;font-weight:600}.error{stroke:#1b1f23;fill:none}"
+)
 
 
 def _value(value: Any) -> Any:

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from interp.core.declaration import Bound, Declaration
+from interp.core.doors import behind
 from interp.core.errors import OptionError
 from interp.core.order import End, signed
 from interp.core.user_function import takes_tokens
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from interp.model.model import Model
     from interp_kernels.reductions import Reduction
 
-Kind = Literal["detector", "statistic", "weights", "experiment"]
+AnalysisKind = Literal["detector", "statistic", "weights", "experiment"]
 Null = Literal["auto", "shuffled-tokens", "random-init", "none"]
 NULLS = ("auto", "shuffled-tokens", "random-init", "none")
 
@@ -81,7 +81,7 @@ class Trials:
 class Analysis(Declaration):
     """A declared metric; calling it scores every head of a model."""
 
-    kind: Kind
+    kind: AnalysisKind
     unit: str
     low: float | None
     high: float | None
@@ -116,9 +116,7 @@ class Analysis(Declaration):
         **options: Any,
     ) -> HeadTable:
         """Score every head of a model; see `interp.score` for prompts, null and seed."""
-        # Scoring needs declarations, so it is found by name when a declaration is called.
-        score = import_module("interp.heads.scoring").score
-        return score(
+        return behind("Analysis.__call__")(
             model, [self.bind(**options)], prompts, null=null, seed=seed, batch_size=batch_size
         )
 
@@ -172,7 +170,7 @@ class BoundAnalysis(Bound[Analysis]):
 Analysis.bound = BoundAnalysis
 
 
-def _declare(kind: Kind, function: Callable | None, name: str | None, **about: Any) -> Any:
+def _declare(kind: AnalysisKind, function: Callable | None, name: str | None, **about: Any) -> Any:
     def wrap(function: Callable) -> Analysis:
         found = Analysis.declare(function, name, kind=kind, **about)
         if kind == "detector":

@@ -14,7 +14,7 @@ from interp.core.errors import PromptError
 from interp.core.prompts import Prompts
 
 Batch = Prompts | Mapping[str, Tensor]
-Found = TypeVar("Found")
+_Found = TypeVar("Found")
 
 # torch has no class of its own for what the allocators of the CPU say
 _SAID = ("DefaultCPUAllocator", "not enough memory", "CUDA out of memory")
@@ -51,7 +51,7 @@ def batch_parts(batch: Batch, size: int) -> list[Batch]:
     return [{k: part(x, start) for k, x in batch.items()} for start in range(0, n, size)]
 
 
-def backing_off(todo: Sequence[Batch], run: Callable[[Batch], Found], name: str) -> list[Found]:
+def backing_off(todo: Sequence[Batch], run: Callable[[Batch], _Found], name: str) -> list[_Found]:
     """What `run` gives for every batch, each in as many parts as memory asks for.
 
     Once memory ran out, no later part is larger than what fitted. `run` must leave nothing behind
@@ -60,7 +60,7 @@ def backing_off(todo: Sequence[Batch], run: Callable[[Batch], Found], name: str)
     Raises:
         PromptError: one prompt alone does not fit.
     """
-    found: list[Found] = []
+    found: list[_Found] = []
     waiting = list(todo)
     most: int | None = None
     while waiting:

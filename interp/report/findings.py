@@ -18,7 +18,8 @@ from interp.core.clusters import interval
 from interp.core.columns import with_error
 from interp.draw.page import Table
 from interp.draw.svg import element
-from interp.report.catalogue import LEVEL, Special, catalogue_of, prompts
+from interp.heads.special import LEVEL, Special, catalogue_of
+from interp.report.catalogue import prompts
 
 if TYPE_CHECKING:
     from interp.core.table import HeadTable

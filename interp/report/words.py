@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from interp.core.columns import with_error
 from interp.draw.colours import Scale, scale_ends
-from interp.draw.page import Table, fold, pairs, plainly
+from interp.draw.page import Table, fold, pair_list, plainly
 from interp.draw.panel import bar
 from interp.report.catalogue import prompts
 
@@ -22,7 +22,9 @@ _EXPECTED = ("model_id", "content_hash", "dtype", "seed", "prompts", "null", "ve
 _BAR = 120  # units wide
 
 
-def top_heads(table: HeadTable, scales: Mapping[str, Scale], k: int, by: str = "end") -> Markup:
+def top_head_tables(
+    table: HeadTable, scales: Mapping[str, Scale], k: int, by: str = "end"
+) -> Markup:
     """One small table per metric of one model, in the order of `HeadTable.top`."""
     several = len(table.stacks) > 1
     out = []
@@ -63,7 +65,7 @@ def provenance(made: Mapping[str, Mapping[str, Any]]) -> Markup:
     if missing:
         told.append(("not recorded", ", ".join(missing)))
     if not differing:
-        return pairs(told)
+        return pair_list(told)
     rows = [[metric, *(spelled[field][metric] for field in differing)] for metric in made]
     table = Table(["metric", *differing], rows, kind="made")
-    return pairs(told) + fold("What differs between metrics", table)
+    return pair_list(told) + fold("What differs between metrics", table)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from interp.core.errors import OptionError
 from interp.core.prompts import Prompts
 from interp.core.provenance import model_provenance
+from interp.core.steps import finishing
 from interp.core.table import HeadTable
 from interp.model.given import takes_model
 from interp.safety.concentration import Spread, spread
@@ -81,6 +82,7 @@ class SafetyStudy:
 
 
 @takes_model
+@finishing()
 def study(
     model: Model,
     harmful: Any,

@@ -25,8 +25,8 @@ from interp.circuits.result import Circuit
 from interp.cli.commands.safety import write_safety as write_safety
 from interp.core.table import HeadTable
 from interp.report import checks, write_report
-from interp.report.tokens import render as attributions
-from interp.report.trees import render as tree_page
+from interp.report.tokens import attribution_page as attributions
+from interp.report.trees import trees_page as tree_page
 from interp.report.viewer import View
 from interp.safety.curves import SafetyCurves
 from interp.syntax.result import Drawn
@@ -97,28 +97,13 @@ def faithfulness(path: Path) -> None:
 
 
 def dependency_trees(path: Path) -> None:
-    words = tuple(
-        [
-            "The",
-            "quick",
-            "brown",
-            "fox",
-            "jumps",
-            "over",
-            "the",
-            "lazy",
-            "dog",
-            "and",
-            "runs",
-            "away",
-            ".",
-        ]
-    )
+    words = ("The", "quick", "brown", "fox", "jumps", "over", "the", "lazy", "dog", "and", "runs",
+             "away", ".")  # fmt: skip
     gold = (3, 3, 3, 4, -1, 8, 8, 8, 4, 10, 4, 10, 4)
     names = ("det", "amod", "amod", "nsubj", "root", "case", "det", "amod", "obl", "cc", "conj",
              "advmod", "punct")  # fmt: skip
-    made = tuple((h, i) for i, h in enumerate(gold) if h >= 0 and i % 3) + ((0, 4),)
-    drawn = tuple(Drawn(words, gold, names, made, False, f"s-{i}", 8) for i in range(10))
+    made = tuple((h, i) for i, h in enumerate(gold) if h >= 0 and i % 3)
+    drawn = tuple(Drawn(words, gold, names, (*made, (0, 4)), False, f"s-{i}", 8) for i in range(10))
     found = scores(
         "large",
         relations=tuple(relation(f"rel{i}", p=0.001 * i, n=5 + 10 * i) for i in range(30)),
@@ -141,7 +126,7 @@ def verification(path: Path) -> None:
         row | {"metric": f"metric_{i}", "out": 0.1 + i / 40, "doubts": "few sets" * (i % 7 == 0)}
         for i in range(40)
     ]
-    path.write_text(checks.page(pd.DataFrame(rows), [MADE], "interp verify large"))
+    path.write_text(checks.check_page(pd.DataFrame(rows), [MADE], "interp verify large"))
 
 
 def circuit_found(edges: int = 2_000) -> Circuit:
@@ -166,8 +151,8 @@ def evaluation_made() -> Evaluation:
     return Evaluation(
         circuit_found(), "corrupted", sizes, up[:, None] + draw.normal(0, 0.05, (9, 32)),
         np.ones(32), np.zeros(32), up[None] ** 3 + draw.normal(0, 0.05, (20, 9)), 14,
-        np.full(32, 0.7), draw.normal(0.2, 0.1, 20), np.full(32, 0.1), dict.fromkeys(NAMES[:14], 0.1),
-        made=MADE,
+        np.full(32, 0.7), draw.normal(0.2, 0.1, 20), np.full(32, 0.1),
+        dict.fromkeys(NAMES[:14], 0.1), made=MADE,
     )  # fmt: skip
 
 

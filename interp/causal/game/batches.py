@@ -11,7 +11,7 @@ from torch import Tensor
 
 from interp.causal.game.replacement import Means, Replacement, resample_sources
 from interp.causal.game.replay import Wanted
-from interp.causal.task import Inputs, Task, part, real_tokens, size
+from interp.causal.task import Task, TaskInputs, part, real_tokens, size
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
 from interp.model.hooks.inference import inference
@@ -154,14 +154,14 @@ def _resampled(model: Model, task: Task, batch: GameBatch, drawn: list[int] | No
     return Replacement(z_of(model, model.inputs(part(given, which))))
 
 
-def z_of(model: Model, inputs: Inputs) -> dict[Site, Tensor]:
+def z_of(model: Model, inputs: TaskInputs) -> dict[Site, Tensor]:
     """z of every attention in an undisturbed run, `[batch, head, query_pos, d_v]`."""
     found: dict[Site, Tensor] = {}
     _see(model, inputs, lambda site, call, real: found.update({site: call.z.clone()}))
     return found
 
 
-def _see(model: Model, inputs: Inputs, visit: Any) -> None:
+def _see(model: Model, inputs: TaskInputs, visit: Any) -> None:
     with torch.no_grad(), inference(model.module), model.visited(visit):
         model.run(inputs)
 
@@ -182,7 +182,7 @@ def require_equal_lengths(task: Task) -> None:
             )
 
 
-def _lengths(prompts: Prompts | Inputs) -> list[int]:
+def _lengths(prompts: Prompts | TaskInputs) -> list[int]:
     """Positions of each prompt as the batch is laid out."""
     if isinstance(prompts, Prompts):
         return [len(p) for p in prompts.ids]

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from interp.causal.ablation import NULLS, Null, random_game
+from interp.causal.ablation import NULLS, AblationNull, random_game
 from interp.causal.game.chain import Walk, estimate_walks
 from interp.causal.game.game import Game, Progress, RunEstimate
 from interp.causal.importance import Importance, make_importance
@@ -52,13 +52,14 @@ from interp.causal.shapley_values.surrogate import (
 )
 from interp.causal.task import Task
 from interp.core.errors import NonFiniteError, UnknownName
-from interp.core.intervals import Part
+from interp.core.intervals import ErrorPart
+from interp.core.steps import finishing
 from interp.model.given import takes_model
 
 if TYPE_CHECKING:
     from interp.model.model import Model
 
-Method = Literal["auto", "exact", "permutations", "surrogate"]
+ShapleyMethod = Literal["auto", "exact", "permutations", "surrogate"]
 METHODS = ("auto", "exact", "permutations", "surrogate")
 _AUTO_EXACT = 12  # 4,096 coalitions
 _IN_THE_TASK = {"v_all_minus_v_none", "efficiency_gap", "efficiency_gap_before"}
@@ -76,21 +77,22 @@ class Sampled(Importance):
     evaluations: int = 0
     sampling_df: float = math.inf
 
-    def _errors(self) -> list[Part]:
+    def _errors(self) -> list[ErrorPart]:
         return [*super()._errors(), (self.sampling_sem, self.sampling_df)]
 
 
 @takes_model
+@finishing()
 def shapley(
     model: Model,
     task: Task,
     *,
-    method: Method = "auto",
+    method: ShapleyMethod = "auto",
     kind: str = "zero",
     target_sem: float | None = None,
     max_evaluations: int | None = None,
     seed: int = 0,
-    null: Null = "none",
+    null: AblationNull = "none",
     walk: Walk = "auto",
     progress: Progress | None = None,
     **options: Any,
@@ -140,11 +142,11 @@ def shapley(
 def shapley_of(
     game: Game,
     *,
-    method: Method = "auto",
+    method: ShapleyMethod = "auto",
     target_sem: float | None = None,
     max_evaluations: int | None = None,
     seed: int = 0,
-    null: Null = "none",
+    null: AblationNull = "none",
     beside: Callable[[], Game] | None = None,
     walk: Walk = "auto",
     progress: Progress | None = None,
@@ -182,6 +184,7 @@ def shapley_of(
 
 
 @takes_model
+@finishing()
 def shapley_per_layer(
     model: Model,
     task: Task,
@@ -221,7 +224,7 @@ def shapley_per_layer(
     )  # fmt: skip
 
 
-def chosen_method(method: Method, n: int, max_evaluations: int | None) -> Method:
+def chosen_method(method: ShapleyMethod, n: int, max_evaluations: int | None) -> ShapleyMethod:
     """The method that is meant by "auto"."""
     if method not in METHODS:
         raise UnknownName("method of shapley", method, METHODS)
@@ -238,7 +241,7 @@ def chosen_method(method: Method, n: int, max_evaluations: int | None) -> Method
 def estimate_shapley(
     game: Game,
     *,
-    method: Method = "auto",
+    method: ShapleyMethod = "auto",
     max_evaluations: int | None = None,
     seed: int = 0,
     walk: Walk = "auto",

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from interp.cli.commands.attribute import loaded
-from interp.cli.loading import Loading, loading_options
+from interp.cli.context import COMMAND
+from interp.cli.loading import Loading, loaded, loading_options
 from interp.cli.name_types import ATTRIBUTION_NAMES, MODEL_NAME
 from interp.cli.progress import Voice
+from interp.cli.written import kept_folder
 
 if TYPE_CHECKING:
     from interp.attribution.evaluation.result import Faithfulness
@@ -104,7 +105,6 @@ def faithfulness(
     from interp.attribution.evaluation.run import faithfulness as measure
     from interp.attribution.evaluation.run import read_texts
     from interp.attribution.named import choose_methods
-    from interp.cli.main import COMMAND
 
     chosen, texts = choose_methods([methods]), read_texts(file)
     context = click.get_current_context()
@@ -114,7 +114,7 @@ def faithfulness(
         found = measure(
             model, texts, chosen, None if target == "default" else target,
             how=how, special=special, draws=draws, seed=seed, batch_size=batch_size,
-            keep=None if out is None else out / "rows.jsonl", tell=tell,
+            keep=None if out is None else kept_folder(out), tell=tell,
         )  # fmt: skip
     for name in PRINTED:
         click.echo(measure_table(found, name))

@@ -14,10 +14,10 @@ from interp.cli.coloured import (
     standing_warning,
     write_attributions,
 )
-from interp.cli.commands.attribute import asked_texts, loaded, require_tokens
-from interp.cli.loading import Loading, loading_options
+from interp.cli.loading import Loading, loaded, loading_options
 from interp.cli.name_types import MODEL_NAME
 from interp.cli.progress import Voice
+from interp.cli.texts import require_tokens
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:

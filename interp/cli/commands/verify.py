@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from interp.cli.causal import Causal, ModelOutcome, Tell, causal_options
+from interp.cli.context import COMMAND
 from interp.cli.name_types import METRIC_NAMES, MODEL_NAME
 from interp.core.names import split_names
 
@@ -162,9 +163,8 @@ def _write(causal: Causal, folder: Path, found: list[Confirmation]) -> None:
 
     import pandas as pd
 
-    from interp.cli.main import COMMAND
     from interp.core.files import write_atomically
-    from interp.report.checks import page
+    from interp.report.checks import check_page
 
     command = shlex.join(["interp", *click.get_current_context().meta[COMMAND]])
     documents = [json.loads(f.to_json()) for f in found]
@@ -174,7 +174,7 @@ def _write(causal: Causal, folder: Path, found: list[Confirmation]) -> None:
     contents = {
         "verify.csv": frame.to_csv(index=False),
         "verify.json": json.dumps(documents, indent=1, ensure_ascii=False) + "\n",
-        "verify.html": page(frame, [d["provenance"] for d in documents], command),
+        "verify.html": check_page(frame, [d["provenance"] for d in documents], command),
     }
     for name, content in contents.items():
         write_atomically(folder / name, content.encode())

@@ -20,6 +20,7 @@ from interp.causal.game.game import Game, Progress
 from interp.causal.task import Task
 from interp.core.errors import OptionError
 from interp.core.provenance import model_provenance
+from interp.core.steps import finishing
 from interp.heads.causal_check.needles import Unanswered
 from interp.heads.causal_check.result import CausalCheck, Confirmation
 from interp.heads.causal_check.sets import Chosen, anywhere, chosen_heads, judged, matched_sets
@@ -34,6 +35,7 @@ N_RANDOM = 100
 
 
 @takes_model
+@finishing()
 def confirm(
     model: Model,
     scores: Any,

@@ -26,7 +26,7 @@ from interp.core.display import Displayed
 from interp.core.errors import OptionError, UnreadableAttention
 from interp.core.prompts import Prompts
 from interp.core.statistics import bootstrap_interval
-from interp.heads.outliers.passes import PerPrompt, captured
+from interp.heads.outliers.passes import HeadValues, captured
 from interp.model.edits import Edit
 from interp.model.given import takes_model
 from interp.model.hooks.calls import Call, ComputedCall
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 MASSIVE = 5.0
-Part = Literal["q", "k"]
+ChannelPart = Literal["q", "k"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -47,8 +47,8 @@ class Massive(Displayed):
     """Of every head and prompt the largest channel over the mean one, and which channel it is."""
 
     part: str
-    ratio: PerPrompt
-    channel: PerPrompt
+    ratio: HeadValues
+    channel: HeadValues
 
     def to_pandas(self, times: float = MASSIVE) -> pd.DataFrame:
         """One row per head: mean ratio, share of prompts beyond `times`, its commonest channel."""
@@ -65,7 +65,7 @@ class Massive(Displayed):
 
 
 @takes_model
-def massive(model: Model, prompts: Any, part: Part = "q") -> Massive:
+def massive(model: Model, prompts: Any, part: ChannelPart = "q") -> Massive:
     """The largest channel of each head's queries or keys, in times the mean channel.
 
     Raises:
@@ -101,7 +101,7 @@ def massive(model: Model, prompts: Any, part: Part = "q") -> Massive:
 def replace_channel(
     heads: Any,
     *,
-    parts: Sequence[Part] = ("q", "k"),
+    parts: Sequence[ChannelPart] = ("q", "k"),
     which: Literal["largest", "smallest"] = "largest",
     fill: Literal["mean", "max"] = "mean",
     stack: str | None = None,
@@ -194,7 +194,7 @@ def disruption(
     model: Model,
     task: Task,
     *,
-    parts: Sequence[Part] = ("q", "k"),
+    parts: Sequence[ChannelPart] = ("q", "k"),
     fill: Literal["mean", "max"] = "mean",
     stack: str | None = None,
 ) -> Disruption:

@@ -21,7 +21,7 @@ from interp_kernels.reductions import Reduction
 if TYPE_CHECKING:
     from interp.model.model import Model
 
-PerPrompt = dict[Site, Float[Tensor, "prompt head"]]
+HeadValues = dict[Site, Float[Tensor, "prompt head"]]
 BATCH = 8
 
 
@@ -77,7 +77,7 @@ def captured(
     prompts: Any,
     names: tuple[str, ...],
     measure: Callable[[Site, dict[str, Tensor]], Tensor],
-) -> PerPrompt:
+) -> HeadValues:
     """What `measure(site, {name: activation})` gives of captured activations: `[prompt, head]`.
 
     Raises:

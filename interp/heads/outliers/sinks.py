@@ -18,7 +18,7 @@ from torch import Tensor
 from interp.core.display import Displayed
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
-from interp.heads.outliers.passes import PerPrompt, each_call, reduced, seen_by
+from interp.heads.outliers.passes import HeadValues, each_call, reduced, seen_by
 from interp.model.given import takes_model
 from interp.model.hooks.calls import Call
 from interp.model.locate.sites import Site
@@ -37,8 +37,8 @@ SEEN = 4  # a sink is seen by at least one of so many queries
 class SinkMass(Displayed):
     """Per attention and prompt: mean attention on the strongest sink, and its position."""
 
-    mass: PerPrompt
-    position: PerPrompt
+    mass: HeadValues
+    position: HeadValues
 
     def share(self, epsilon: float = EPSILON) -> dict[Site, Float[Tensor, " head"]]:
         """In which share of the prompts each head has a sink."""
@@ -123,7 +123,7 @@ def sink_mass(
 @takes_model
 def active_dormant_sinks(
     model: Model, dormant_on: Any, active_on: Any
-) -> tuple[PerPrompt, PerPrompt]:
+) -> tuple[HeadValues, HeadValues]:
     """Sink mass of every head on two sets of prompts; a head that parks on one is active-dormant.
 
     Reference: Guo et al. 2024, "Active-Dormant Attention Heads" (arXiv 2410.13835).

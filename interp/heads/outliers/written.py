@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.heads.outliers.passes import (
-    PerPrompt,
+    HeadValues,
     captured,
     each_call,
     reduced,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @takes_model
-def value_shortfall(model: Model, prompts: Any, *, engine: str = "auto") -> PerPrompt:
+def value_shortfall(model: Model, prompts: Any, *, engine: str = "auto") -> HeadValues:
     """How much smaller than the usual values are those a head attends to, `[prompt, head]`.
 
     1 - (sum over keys of attention times value norm) / (mean value norm of the keys in sight),
@@ -57,7 +57,7 @@ def value_shortfall(model: Model, prompts: Any, *, engine: str = "auto") -> PerP
 
 
 @takes_model
-def written_share(model: Model, prompts: Any) -> PerPrompt:
+def written_share(model: Model, prompts: Any) -> HeadValues:
     """Norm of what a head writes over the norm of the stream it is added to, `[prompt, head]`.
 
     The mean over positions of |z W_O| / |resid_pre|; near 0 for a head that does nothing, whatever
@@ -82,7 +82,7 @@ def written_share(model: Model, prompts: Any) -> PerPrompt:
 
 
 @takes_model
-def result_kurtosis(model: Model, prompts: Any) -> PerPrompt:
+def result_kurtosis(model: Model, prompts: Any) -> HeadValues:
     """Kurtosis of all entries that a head writes for a prompt; see `kurtosis`.
 
     Unit: kurtosis.
@@ -99,7 +99,7 @@ def result_kurtosis(model: Model, prompts: Any) -> PerPrompt:
 
 
 @takes_model
-def result_inf_norm(model: Model, prompts: Any) -> PerPrompt:
+def result_inf_norm(model: Model, prompts: Any) -> HeadValues:
     """The largest entry, in size, that a head writes for a prompt.
 
     Unit: size of an entry.

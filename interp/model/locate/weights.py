@@ -305,7 +305,7 @@ def predicting_sites(model: Transformer) -> list[Site]:
     return found
 
 
-def pairs(model: Transformer, part: str) -> list[tuple[Site, Site]]:
+def composed_pairs(model: Transformer, part: str) -> list[tuple[Site, Site]]:
     """Attentions where the first writes to the stream that `part` (q, k or v) of the later reads.
 
     Raises:
@@ -339,7 +339,7 @@ def why_unreadable(model: Transformer, parts: Iterable[str]) -> str | None:
     try:
         sites = predicting_sites(model) if "vocabulary" in parts else model.sites
         if "pairs" in parts:
-            pairs(model, "q")
+            composed_pairs(model, "q")
         for site in sites:
             w = HeadWeights(site, model.module, found.sites[site])
             for circuit in parts & {"qk", "ov"}:
