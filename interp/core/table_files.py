@@ -12,7 +12,7 @@ from interp.core.errors import OptionError, StoreError, UnknownName
 from interp.core.result import Result
 from interp.core.sign import with_todays_sign
 
-_Table = TypeVar("Table")
+_Table = TypeVar("_Table")
 
 _TEXTS: dict[str, Callable[[Any, Any], str]] = {
     ".csv": files.to_csv,

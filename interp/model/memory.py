@@ -14,7 +14,7 @@ from interp.core.errors import PromptError
 from interp.core.prompts import Prompts
 
 Batch = Prompts | Mapping[str, Tensor]
-_Found = TypeVar("Found")
+_Found = TypeVar("_Found")
 
 # torch has no class of its own for what the allocators of the CPU say
 _SAID = ("DefaultCPUAllocator", "not enough memory", "CUDA out of memory")

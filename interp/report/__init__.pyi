@@ -3,4 +3,4 @@ from .viewer.pooled import LongView, long_view
 from .viewer.running import view
 from .viewer.showing import View
 
-__all__ = ["LongView", "View", "long_view", "heads_page", "view", "write_report"]
+__all__ = ["LongView", "View", "heads_page", "long_view", "view", "write_report"]

@@ -43,7 +43,8 @@ def _table(rows: pd.DataFrame) -> Table:
         lines.append(
             [
                 row["metric"], row["heads"], f"{row['task']} ({row['purpose']}), {row['unit']}",
-                _drawn(row), score_text(row["clean"]), score_text(row["out"]), score_text(row["random"]),
+                _drawn(row), score_text(row["clean"]), score_text(row["out"]),
+                score_text(row["random"]),
                 _ratio(row), _interval(row), _p(row["p"]),
                 _p(row["least_p"]) if row["n_random"] else "none", sets[0],
                 score_text(row["any_random"]), _p(row["any_p"]), _p(row["any_least_p"]), sets[1],

@@ -51,8 +51,8 @@ def _section(one: Attribution, top: int) -> dict[str, Any]:
     signed = scale_of(one).signed
     scale = Scale(-size if signed else 0.0, size, signed)
     return {
-        "method": one.method, "about": pair_list(made), "text": spans(one), "scale": scale_text(one),
-        "residual": residual_text(one), "incomplete": one.incomplete,
+        "method": one.method, "about": pair_list(made), "text": spans(one),
+        "scale": scale_text(one), "residual": residual_text(one), "incomplete": one.incomplete,
         "top": Table(
             ["position", ("token", "token"), "", "score"],
             [[i, shown(token), bar(score, scale), f"{score:.4g}"] for i, token, score in rows],

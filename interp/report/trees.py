@@ -43,7 +43,8 @@ page = trees_page
 
 def _section(one: TreeScores, pairs: PairCheck | str | None) -> dict[str, Any]:
     return {
-        "model": one.model, "notes": one.notes, "told": _told(one), "relations": relation_tables(one),
+        "model": one.model, "notes": one.notes, "told": _told(one),
+        "relations": relation_tables(one),
         "counts": {name.replace("_", " "): f"{n:,}" for name, n in one.counts.items()},
         "trees": trees(one), "made": one.provenance, **_maps(one),
         "pairs": None if pairs is None else minimal_pairs(pairs),

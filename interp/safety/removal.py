@@ -164,7 +164,8 @@ def _of(
         except NonFiniteError as error:  # random weights may overflow where trained ones do not
             notes = {"null": f"none: {error}"}
     return make_importance(
-        game, values, method="ships", options={}, of="removal", made_by="interp.safety.ships_scores",
+        game, values, method="ships", options={}, of="removal",
+        made_by="interp.safety.ships_scores",
         null=beside, null_kind="none" if beside is None else "random-init", notes=notes,
         unit=game.task.unit,
     )  # fmt: skip

@@ -19,10 +19,10 @@ from interp.causal.pairs import Interactions
 from interp.causal.pruning.page import save_curves
 from interp.causal.pruning.result import PruningCurve
 from interp.circuits.evaluation import Evaluation
-from interp.circuits.folder import write_circuit as write_circuit
+from interp.circuits.folder import write_circuit
 from interp.circuits.published import published
 from interp.circuits.result import Circuit
-from interp.cli.commands.safety import write_safety as write_safety
+from interp.cli.commands.safety import write_safety
 from interp.core.table import HeadTable
 from interp.report import checks, write_report
 from interp.report.tokens import attribution_page as attributions

@@ -16,7 +16,7 @@ from interp.cli.coloured import (
 from interp.cli.loading import Loading, loaded, loading_options
 from interp.cli.name_types import ATTRIBUTION_NAMES, MODEL_NAME
 from interp.cli.progress import Voice
-from interp.cli.texts import require_tokens
+from interp.cli.texts import asked_texts, require_tokens
 from interp.core.errors import InterpError
 
 DEFAULT = ("attn_lrp", "occlusion:how=mean")

@@ -17,7 +17,7 @@ from interp.cli.coloured import (
 from interp.cli.loading import Loading, loaded, loading_options
 from interp.cli.name_types import MODEL_NAME
 from interp.cli.progress import Voice
-from interp.cli.texts import require_tokens
+from interp.cli.texts import asked_texts, require_tokens
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
