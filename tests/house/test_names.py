@@ -27,8 +27,8 @@ def definitions(tree: ast.Module) -> Iterator[tuple[str, str]]:
             name, kind = node.name, "definition"
         elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             name, kind = node.targets[0].id, ast.unparse(node.value)
-            if name.isupper() or not name[0].isupper():
-                continue  # a constant
+            if name.isupper() or not name[0].isupper() or kind.startswith(("TypeVar", "ParamSpec")):
+                continue  # a constant, or a variable of types
         else:
             continue
         if not name.startswith("_"):
