@@ -157,7 +157,7 @@ debug_option = click.option(
 )
 
 
-def named(sources: Sequence[str]) -> dict[str, str]:
+def source_labels(sources: Sequence[str]) -> dict[str, str]:
     """What results call each source: a folder's name, or its path where two would be the same."""
     short = {source: _short(source) for source in dict.fromkeys(sources)}
     taken = list(short.values())

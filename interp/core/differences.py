@@ -84,7 +84,7 @@ def tested(
     import pandas as pd
     from scipy.stats import t as student
 
-    each = [grouped.summary(row[:, None], clusters) for row in per_prompt]
+    each = [grouped.cluster_summary(row[:, None], clusters) for row in per_prompt]
     score, sem = (np.array([float(getattr(x, a)[0]) for x in each]) for a in ("score", "sem"))
     number = np.array([x.clusters for x in each], dtype=np.int64)
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from interp.core.columns import Provenance
 
 
-class Table(Protocol):
+class _Table(Protocol):
     """What is asked of a table that is written."""
 
     @property
@@ -48,7 +48,7 @@ _READERS: dict[str, Callable[[bytes], Any]] = {
 }
 
 
-def text_of(table: Table, suffix: str, path: str | os.PathLike | None = None) -> str:
+def table_as_text(table: _Table, suffix: str, path: str | os.PathLike | None = None) -> str:
     """Give the table as text in a format, and write it where a path is given."""
     text = _TEXTS[suffix](table.wide(), table.provenance)
     if path is not None:
@@ -56,16 +56,16 @@ def text_of(table: Table, suffix: str, path: str | os.PathLike | None = None) ->
     return text
 
 
-def write(table: Table, path: str | os.PathLike, suffix: str) -> None:
+def write_table(table: _Table, path: str | os.PathLike, suffix: str) -> None:
     """Write a table in a format, whole or not at all."""
     if suffix == ".parquet":
         content = files.to_parquet(table.wide(), table.provenance)
         files.write_atomically(Path(path), content)
     else:
-        text_of(table, suffix, path)
+        table_as_text(table, suffix, path)
 
 
-def save(table: Table, path: str | os.PathLike) -> None:
+def save(table: _Table, path: str | os.PathLike) -> None:
     """Write a table in the format of the suffix; see `HeadTable.save`."""
     suffix = Path(path).suffix.lower()
     if suffix not in (*_READERS, ".html"):
@@ -73,10 +73,10 @@ def save(table: Table, path: str | os.PathLike) -> None:
     if suffix == ".html":
         table.save_html(path)
     else:
-        write(table, path, suffix)
+        write_table(table, path, suffix)
 
 
-def read(cls: type[Made], path: str | os.PathLike, suffix: str | None = None) -> Made:
+def read_table(cls: type[Made], path: str | os.PathLike, suffix: str | None = None) -> Made:
     """Read a table; see `HeadTable.load`."""
     suffix = Path(path).suffix.lower() if suffix is None else suffix
     if suffix not in _READERS:

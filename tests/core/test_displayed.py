@@ -177,7 +177,7 @@ def test_a_long_result_shows_its_first_rows_and_says_so(tmp_path) -> None:
 def test_an_attribution_says_where_its_colours_end() -> None:
     from dataclasses import replace
 
-    from interp.report.tokens import render, scale_text
+    from interp.report.tokens import attribution_page, scale_text
 
     one = replace(some_attribution(), unit="nats")
     assert scale_text(one) == "Colours from -1 to 1 nats, the largest score of a token either way."
@@ -188,7 +188,7 @@ def test_an_attribution_says_where_its_colours_end() -> None:
     )
     assert told.endswith("either way. Special tokens beyond it: 1.")
     assert told in special._repr_html_()
-    page = render([special])
+    page = attribution_page([special])
     assert told in page
     assert "bars from -1 to 1" in page  # the largest tokens are those of all, special ones too
     assert scale_text(replace(one, scores=np.zeros(2))) == "Colours: every score is 0."
