@@ -1,4 +1,4 @@
-"""Texts that commands of attribution are given."""
+"""Texts of the commands that explain tokens, and what is asked of them."""
 
 from __future__ import annotations
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from interp.cli.causal import Causal, Found, Tell, causal_options
-from interp.cli.curves import curves, described
 from interp.cli.name_types import MODEL_NAME
+from interp.cli.pruning import made_curves, said
 from interp.core.names import split_names
 
 if TYPE_CHECKING:
@@ -78,9 +78,9 @@ def prune(
         found = importances(model, task, scored, progress=tell, **game) if scored else {}
         rankings = {name: found.get(name) for name in asked}
         options = game | {"order": order, "n_random": n_random, "steps": steps}
-        made = curves(causal, model, task, rankings, tell, options)
+        made = made_curves(causal, model, task, rankings, tell, options)
         frames = [c.to_pandas().assign(model=model.name, ranking=c.name) for c in made]
         frame = pd.concat(frames, ignore_index=True)
-        return Found([f.table for f in found.values()], described(made, tolerance), frame)
+        return Found([f.table for f in found.values()], said(made, tolerance), frame)
 
     click.get_current_context().exit(causal.run(sources, work))

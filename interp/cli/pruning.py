@@ -1,4 +1,4 @@
-"""Pruning curves of rankings, as commands make, write and describe them."""
+"""Pruning curves of `interp prune` and `interp importance`: made, written and summarised."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 
-def curves(
+def made_curves(
     causal: Causal,
     model: Model,
     task: Task,
@@ -22,7 +22,7 @@ def curves(
     tell: Tell,
     options: dict[str, Any],
 ) -> list[PruningCurve]:
-    """Make a curve for each ranking (None: greedy), and write its pages where results go."""
+    """Make and write a curve for each ranking (None: greedy)."""
     from interp.causal.pruning.page import save_curves
     from interp.causal.pruning.prune import estimate_pruning, pruning_curve
 
@@ -41,8 +41,20 @@ def curves(
     return made
 
 
-def described(curves: list[PruningCurve], tolerance: float | None) -> str:
-    """Describe curves, a line each."""
+def curves_said(
+    causal: Causal,
+    model: Model,
+    task: Task,
+    rankings: Mapping[str, Importance | None],
+    tell: Tell,
+    options: dict[str, Any],
+) -> str:
+    """Make and write a curve for each ranking (None: greedy); what they say."""
+    return said(made_curves(causal, model, task, rankings, tell, options), None)
+
+
+def said(curves: list[PruningCurve], tolerance: float | None) -> str:
+    """What the curves say, a line each."""
     first = curves[0]
     whole = abs(first.value[-1] - first.clean)
     allowed = whole / 10 if tolerance is None else tolerance
