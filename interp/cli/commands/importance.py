@@ -12,7 +12,7 @@ from interp.cli.pruning import curves_said
 from interp.core.names import split_names
 
 if TYPE_CHECKING:
-    from interp.causal.comparison.compare import Comparison
+    from interp.causal.comparison.result import Comparison
     from interp.causal.task import Task
     from interp.model.model import Model
 

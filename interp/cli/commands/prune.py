@@ -79,7 +79,7 @@ def prune(
         rankings = {name: found.get(name) for name in asked}
         options = game | {"order": order, "n_random": n_random, "steps": steps}
         made = made_curves(causal, model, task, rankings, tell, options)
-        frames = [c.to_pandas().assign(model=model.name, ranking=c.name) for c in made]
+        frames = [c.wide().assign(model=model.name, ranking=c.name) for c in made]
         frame = pd.concat(frames, ignore_index=True)
         return Found([f.table for f in found.values()], said(made, tolerance), frame)
 
