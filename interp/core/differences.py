@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
@@ -26,20 +26,7 @@ Pairs = tuple[
 _PAIR = "model", "metric"  # what may differ between two results that are compared
 
 
-class Comparable(Protocol):
-    """What is asked of a result that is compared."""
-
-    per_prompt: Any
-    provenance: Any
-    why_no_per_prompt: Any
-    _units: Any
-
-    def to_pandas(self) -> pd.DataFrame:
-        """Rows in the common columns."""
-        ...
-
-
-def differences(first: Comparable, second: Comparable) -> Pairs:
+def differences(first: Any, second: Any) -> Pairs:
     """Subtract the second result from the first: the fields of a `Differences`."""
     a, b = _values(first), _values(second)
     prompts = _prompts(first), _prompts(second)
@@ -102,14 +89,14 @@ def corrected(p: Float[Array, " test"]) -> tuple[float, ...]:
     return tuple(out.tolist())
 
 
-def _values(result: Comparable) -> Float[Array, "row prompt"]:
+def _values(result: Any) -> Float[Array, "row prompt"]:
     if result.per_prompt is None:
         why = result.why_no_per_prompt
         raise OptionError(f"{type(result).__name__} kept no values per prompt to pair: {why}")
     return np.asarray(result.per_prompt, dtype=float)
 
 
-def _prompts(result: Comparable) -> str | None:
+def _prompts(result: Any) -> str | None:
     """The hash of the prompts, where all rows have one and the same."""
     about = result.provenance
     made = list(about.values()) if any(isinstance(k, tuple) for k in about) else [about]
@@ -117,7 +104,7 @@ def _prompts(result: Comparable) -> str | None:
     return found.pop() if len(found) == 1 else None
 
 
-def _keys(result: Comparable, left: pd.DataFrame, right: pd.DataFrame) -> list[str]:
+def _keys(result: Any, left: pd.DataFrame, right: pd.DataFrame) -> list[str]:
     """The columns that say that two rows are about the same thing."""
     keys = [u for u in result._units if u in right.columns and u not in _PAIR]
     same = set(left["metric"]) == set(right["metric"])
