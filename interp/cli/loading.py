@@ -205,3 +205,15 @@ def _import_file(path: Path) -> Any:
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))
     return import_module(path.stem)
+
+
+def loaded(source: str, loading: Loading, imports: tuple[str, ...]) -> Model:
+    """The model, tried before anything is said about it."""
+    from interp.model.check import check_model
+
+    loading.require_device()
+    import_first(imports)
+    [(path, name)] = named([source]).items()
+    model = loading.load(path, name)
+    check_model(model).require()
+    return model

@@ -12,6 +12,9 @@ from importlib import import_module
 from typing import Any
 
 DOORS: Mapping[str, Mapping[str, str]] = {
+    "a declared analysis is called": {
+        "Analysis.__call__": "interp.heads.scoring:score",
+    },
     "a result shows itself as text, table, figure or page": {
         "ActivationCache._repr_html_": "interp.report.viewer.cached:cache_html",
         "ActivationCache.view": "interp.report.viewer.cached:view_of_cache",
@@ -24,16 +27,16 @@ DOORS: Mapping[str, Mapping[str, str]] = {
         "Circuit.to_networkx": "interp.circuits.forms:networkx_of",
         "Circuit.to_svg": "interp.circuits.still:still",
         "Comparison.plot": "interp.causal.comparison.plot:scatter_matrix",
+        "Displayed.data_table": "interp.draw.page:data_table",
+        "Displayed.html_table": "interp.draw.page:html_table",
+        "Displayed.page": "interp.draw.page:page",
         "Faithfulness.page": "interp.report.faithfulness:render",
         "Faithfulness.plot": "interp.attribution.evaluation.plot:bars",
+        "HeadTable.plot": "interp.draw.plot:heatmap",
+        "HeadTable.save_html": "interp.report.heads:write_report",
         "PruningCurve.plot": "interp.causal.pruning.plot:plot_curves",
         "Published.circuit": "interp.circuits.published_graph:circuit_of",
-        "Result.bars": "interp.draw.bars:bars",
-        "Result.data_table": "interp.draw.page:data_table",
-        "Result.heatmap": "interp.draw.plot:heatmap",
-        "Result.html_table": "interp.draw.page:html_table",
-        "Result.page": "interp.draw.page:page",
-        "Result.report": "interp.report:write_report",
+        "Result.plot": "interp.draw.bars:bars",
         "View.html": "interp.report.viewer.assembly:assembled",
     },
     "a circuit is evaluated": {
