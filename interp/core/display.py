@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
-
-from interp.core.doors import behind
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import os
@@ -29,10 +27,6 @@ class Displayed:
 
     _asked: int | None = None
     _order: str | None = None
-
-    def _stored(self) -> Self:
-        """What files hold: the result itself, unless its values lie elsewhere."""
-        return self
 
     def to_pandas(self) -> pd.DataFrame:
         """The result as rows."""
@@ -63,9 +57,11 @@ class Displayed:
         return "\n".join(filter(None, (told, rows, rest)))
 
     def _repr_html_(self) -> str:
+        from interp.core.doors import behind
+
         frame, rest = self._first()
         after = f"<p>{rest}</p>" if rest else ""
-        return f"<p>{escape(self.heading())}</p>{behind('Displayed.html_table')(frame)}{after}"
+        return f"<p>{escape(self.heading())}</p>{behind('Result.html_table')(frame)}{after}"
 
     def _first(self) -> tuple[pd.DataFrame, str]:
         """The rows to display, and a line on those that are left out."""
@@ -89,8 +85,8 @@ class Displayed:
         figure = Markup(to_svg()) if to_svg is not None else plot() if plot is not None else None
         name = re.sub(r"(?<!^)(?=[A-Z])", " ", type(self).__name__).capitalize()
         file = name.lower().replace(" ", "-")
-        rows = behind("Displayed.data_table")(self.shown(), file)
-        content = behind("Displayed.page")(
+        rows = behind("Result.data_table")(self.shown(), file)
+        content = behind("Result.page")(
             title or name,
             figure,
             [("In numbers", self.heading(), rows)],

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from interp.core.display import Displayed
-from interp.core.doors import behind
 from interp.core.errors import OptionError, UnknownName
 from interp.core.head import Head
 from interp.core.long_rows import completed, first_rows, t_bounds
@@ -148,11 +147,11 @@ class Result(Displayed):
         rows = zip(frame["layer"], frame["head"], stacks, strict=True)
         return tuple(dict.fromkeys(Head(int(layer), int(h), stack) for layer, h, stack in rows))
 
-    def compare(self, other: Result) -> Result:
+    def compare(self, other: Result) -> Differences:
         """Differences to another result on the same prompts, `self - other`, row by row.
 
         Paired over prompts, or over their clusters: the t test and interval of the mean difference,
-        with Holm's correction over the rows: an `interp.core.differences.Differences`.
+        with Holm's correction over the rows.
 
         Raises:
             OptionError: the prompts differ, one of the two kept no values per prompt, or no rows
@@ -164,12 +163,14 @@ class Result(Displayed):
 
     def plot(self, k: int = 20) -> go.Figure:
         """Bars of the first k rows, with their 95 % intervals."""
+        from interp.core.doors import behind
+
         rows = self.top(k).to_pandas()
         units = [u for u in self._units if u in rows.columns] or ["metric"]
         names = [" ".join(map(str, row)) for row in rows[units].itertuples(index=False, name=None)]
         title = ", ".join(dict.fromkeys(map(str, rows["metric"])))
         unit = str(rows["unit"].iloc[0]) if len(rows) else ""
-        return behind("Result.plot")(rows, names, title=title, unit=unit)
+        return behind("Result.bars")(rows, names, title=title, unit=unit)
 
     def save(self, path: str | os.PathLike) -> Any:
         """Write a file whose suffix says the format: parquet, csv, json, toml or html.
@@ -209,6 +210,10 @@ class Result(Displayed):
     def _types(cls) -> tuple[type, ...]:
         """The types in `_holds`; for a class that must not import them when it is defined."""
         return cls._holds
+
+    def _stored(self) -> Self:
+        """What files hold: the result itself, unless its values lie elsewhere."""
+        return self
 
     def __iter__(self) -> Iterator[Any]:
         """One mapping of columns to values per row."""

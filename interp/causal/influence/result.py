@@ -1,4 +1,4 @@
-"""Scores of texts, in memory or as lines of a file that an interrupted run goes on writing."""
+"""Scores of texts, in memory or in a file of JSON lines, and the run store they come from."""
 
 from __future__ import annotations
 

@@ -77,7 +77,8 @@ if TYPE_CHECKING:
     "--out",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Append rows to this file of JSON lines; the same command goes on where it stopped.",
+    help="Write rows to this file of JSON lines once all texts are scored; an interrupted command "
+    "resumes.",
 )
 @click.option("--json", "form", flag_value="json", help="Print a JSON line per text, no more.")
 @click.option("--csv", "form", flag_value="csv", help="Print CSV and nothing else.")
