@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
 
 from interp.core import files
 from interp.core.errors import OptionError, StoreError, UnknownName
@@ -34,7 +34,6 @@ class _Table(Protocol):
         ...
 
 
-Made = TypeVar("Made")
 _TEXTS: dict[str, Callable[[Any, Any], str]] = {
     ".csv": files.to_csv,
     ".json": files.to_json,
@@ -76,7 +75,7 @@ def save(table: _Table, path: str | os.PathLike) -> None:
         write_table(table, path, suffix)
 
 
-def read_table(cls: type[Made], path: str | os.PathLike, suffix: str | None = None) -> Made:
+def read_table(cls: Any, path: str | os.PathLike, suffix: str | None = None) -> Any:
     """Read a table; see `HeadTable.load`."""
     suffix = Path(path).suffix.lower() if suffix is None else suffix
     if suffix not in _READERS:
@@ -88,12 +87,12 @@ def read_table(cls: type[Made], path: str | os.PathLike, suffix: str | None = No
         raise StoreError(f"{path} is no table of head scores, or is damaged: {error}") from error
 
 
-def of_json(cls: type[Made], text: str) -> Made:
+def of_json(cls: Any, text: str) -> Any:
     """Read a table from the text that `to_json` returned."""
     return _made(cls, *files.from_json(text))
 
 
-def _made(cls: Callable[..., Made], columns: dict[str, list], provenance: Any) -> Made:
+def _made(cls: Any, columns: dict[str, list], provenance: Any) -> Any:
     import pandas as pd
 
     return cls(*with_todays_sign(pd.DataFrame(columns), provenance))
