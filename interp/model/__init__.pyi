@@ -3,12 +3,14 @@ from .check import Check, check_model
 from .edits import Edit, gate, mean, resample, set_pattern, set_z, uniform, zero
 from .generation import Generation
 from .model import Model
+from .sources.packages import Held
 
 __all__ = [
     "ActivationCache",
     "Check",
     "Edit",
     "Generation",
+    "Held",
     "Model",
     "check_model",
     "gate",
