@@ -67,7 +67,7 @@ class Found:
         assert isinstance(self.measured, str) or len(self.measured) == len(self.nodes)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Discovery(Declaration):
     """A declared circuit method; calling it scores the nodes or edges of a model on a task."""
 

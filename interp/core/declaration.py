@@ -17,7 +17,7 @@ from interp.core.option import Option, options_of
 from interp.core.user_function import DIGITS, digest, is_registered, name_of, require_registrable
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Declaration:
     """A function under a name, with its options; calling it does what its kind does."""
 
