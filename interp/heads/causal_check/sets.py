@@ -208,7 +208,7 @@ def _redrawn(
     means = rows @ weight.T  # [set, draw]
     random = means[1:]
     if sets:  # the sets are a sample too, unless they are all there are
-        which = redraw(DRAWS, len(random), rng)
+        which = redraw(len(random), DRAWS, rng).reshape(len(random), DRAWS)
         random = np.take_along_axis(random, which, axis=0)
     return _compared(means[0], np.median(random, axis=0), weight @ clean)
 
