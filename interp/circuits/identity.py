@@ -1,4 +1,4 @@
-"""What moves the numbers of a run: two runs that differ in any of it share no finished steps."""
+"""Cache key of a run: everything that its numbers depend on."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _ROWS = 4096  # of made-up logits at once
 
 
 def of_model(model: Model) -> dict[str, Any]:
-    """All of the model that moves the numbers of a run.
+    """Return everything about the model that the numbers of a run depend on.
 
     Raises:
-        OptionError: heads are edited, or the model runs elsewhere.
+        OptionError: Heads are edited, or the model runs remotely.
     """
     return {"model": identity_of(model)}
 
 
 def of_task(model: Model, task: ContrastTask) -> dict[str, Any]:
-    """Prompts of both sides, what is read where, and what is known about them."""
+    """Return the prompts of both sides, a hash of the measure, and the known circuit."""
     told = [
         [dict(r) for r in task.roles], list(task.templates),
         {r: list(names) for r, names in task.truth.items()}, [list(e) for e in task.truth_edges],
@@ -43,10 +43,11 @@ def of_task(model: Model, task: ContrastTask) -> dict[str, Any]:
 
 
 def of_method(method: Discovery, level: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The method, its options, and its code, which its author may have changed since.
+    """Return the method's name, its options, and a hash of its code, which may change over time.
 
     Raises:
-        OptionError: a method or an option whose values no file and no name tells.
+        OptionError: An option has a value that cannot be stored as text, or the method is declared
+            inside a function.
     """
     values = {name: option.default for name, option in method.options.items()} | dict(options)
     for name, value in values.items():
@@ -65,9 +66,9 @@ def of_method(method: Discovery, level: str, options: Mapping[str, Any]) -> dict
 
 
 def read_of(model: Model, task: ContrastTask) -> str:
-    """A hash of the values that a task reads from made-up logits.
+    """Hash the values that a task's measure gives on random logits.
 
-    Tasks may differ in nothing but the function that reads them, which has no name to compare.
+    Tasks may differ only in their measure, which is a function without a name to compare.
     """
     generator = torch.Generator().manual_seed(0)
     columns = model.d_vocab if task.task.vocabulary is None else len(task.task.vocabulary)

@@ -1,12 +1,12 @@
-"""Attention scores as linear in what every part of the model wrote, for one batch of prompts.
+"""Attention scores as linear functions of the outputs of all model parts, for one batch of prompts.
 
-With the scale of each norm held as it was in the run, a head's query and key are linear in the
-stream, and the stream is a sum of what was written to it: `score = scale * q·k` with
+With the scale of each norm held at its value in the run, a head's query and key are linear in the
+residual stream, and the stream is the sum of what was written to it: `score = scale * q·k` with
 
     q_i = x_i G_i,   x_i = [what the head reads at i, in an orthonormal basis of its d_head inputs]
 
-and `x_i` a sum over writers. `G` holds the head's weights, its biases, and what rotary positions
-make of both.
+and `x_i` a sum over writers. `G` contains the head's weights, its biases, and the effect of rotary
+positions on both.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ CONSTANT = "constant"
 
 @dataclass(frozen=True, eq=False)
 class Side:
-    """Queries (or keys) of one attention as linear in what writers wrote, per query head.
+    """Queries (or keys) of one attention layer as linear functions of writers, per query head.
 
     Args:
-        basis: orthonormal columns that span what the head reads of the stream.
-        core: what the coordinates in that basis are multiplied by, and the last row: what is
-            added, for each prompt and position.
-        factor: of the norm before, for each prompt and position; with a norm of queries or keys
-            of their own, of that as well.
+        basis: Orthonormal columns that span the part of the stream that the head reads.
+        core: Matrix that multiplies the coordinates in that basis; its last row is the constant
+            term, for each prompt and position.
+        factor: Scale of the preceding norm, for each prompt and position; times the scale of the
+            norm of queries or keys, if there is one.
     """
 
     basis: Float[Tensor, "head d_model d_head"]
@@ -55,24 +55,27 @@ class Side:
     def coordinates(
         self, head: int, row: int, pos: int, x: Float[Tensor, "*n d_model"]
     ) -> Float[Tensor, "*n d_head"]:
-        """What a head reads at a position of things written there."""
+        """Return the part of given vectors at a position that a head reads."""
         return self.factor[row, head, pos] * (x @ self.basis[head])
 
 
 class LinearScores:
-    """One run of a model on prompts of one length, its scores taken apart by who wrote what.
+    """Run of a model on prompts of one length, with its attention scores decomposed by writer.
 
     Args:
-        turned: what another batch of this length found for its positions.
+        model: The model.
+        prompts: Prompts of one length.
+        turned: Position maps found on another batch of this length, to be reused.
 
     Attributes:
-        writers: names: `embed`, then heads and MLP layer by layer.
-        written: `[batch, pos, writer, d_model]`.
-        constant: what belongs to no writer (biases), `[batch, pos, d_model]`, by layer of readers.
+        writers: Names: `embed`, then heads and MLP layer by layer.
+        written: What each writer adds to the stream, `[batch, pos, writer, d_model]`.
+        constant: The part of the stream that belongs to no writer (biases), `[batch, pos,
+            d_model]`, by layer of readers.
 
     Raises:
-        UnreadableAttention: scores are no product of one query and key, or the stream is no plain
-            sum; says which.
+        UnreadableAttention: Scores are not a product of one query and key, or the stream is not a
+            plain sum; the message names the layer.
     """
 
     def __init__(
@@ -148,18 +151,18 @@ class LinearScores:
 
     @cached_property
     def weights(self) -> dict[Site, HeadWeights]:
-        """The weights of every attention, with the norms before and after taken in."""
+        """Weights of every attention layer, with the norms before and after folded in."""
         return {site: head_weights(self.model, site).folded for site in self.sites}
 
     def scale(self, site: Site) -> float:
-        """What q·k is multiplied by."""
+        """Return the factor by which q·k is multiplied."""
         return self.weights[site].scale
 
     def side(self, site: Site, part: str) -> Side:
-        """Queries ("q") or keys ("k") of an attention, keys repeated for each query head.
+        """Return queries ("q") or keys ("k") of an attention layer, keys repeated per query head.
 
         Raises:
-            UnreadableAttention: they are not what weights, norms and positions say.
+            UnreadableAttention: They do not follow from weights, norms and positions.
         """
         if (site, part) not in self._sides:
             self._sides[site, part] = self._side(site, part)
@@ -223,9 +226,9 @@ class LinearScores:
     def read(
         self, site: Site, part: str, head: int, row: int, pos: int
     ) -> Float[Tensor, "writer_1 d_head_1"]:
-        """What a head reads at a position of every writer before it, in its own coordinates.
+        """Return what a head reads of each earlier writer at a position, in its own coordinates.
 
-        The last row is what belongs to nobody: constants of the stream, and the head's bias.
+        The last row belongs to no writer: constants of the stream, and the head's bias.
         """
         side = self.side(site, part)
         x = self.written[row, pos, : self.before[site]]
@@ -236,7 +239,7 @@ class LinearScores:
         return torch.cat([found, ones], 1)
 
     def cores(self, site: Site, head: int, row: int, query: int, key: int) -> tuple[Tensor, Tensor]:
-        """What coordinates of query and key are multiplied by, each `[d_head + 1, d_head]`."""
+        """Return the matrices for coordinates of query and key, each `[d_head + 1, d_head]`."""
         return (
             self.side(site, "q").core[row, head, query],
             self.side(site, "k").core[row, head, key],
@@ -250,5 +253,5 @@ def _turned(
 
 
 def _slope(target: Tensor, x: Tensor) -> Tensor:
-    """The factor by which x comes closest to target, over the last axis."""
+    """Return the least-squares factor from x to target, over the last axis."""
     return (target * x).sum(-1) / x.square().sum(-1).clamp_min(1e-30)

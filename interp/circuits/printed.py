@@ -1,4 +1,4 @@
-"""The text that `interp circuit` prints: scores, figures on held-out pairs, controls and notes."""
+"""Text output of `interp circuit`: scores, figures on held-out pairs, controls and notes."""
 
 from __future__ import annotations
 
@@ -29,13 +29,17 @@ def printed(
     against: Published | None = None,
     called: str = "",
 ) -> str:
-    """All lines of one model.
+    """Format all lines for one model.
 
     Args:
-        top: edges and nodes to list.
-        held_out: the pairs that it was measured on, in words.
-        patched: effects of the listed nodes on these pairs, or why there are none.
-        against: a published circuit to compare with, by the name it was `called`.
+        found: The circuit.
+        measured: Its evaluation on held-out pairs.
+        top: Number of edges and nodes to list.
+        held_out: Description of the pairs that it was measured on.
+        edges: The evaluation of its edges, or why there is none.
+        patched: Effects of the listed nodes on these pairs, or why there are none.
+        against: A published circuit to compare with.
+        called: The name by which the user asked for that circuit.
     """
     lines = [found.model, f"  {found.task}, {found.method}, {found.level}s: score ({found.unit})"]
     if found.edges:
@@ -74,7 +78,7 @@ def _edges(found: Circuit, top: int) -> list[str]:
 
 
 def _nodes(found: Circuit, top: int, patched: Patched | str | None) -> list[str]:
-    """A row per node, with only those columns that say something; and how they were measured."""
+    """Format a row per node, without empty columns, and how the scores were measured."""
     names = found.ranking[:top]
     at = [found.nodes.index(name) for name in names]
     columns: dict[str, list[str]] = {
@@ -144,7 +148,7 @@ def _figures(found: Circuit, measured: Evaluation, held_out: str) -> list[str]:
 
 
 def _controls(found: Circuit) -> list[str]:
-    """Rows of a method's controls, and the AUROC of its control where the circuit is known."""
+    """Format the rows of a method's controls, and their AUROC if the circuit is known."""
     lines = []
     for row in found.tables.get("controls", ()):
         told = ", ".join(
@@ -174,7 +178,7 @@ def _estimate(value: float, sem: float) -> str:
 
 
 def _two(x: Any) -> str:
-    """Two places, and no sign on nothing."""
+    """Format with two decimal places, and without a sign on zero."""
     return f"{round(float(x), 2) + 0.0:.2f}"
 
 

@@ -1,4 +1,4 @@
-"""A circuit as an SVG that needs no script: the interactive graph's layers, read from below."""
+"""Static SVG picture of a circuit, without scripts: layers from bottom to top."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ LABELLED = 60  # edges; of more the letters of inputs would hide one another
 
 
 def still(circuit: Circuit, most: int) -> str:
-    """One `<svg>` with at most so many edges (or nodes, where there are no edges), and a caption.
+    """Draw an `<svg>` with at most `most` edges (or nodes, if there are no edges), and a caption.
 
-    Blue and whole lines help, orange and broken ones hurt; width and depth are the size of a score.
+    Blue solid lines help, orange dashed lines hurt; width and depth show the absolute score.
     """
     shown = circuit.top(max(1, most))
     where = places(shown)
@@ -55,7 +55,7 @@ def still(circuit: Circuit, most: int) -> str:
 
 
 def _ranks(shown: Circuit) -> dict[str, int]:
-    """The place of each node in the order in which a slider shows them, 0 first."""
+    """Return the order in which a slider shows the nodes, from 0."""
     if not shown.edges:
         return {name: i for i, name in enumerate(shown.ranking)}
     found: dict[str, int] = {}
@@ -67,12 +67,12 @@ def _ranks(shown: Circuit) -> dict[str, int]:
 
 
 def _by_size(shown: Circuit) -> list[int]:
-    """The edges, the largest score first."""
+    """Return the numbers of the edges in descending order of absolute score."""
     return np.argsort(-np.abs(shown.edge_score), kind="stable").tolist()
 
 
 def caption(circuit: Circuit, shown: Circuit) -> str:
-    """The share of the circuit that is shown, and the meaning of lines and colours."""
+    """Describe the share of the circuit that is shown, and the meaning of lines and colours."""
     some, every, what = (
         (len(shown.edges), len(circuit.edges), "edges")
         if circuit.edges
@@ -85,7 +85,7 @@ def caption(circuit: Circuit, shown: Circuit) -> str:
 
 
 def weight(shown: Circuit) -> str:
-    """The scale of a picture: what the deepest colour and the widest line stand for."""
+    """Describe the scale of a picture: the scores of the deepest colour and the widest line."""
     sizes = np.abs(shown.score)
     node = float(sizes[~np.isnan(sizes)].max(initial=0.0))  # what was never patched has no score
     told = f"depth and width are the size of a score: the deepest colour is {node:.3g}"

@@ -1,4 +1,4 @@
-"""What single nodes and single paths do, by real forwards with edges of the other run."""
+"""Effects of single nodes and single paths, measured by forward passes with patched edges."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def effects_of_masks(
     norm: str = "exact",
     denoise: bool = False,
 ) -> Float[Tensor, "mask batch"]:
-    """What taking the edges at 0 away does: v(all) - v(mask), or for `denoise` v(mask) - v(all).
+    """Measure the effect of patching the edges at 0: v(all) - v(mask), negated for `denoise`.
 
-    Either way a positive number says that the edges help. Masks that leave the first layers as
-    they are cost less: those are put back from the run of the prompts themselves.
+    Either way a positive number says that the edges help. Masks that leave the first layers
+    unchanged cost less: those layers are restored from the unpatched run.
     """
     base = value(edges.base.logits).double().cpu()
     if norm == "freeze":
@@ -76,15 +76,18 @@ def path_effects(
     norm: str = "exact",
     denoise: bool = False,
 ) -> Float[Tensor, "path batch"]:
-    """What each path by itself does: the edge from a writer to a reader, and all that follows.
+    """Measure the effect of each path alone: the edge into a reader, and all that follows.
 
     Args:
-        paths: names such as `("L0H2", "L1H1.k")`; a reader `L1H1` is all of its three inputs.
-        norm: "exact", or "freeze": the reader's norm keeps its scale, so that what it reads
-            changes linearly.
+        edges: The pair of runs.
+        value: A number per prompt from the logits.
+        paths: Names such as `("L0H2", "L1H1.k")`; a reader `L1H1` means all of its three inputs.
+        norm: "exact", or "freeze": the reader's norm keeps its scale, so that what it reads changes
+            linearly.
+        denoise: The runs are exchanged, so the sign of effects is too.
 
     Raises:
-        UnknownName, OptionError: a path that does not exist.
+        UnknownName, OptionError: A path does not exist.
     """
     found = torch.zeros(len(paths), edges.base.out.shape[0], dtype=torch.double)
     full = edges.graph.full()
@@ -100,7 +103,7 @@ def path_effects(
 def node_effects(
     edges: EdgeForward, value: Value, nodes: Sequence[str], *, denoise: bool = False
 ) -> Float[Tensor, "node batch"]:
-    """What each node does: all edges that leave it carry the other run's value."""
+    """Measure the effect of each node: all edges that leave it carry the other run's value."""
     full = edges.graph.full()
     masks = []
     for name in nodes:

@@ -1,4 +1,4 @@
-"""Gradients along the way from corrupted to clean."""
+"""Attribution patching with gradients averaged along a path from corrupted to clean."""
 
 from __future__ import annotations
 
@@ -25,12 +25,11 @@ if TYPE_CHECKING:
 def integrated_patching(
     model: Model, task: ContrastTask, level: str, *, path: str = "inputs", steps: int = 5
 ) -> Found:
-    """Attribution patching with the gradient averaged along a path, so that flat ends count less.
+    """Estimate effects by the gradient averaged along a path, so that saturated ends count less.
 
     path: `inputs` moves the embeddings from the corrupted to the clean ones (EAP-IG); `activations`
-    moves one group of nodes at a time, the others clean: closer to patching each, and as many times
-    the passes as there are groups.
-    steps: midpoints on the path.
+    moves one group of nodes at a time while the others stay clean: closer to patching each node,
+    with as many times the passes as there are groups. steps: number of midpoints on the path.
 
     Cost: A gradient per step; with the path over activations, per step and group of nodes.
 

@@ -1,4 +1,4 @@
-"""Induction on random tokens: `... a b ... a` asks for b; corrupted, the first a is another."""
+"""Induction on random tokens: `... a b ... a` predicts b; corrupted, the first a is different."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ LEAST = 6
 
 
 def make(model: Model, n: int, seed: int) -> ContrastTask:
-    """Pairs of ids; no tokenizer is needed. Roles: `first` (a), `next` (b) and `end` (a again)."""
+    """Make pairs of ids, with the roles `first` (a), `next` (b) and `end` (a again).
+
+    No tokenizer is needed.
+    """
     if n < 1:
         raise OptionError(f"n={n} pairs; 1 or more")
     ids, first = ordinary_ids(model), bos_id(model)

@@ -1,9 +1,9 @@
-"""Indirect object identification: two people, one gives, the other is given to.
+"""Indirect object identification: of two people, one gives something to the other.
 
     When Anna and Peter went to the market, Peter gave a book to      Anna
 
-Corrupted, a third person gives, so that nothing says which of the two it is. Both orders of the
-names are mixed, and both kinds of sentence.
+In the corrupted prompt, a third person gives, so that nothing determines which of the two receives.
+Both orders of the names are mixed, and so are both kinds of sentence.
 
 Reference: Wang et al. 2022, "Interpretability in the Wild" (the task; words are ours).
 """
@@ -36,7 +36,7 @@ _TRIES = 50  # prompts drawn for each that fits
 
 
 def make(model: Model, n: int, seed: int, templates: Sequence[int]) -> ContrastTask:
-    """Roles: IO, S1, S1+1, S2 and end."""
+    """Make pairs with the roles IO, S1, S1+1, S2 and end."""
     require(model, n)
     names = single(model, NAMES, 3, "names")
     # a name at the very beginning has no space before it, and may be split there
