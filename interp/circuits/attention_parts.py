@@ -37,7 +37,7 @@ def parts_of(call: Call, site: Site) -> Parts:
     if call.q is None or call.k is None:
         raise UnreadableAttention(
             f"{site.name} ({site.module}): its scores are a sum of several products, so no single "
-            "query and key can be patched; patch heads, not their inputs"
+            "query and key can be patched; patch heads instead of their inputs"
         )
     heads = call.n_heads
     return Parts(call.q, spread(call.k, heads), spread(call.v, heads))
@@ -65,7 +65,7 @@ def scores_of(
     scale = layouts(model).sites[site].scale
     if scale is None:
         raise UnreadableAttention(
-            f"{site.name} ({site.module}): its scores are no multiple of q·k plus a constant"
+            f"{site.name} ({site.module}): its scores are not a multiple of q·k plus a constant"
         )
     own = parts_of(call, site)
     product = precise(parts.q) @ precise(parts.k).transpose(-1, -2)
@@ -102,4 +102,4 @@ def check_computed(call: Call, site: Site, z: Tensor) -> float:
     Raises:
         UnreadableAttention: The distance is larger than rounding error.
     """
-    return close(z, call.z, f"{site.name}: attention computed again is not the model's own")
+    return close(z, call.z, f"{site.name}: the recomputed attention differs from the model's own")

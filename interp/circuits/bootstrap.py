@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Array = np.ndarray
 DRAWS = 1000
-EDGE_DRAWS = 200  # a model has hundreds of edges for each of its heads
+EDGE_DRAWS = 200  # fewer, as a model has hundreds of edges per head
 _FEW = (25, 30, 40, 50, 75, 100, 150, 200, 300, 500, 1000)
 
 
@@ -129,7 +129,7 @@ def of_found(found: Found, task: ContrastTask) -> list[dict[str, Any]]:
     """Tabulate the stability of the heads, and of the edges, that a method scored."""
     at = [i for i, name in enumerate(found.nodes) if name.startswith("L")]
     known = len({h for heads in task.truth.values() for h in heads})
-    also = (known, round(len(at) / 10))  # what an evaluation takes for the circuit
+    also = (known, round(len(at) / 10))  # sizes that an evaluation uses for the circuit
     other = None if found.conditional is None else found.conditional[at]
     labels = labels_of(found, task)
     rows = table(

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 Array = np.ndarray
 BATCH = 32
-LEAST_GAP = 2.0  # standard errors that the clean and the corrupted value must lie apart
-LEAST_TEMPLATES = 4  # fewer say too little of how far templates differ
-FEW = 8  # times the pairs: where so many would decide, the model is not said to fail the task
+LEAST_GAP = 2.0  # required difference of clean and corrupted, in standard errors
+LEAST_TEMPLATES = 4  # fewer are too few to estimate the variation between templates
+FEW = 8  # if at most this many times the pairs would suffice, more pairs are asked for
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +71,7 @@ class ContrastTask:
         if not isinstance(clean, Prompts):
             raise OptionError(
                 f"task {self.task.name}: its prompts are tensors; a contrast needs texts or ids,"
-                " whose two sides can be compared token by token"
+                " so that its two sides can be compared token by token"
             )
         if not isinstance(corrupted, Prompts):
             raise OptionError(
@@ -82,7 +82,7 @@ class ContrastTask:
             if len(a) != len(b):
                 raise PromptError(
                     f"task {self.task.name}: pair {i} has {len(a)} clean and {len(b)} corrupted "
-                    "tokens; both sides must have one length, token by token"
+                    "tokens; both sides must have the same number of tokens"
                 )
             if a == b:
                 raise PromptError(
@@ -91,7 +91,9 @@ class ContrastTask:
                 )
         for name, given in (("roles", self.roles), ("templates", self.templates)):
             if given and len(given) != len(self):
-                raise OptionError(f"{name} for {len(given)} of {len(self)} prompts; one for each")
+                raise OptionError(
+                    f"{name} for {len(given)} of {len(self)} prompts; give one for each prompt"
+                )
         if clean.clusters is None and 1 < len(set(self.templates)) < len(self):
             labels = tuple(f"template {name}" for name in self.templates)
             shared = replace(self.task, prompts=replace(clean, clusters=labels))
@@ -163,7 +165,10 @@ class ContrastTask:
     def _value(self, which: tuple[int, ...]) -> Callable[[Tensor], Tensor]:
         task = self.task
         if task.needs_clean:
-            raise OptionError(f"task {task.name} compares with the clean run, which a contrast is")
+            raise OptionError(
+                f"task {task.name} compares with the clean run, which a contrast does already;"
+                " give a task whose measure reads the logits only"
+            )
 
         def value(logits: Tensor) -> Tensor:
             copies, rest = divmod(len(logits), len(which))
@@ -196,7 +201,9 @@ class ContrastTask:
             OptionError: No pair is selected.
         """
         if not len(which):
-            raise OptionError(f"none of the {len(self)} pairs of {self.name} is left")
+            raise OptionError(
+                f"none of the {len(self)} pairs of {self.name} is left; select at least one"
+            )
         rows = [int(i) for i in which]
         task, old = self.task, self.task
         start = [0]
@@ -243,7 +250,7 @@ class ContrastTask:
         kinds = sorted(set(self.templates))
         if len(kinds) < 2:
             raise OptionError(
-                f"{self.name} has {len(kinds) or 'no'} template; two or more can be split"
+                f"{self.name} has {len(kinds) or 'no'} template; a split needs two or more"
             )
         order = np.random.default_rng([seed, 25]).permutation(len(kinds))
         out = {kinds[i] for i in order[: max(1, round(len(kinds) / 3))]}
@@ -287,17 +294,17 @@ class ContrastTask:
             raise OptionError(
                 f"{self.name} on {model.name}: the metric is {every[0]:.4g} {self.task.unit} on"
                 f" every prompt of all {n} pairs, clean and corrupted, so it cannot show the"
-                " behaviour; give another metric (a .py task reads what it wants from the logits)"
+                " behaviour; give another metric (a .py task can compute any from the logits)"
             )
         needed = n * (LEAST_GAP * sem / mean) ** 2 if mean > 1e-6 else np.inf
         if needed <= FEW * n:
             raise OptionError(
                 f"too few pairs to tell whether {model.name} does {self.name}: {told}, within"
-                f" {LEAST_GAP:g} standard errors of 0; if the mean stays, about"
+                f" {LEAST_GAP:g} standard errors of 0; if the mean stays the same, about"
                 f" {int(np.ceil(1.5 * needed))} pairs are enough"
             )
         turned = (
-            " (the corrupted prompts do better: are the sides or the answers the wrong way round?)"
+            " (the corrupted prompts do better: are the sides or the answers exchanged?)"
             if mean < -LEAST_GAP * sem
             else ""
         )

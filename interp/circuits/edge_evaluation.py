@@ -94,7 +94,7 @@ class EdgeEvaluation(Displayed):
             OptionError: No edges are known.
         """
         if not self.truth:
-            raise OptionError(f"no edges are known for {self.circuit.task}; give truth=")
+            raise OptionError(f"no edges are known for {self.circuit.task}; give them as truth=")
         size = dict.fromkeys(self.between, 0.0)
         for edge, score in zip(self.circuit.edges, self.circuit.edge_score, strict=True):
             if edge in size:
@@ -211,15 +211,15 @@ def evaluate_edges(
     circuit.require(model, same_weights=same_weights)
     graph = ResidualGraph.of(model)
     if not circuit.edges:
-        raise OptionError(f"{circuit!r} has no edges; find it at the level edge")
+        raise OptionError(f"{circuit!r} has no edges; find it at the level edge, with level='edge'")
     every = list(graph.edges)
     place = {e: i for i, e in enumerate(every)}
     strange = [e for e in circuit.edges if e not in place]
     if strange:
         a, b = strange[0]
         raise OptionError(
-            f"the edge {a} -> {b} of this circuit is none of {model.name}'s residual graph; pairs "
-            "of heads, as codes gives them, are no edges of it"
+            f"the edge {a} -> {b} of this circuit is not in {model.name}'s residual graph; pairs "
+            "of heads, as codes gives them, are not edges of that graph"
         )
     known = tuple((a, b) for a, b in (task.truth_edges if truth is None else truth))
     if odd := [e for e in known if e not in place]:
@@ -241,7 +241,10 @@ def evaluate_edges(
         found = _values(graph, task, masks)
     full, empty = found[0], found[1]
     if abs(float(full.mean() - empty.mean())) < 1e-6:
-        raise OptionError(f"{task.name} is the same with all edges and with none on {model.name}")
+        raise OptionError(
+            f"{task.name} has the same value with all edges and with none on {model.name}, so"
+            " circuits of edges cannot be compared; use another task"
+        )
     means = found[2:].mean(1).reshape(len(orders), len(sizes))
     made = dict(circuit.made) | {"ablation": "corrupted", "n_random": n_random, "seed": seed}
     between = tuple(

@@ -37,9 +37,9 @@ from interp.model.locate.sites import Site, first_tensor
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-_TOLERANCE = 1e-3  # of the largest logit: float32 sums in another order
-_FEW = 4  # writers per group up to which adding them one by one is the quicker way
-_AT_ONCE = 2**25  # numbers that groups' inputs may be together
+_TOLERANCE = 1e-3  # relative to the largest logit: float32 sums in another order
+_FEW = 4  # writers per group up to which adding them one by one is faster
+_AT_ONCE = 2**25  # largest number of elements of all groups' inputs together
 
 
 class EdgeForward:
@@ -76,7 +76,9 @@ class EdgeForward:
         self.inputs = self.model.inputs(clean)
         self.base, self.other = paired_outputs(graph, clean, corrupted)
         self.forwards = 2
-        self.returns_stream: dict[int, bool] = {}  # by layer, whether its block returns that alone
+        self.returns_stream: dict[
+            int, bool
+        ] = {}  # by layer, whether its block returns only a tensor
         self._norms: dict[nn.Module, tuple[NormRole, Tensor]] | None = None
         if check:
             self._check()
@@ -103,12 +105,12 @@ class EdgeForward:
         shape = (len(self.graph.readers), len(self.graph.writers))
         if mask.shape[-2:] != shape or mask.dim() not in (2, 3):
             raise OptionError(
-                f"an edge mask of shape {tuple(mask.shape)}; it is [reader, writer] = {shape}, "
-                "or several of these"
+                f"an edge mask of shape {tuple(mask.shape)}; expected [reader, writer] = {shape}, "
+                "or a stack of such masks"
             )
         if not bool(torch.isfinite(mask).all()):
             raise OptionError(
-                "an edge mask is NaN or infinite; 1 = this run's value, 0 = the other's"
+                "an edge mask is NaN or infinite; give 1 for this run's value, 0 for the other's"
             )
         if norm not in ("exact", "freeze"):
             raise OptionError(f"norm {norm!r}; known: exact, freeze")
@@ -155,8 +157,8 @@ class EdgeForward:
         error = float((nothing - self.other.logits).abs().max())
         if error > _TOLERANCE * max(1.0, float(self.other.logits.abs().max())):
             raise UnreadableAttention(
-                f"{self.model.name}: with every edge from the other run its logits are off by "
-                f"{error:.2g}, so some reader reads the stream besides those of the graph"
+                f"{self.model.name}: with every edge from the other run its logits differ by "
+                f"{error:.2g}, so something outside the residual graph reads the stream"
             )
 
 
@@ -186,7 +188,7 @@ class _Run(Watch):
         self.groups = self._groups()
         self.start = min(self.groups, default=len(self.graph.layers))
         base = edges.base
-        # writers by number, `[copy or 1, batch, pos, d_model]`; before the start the base's
+        # writers by number, `[copy or 1, batch, pos, d_model]`; from the base run before the start
         self.live: dict[int, Tensor] = {
             i: base.out[None, :, :, i] for i in range(base.out.shape[2])
         }
@@ -207,7 +209,7 @@ class _Run(Watch):
             group.readers.append(reader)
         return {order: list(groups.values()) for order, groups in found.items()}
 
-    # --- what a group reads ---------------------------------------------------------------------
+    # --- inputs of groups -------------------------------------------------------------------------
 
     def _inputs(
         self, groups: list[_Group], live: Tensor
@@ -229,7 +231,9 @@ class _Run(Watch):
         weights = torch.stack([1 - g.mask if from_live else -g.mask for g in groups])
         at_once = max(1, _AT_ONCE // start.numel())
         if self.copies == 1 and int(weights.ne(0).sum()) > _FEW * len(groups):
-            flat = torch.cat(steps).flatten(1)  # a whole circuit: groups differ in many writers
+            flat = torch.cat(steps).flatten(
+                1
+            )  # masks of a whole circuit: groups differ in many writers
             for first in range(0, len(groups), at_once):
                 some = groups[first : first + at_once]
                 found = weights[first : first + at_once, 0][:, wanted] @ flat
@@ -290,7 +294,7 @@ class _Run(Watch):
                 assert left is not None
                 for _, read in self._inputs(ends, left):
                     out = replace_first(out, left, read)
-                self.freezing = True  # until the run's end: only the final norm is left
+                self.freezing = True  # until the end of the run, where only the final norm remains
             return out
 
         return forward
@@ -298,11 +302,13 @@ class _Run(Watch):
     def _skipped(self, layer: Layer, own: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
         """Return the block's output in the run of the prompts themselves."""
         known = self.edges.returns_stream
-        if not known.get(layer.order, False):  # once, to see; and always where it returns more
+        if not known.get(
+            layer.order, False
+        ):  # once, to find out; and always if it returns more than a tensor
             out = own(*args, **kwargs)
             known[layer.order] = isinstance(out, Tensor)
             if not known[layer.order]:
-                return out  # else as in every later run, to the last bit
+                return out  # otherwise the same as in every later run, bit for bit
         return tiled(self.edges.base.left[layer.order], self.copies)
 
     def _until(self, mode: str, own: Callable[..., Any], given: tuple[tuple, dict]) -> Any:
@@ -315,7 +321,9 @@ class _Run(Watch):
             return found
         finally:
             self.mode, self.freezing = "live", False
-        raise UnreadableAttention(f"{self.graph.model.name}: a block ran without being read")
+        raise UnreadableAttention(
+            f"{self.graph.model.name}: a block ran without its inputs being read"
+        )
 
     def _norm(self, module: nn.Module, args: tuple, output: Tensor) -> Tensor | None:
         if not self.freezing:
@@ -325,7 +333,7 @@ class _Run(Watch):
         rows = tiled(scale, x.shape[0] // scale.shape[0])
         return (rows * role.direction(x) + role.norm.bias.to(x).reshape(role.shape)).to(x.dtype)
 
-    # --- what hooks see -------------------------------------------------------------------------
+    # --- hooks ----------------------------------------------------------------------------------
 
     def _visit(self, site: Site, call: Call, real: Tensor) -> None:
         if self.mode == "mlp":

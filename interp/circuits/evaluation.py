@@ -107,7 +107,7 @@ class Evaluation(Displayed):
             OptionError: `what` is neither "cmd" nor "cpr".
         """
         if what not in ("cmd", "cpr"):
-            raise OptionError(f"{what!r} has no interval here; ask for cmd or cpr")
+            raise OptionError(f"{what!r} has no interval; ask for cmd or cpr")
         rng = np.random.default_rng([self.seed, 5])
         which, found = numbered(self.per_prompt.shape[1], self.clusters), []
         n = int(which.max()) + 1
@@ -158,7 +158,9 @@ class Evaluation(Displayed):
             OptionError: The circuit is not known.
         """
         if not self.truth:
-            raise OptionError(f"no circuit is known for {self.circuit.task}; give truth=")
+            raise OptionError(
+                f"no circuit is known for {self.circuit.task}; give its heads as truth="
+            )
         heads = self.circuit.heads
         size = np.abs([self.circuit.largest[self.circuit.nodes.index(h)] for h in heads])
         mask = marked(heads, self.truth)
@@ -202,10 +204,10 @@ class Evaluation(Displayed):
                                 f"against {' '.join(self.truth)}"))  # fmt: skip
         if self.found_on is not None:
             own = self.found_on
-            what = "on the pairs it was found on, which flatter it"
+            what = "on the pairs it was found on, which is optimistic"
             rows[1:1] = [_figure("CMD, found on", own["cmd"], math.nan, math.nan, math.nan,
                                  int(own["n"]), what)]  # fmt: skip
-        of_ranking = ("Jaccard", "AUROC")  # for which nothing is run
+        of_ranking = ("Jaccard", "AUROC")  # figures that need no forward passes
         return [
             row | {"ablation": "" if row["figure"] in of_ranking else self.ablation} for row in rows
         ]
@@ -336,7 +338,7 @@ def evaluate(
     if abs(float(full.mean() - empty.mean())) < 1e-6:
         raise OptionError(
             f"{task.name} is {full.mean():.4g} {task.task.unit} with all heads and with none"
-            f" ({ablation}), so no circuit of heads can be told from another"
+            f" ({ablation}), so circuits of heads cannot be compared; use another task or ablation"
         )
     own = None
     if found_on is not None:

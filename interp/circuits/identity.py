@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from interp.circuits.declaration import Discovery
     from interp.model.model import Model
 
-_ROWS = 4096  # of made-up logits at once
+_ROWS = 4096  # random logits per batch
 
 
 def of_model(model: Model) -> dict[str, Any]:
@@ -53,13 +53,13 @@ def of_method(method: Discovery, level: str, options: Mapping[str, Any]) -> dict
     for name, value in values.items():
         if not isinstance(value, (bool, int, float, str, type(None))):
             raise OptionError(
-                f"option {name} of {method.name} is a {type(value).__name__}; a ledger tells runs"
-                " apart by options that are numbers and texts only: leave the ledger out"
+                f"option {name} of {method.name} is a {type(value).__name__}; a ledger can only"
+                " distinguish options that are numbers or texts: leave the ledger out"
             )
     if method.function.__closure__:
         raise OptionError(
-            f"{method.name} is declared inside a function, whose values a ledger cannot tell"
-            " apart; declare it at the top of a file, or leave the ledger out"
+            f"{method.name} is declared inside a function, whose variables a ledger cannot"
+            " distinguish; declare it at the top of a file, or leave the ledger out"
         )
     code = code_of([method.function])
     return {"method": method.name, "level": level, "options": values, "code": code}
@@ -80,7 +80,7 @@ def read_of(model: Model, task: ContrastTask) -> str:
             logits = torch.randn(rows, columns, generator=generator, dtype=torch.double)
             with torch.no_grad():
                 values = task.task.values(logits.to(model.device), which).double().cpu()
-            # nine digits: the order of a sum may differ with the number of threads
+            # nine digits: the order of summation may depend on the number of threads
             digest.update(" ".join(f"{x:.9g}" for x in values.tolist()).encode())
             which, rows = [], 0
     return digest.hexdigest()

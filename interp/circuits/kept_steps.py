@@ -17,9 +17,9 @@ import numpy as np
 from interp.core.store import Store
 
 Key = tuple[tuple[str, int], ...]
-"""The steps that a step is in, each with its number among those of its name, and itself."""
+"""Path to a step through the steps it is in, each with its number among those of its name."""
 
-EVERY = 1.0  # seconds between two writes: what a kill costs at most, beside the step at work
+EVERY = 1.0  # seconds between two writes: the most that a kill loses, besides the current step
 
 
 class Kept:
@@ -59,7 +59,7 @@ class Kept:
         try:
             self._waiting[key] = encoded(value)
         except TypeError:
-            return  # not plain data, such as an object of a method's own
+            return  # not plain data, such as an object of a custom class
         if time.monotonic() - self._written >= EVERY:
             self.flush()
 
@@ -98,7 +98,7 @@ def _plain(x: Any) -> Any:
     if isinstance(x, (np.ndarray, np.generic)):
         array = np.asarray(x)
         if array.dtype.kind not in "biufc":
-            raise TypeError(f"no array of numbers: {array.dtype}")
+            raise TypeError(f"an array of {array.dtype} is not an array of numbers")
         content = base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
         told = [array.dtype.str, list(array.shape), content]
         return {"scalar" if isinstance(x, np.generic) else "array": told}
@@ -110,7 +110,7 @@ def _plain(x: Any) -> Any:
         return {"tuple": [_plain(y) for y in x]}
     if type(x) is dict:
         return {"dict": [[_plain(k), _plain(v)] for k, v in x.items()]}
-    raise TypeError(f"no plain data: {type(x).__name__}")
+    raise TypeError(f"{type(x).__name__} is not plain data")
 
 
 def _value(told: Any) -> Any:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from interp.model.model import Model
 
-_TOLERANCE = 2e-3  # of the largest entry: float32 sums over many layers
+_TOLERANCE = 2e-3  # relative to the largest entry: float32 sums over many layers
 CONSTANT = "constant"
 
 
@@ -83,20 +83,22 @@ class LinearScores:
     ) -> None:
         if len(model.stacks) != 1:
             raise UnreadableAttention(
-                f"{model.name} has the stacks {', '.join(model.stacks)}; scores are traced in "
-                "models with one stream"
+                f"{model.name} has the stacks {', '.join(model.stacks)}; scores can only be "
+                "traced in models with one residual stream"
             )
         self.model, self.sites = model, model.sites
         self.inputs = model.inputs(prompts)
         if "input_ids" not in self.inputs:
-            raise UnreadableAttention(f"{model.name} reads no tokens; scores are traced to tokens")
+            raise UnreadableAttention(
+                f"{model.name} reads no tokens; scores can only be traced to tokens"
+            )
         self.turns = turns(model, self.inputs) if turned is None else turned
         names = ["q", "k", "z", "scores", "pattern", "resid_pre", "attn_out"]
         mlps = [site.layer for site in self.sites if "mlp_out" in site.streams]
         every = len(mlps) == len(self.sites)
         self.cache = capture(model, self.inputs, [*names, "mlp_out"] if every else names)
         self.mlps = self.cache
-        if mlps and not every:  # some blocks of compiled programs have none
+        if mlps and not every:  # some blocks of compiled programs have no MLP
             self.mlps = capture(model, self.inputs, ["mlp_out"], layers=mlps)
         self._sides: dict[tuple[Site, str], Side] = {}
         self._write()
@@ -140,7 +142,7 @@ class LinearScores:
         if w.layout.o.after is None:
             return out
         norm = read_norm(self.model.module.get_submodule(w.layout.o.after), out.shape[-1:])
-        if norm is None:  # a gain of each entry, in the weights already
+        if norm is None:  # a gain per entry, already folded into the weights
             return out
         bias = norm.follow(w.b_O) * w.layout.o.scale
         target = precise(self.cache["attn_out", site.layer]) - norm.bias * w.layout.o.scale
@@ -194,8 +196,8 @@ class LinearScores:
         found = _turned(inner[..., None] * before, matrix) + added
         if float((found - target).abs().max()) > _TOLERANCE * float(target.abs().max()):
             raise UnreadableAttention(
-                f"{site.name} ({site.module}): {'queries' if part == 'q' else 'keys'} are not what "
-                "its weights, norms and positions give; its scores cannot be traced"
+                f"{site.name} ({site.module}): {'queries' if part == 'q' else 'keys'} do not "
+                "follow from its weights, norms and positions, so its scores cannot be traced"
             )
         basis, upper = torch.linalg.qr(weight)  # [head, d_model, d_head], [head, d_head, d_head]
         core = torch.einsum("hed,hpdf->hpef", upper, matrix.expand(len(kv), -1, -1, -1))

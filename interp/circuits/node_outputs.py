@@ -16,7 +16,7 @@ from interp.model.locate.projection import output_projection
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-_TOLERANCE = 1e-3  # of the largest difference; float32 sums over many layers
+_TOLERANCE = 1e-3  # relative to the largest difference; float32 sums over many layers
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,7 +131,8 @@ def paired_outputs(
     if a.out.shape != b.out.shape:
         raise PromptError(
             f"clean and corrupted prompts of {a.out.shape[1]} and {b.out.shape[1]} tokens "
-            f"({a.out.shape[0]} and {b.out.shape[0]} prompts): each pair needs equal lengths"
+            f"({a.out.shape[0]} and {b.out.shape[0]} prompts): the two sides of each pair "
+            "need equal lengths"
         )
     delta = a.out - b.out
     for reader in graph.readers:
@@ -143,6 +144,7 @@ def paired_outputs(
         if float(rest.abs().max()) > _TOLERANCE * max(size, float(whole.abs().max())):
             raise UnreadableAttention(
                 f"{graph.model.name}: what {reader.name} reads is not the sum of embeddings, heads "
-                "and MLPs before it; something else writes to the stream. Patch heads, not edges"
+                "and MLPs before it; something else writes to the stream; patch heads "
+                "instead of edges"
             )
     return a, b

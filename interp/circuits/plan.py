@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from interp.circuits.result import Circuit
     from interp.model.model import Model
 
-TRIES = 8  # seeds of prompts to measure on, until most are new
-LEAST_NEW = 0.5  # part of the pairs asked for
+TRIES = 8  # number of seeds to try for prompts that are mostly new
+LEAST_NEW = 0.5  # as a share of the requested pairs
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,9 @@ class Plan:
     same_templates: bool = False
     used: tuple[int, ...] | None = None
     seen: frozenset[str] = frozenset()
-    _whole: list[ContrastTask] = field(default_factory=list, repr=False)  # of a file, made once
+    _whole: list[ContrastTask] = field(
+        default_factory=list, repr=False
+    )  # pairs of a file, read once
 
     @property
     def templates(self) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
@@ -127,7 +129,7 @@ class Plan:
         held = [i for i, kind in enumerate(whole.templates) if kind in out]
         if self.seen:
             new = [i for i, h in enumerate(hashes(whole)) if h not in self.seen]
-        elif self.used is not None:  # a file of an earlier version names its templates only
+        elif self.used is not None:  # a file of an earlier version only names its templates
             new = [i for i in range(len(whole)) if i not in self.used]
         else:
             return mine, held

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from interp.circuits.published import Published
     from interp.circuits.result import Circuit
 
-LEVEL = 0.05  # of the note that a ranking is not shown to be better than random orders
+LEVEL = 0.05  # p value above which a note says that the ranking is not shown to beat random orders
 
 
 def printed(

@@ -101,9 +101,10 @@ class Published:
         if model.name not in known and Path(model.name).name not in {Path(k).name for k in known}:
             raise OptionError(
                 f"{self.name} is a circuit of {' or '.join(sorted(known))}, and this model is "
-                f"called {model.name}; if it is the same, add"
+                f"called {model.name}; if it is the same model, add"
                 f' content_hash = "{model.content_hash}" to a copy of the circuit\'s file and give'
-                " that, or name the model so (a folder of that name, or interp.load(name=...))"
+                " that, or give the model that name (a folder of that name, or"
+                " interp.load(name=...))"
             )
 
     def circuit(self, variant: str | None = None) -> Circuit:
@@ -143,11 +144,13 @@ class Published:
         names = circuit.heads
         mask = marked(names, truth)
         if not mask.any():
-            raise OptionError(f"{circuit!r} has none of the heads of {self.name}")
+            raise OptionError(
+                f"{circuit!r} has none of the heads of {self.name}, so the two cannot be compared"
+            )
         if mask.all():
             raise OptionError(
-                f"{self.name} has all {len(names)} heads of {circuit!r}, so nothing is outside it;"
-                " keep the first ones: circuit.top(k).to_toml(path)"
+                f"{self.name} has all {len(names)} heads of {circuit!r}, so there is nothing to"
+                " compare with; keep only the first heads: circuit.top(k).to_toml(path)"
             )
         size = np.abs([circuit.largest[circuit.nodes.index(h)] for h in names])
         low, high = auroc_interval(size, mask)
@@ -232,7 +235,7 @@ def _heads(path: Path, told: Mapping[str, Any], given: Any) -> tuple[str, ...]:
             )
         found.append(str(head))
     if len(set(found)) != len(found):
-        raise StoreError(f"{path}: a head stands twice in one role")
+        raise StoreError(f"{path}: a head is listed twice in one role; list it once")
     return tuple(found)
 
 
@@ -241,7 +244,7 @@ def _variant(
 ) -> tuple[str, ...]:
     """Return the heads of a variant: a list of its own, or changes to the published list."""
     if "source" not in given:
-        raise StoreError(f"{path}: a variant does not name its source")
+        raise StoreError(f"{path}: a variant does not name its source; add the field source")
     if "heads" in given:
         return _heads(path, told, given["heads"])
     out, more = (_heads(path, told, given.get(k, ())) for k in ("without", "with"))

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 Array = np.ndarray
 Measure = Literal["score", "relative", "softmax"]
 MEASURES = ("score", "relative", "softmax")
-STEPS = 64  # midpoints of the path along which softmax attributions are averaged
+STEPS = 64  # midpoints of the path over which softmax attributions are averaged
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +114,7 @@ class Tracer:
         if self.measure not in MEASURES:
             raise OptionError(f"measure={self.measure!r}; known: {', '.join(MEASURES)}")
         if not 0 < self.fires < 1:
-            raise OptionError(f"fires={self.fires}; a weight between 0 and 1")
+            raise OptionError(f"fires={self.fires}; expected a weight between 0 and 1")
 
         def visit(site: Site, call: Call, real: Tensor) -> None:
             sinks = getattr(call, "sinks", None)
@@ -139,7 +139,7 @@ class Tracer:
         scale, keys = s.scale(site), precise(keys)
         core_q, core_k = s.cores(site, head, row, query, key)
         left, values, right = torch.linalg.svd(core_q @ core_k.T * scale)
-        d = core_q.shape[1]  # with the bias there is a row more, but no rank more
+        d = core_q.shape[1]  # the bias adds a row, but does not increase the rank
         left, right = left[:, :d], values[:d, None] * right[:d]
         if self.basis is not None:
             turn = self._random(d).to(left)
@@ -147,7 +147,7 @@ class Tracer:
         read_q = s.read(site, "q", head, row, query)
         read_k = s.read(site, "k", head, row, key)
         along = read_q.sum(0) @ left  # the query along each slice
-        to_keys = (left.T @ core_q) @ keys.T * scale  # each slice to every key
+        to_keys = (left.T @ core_q) @ keys.T * scale  # product of each slice with every key
         products = along[:, None] * to_keys
         where = self._effect(site, row, head, query, key, products)
         parts = products @ where
@@ -218,7 +218,7 @@ class Tracer:
         if self.measure != "softmax":
             reached = parts[order].double().cumsum(0) >= total * (1 - 1e-6)
             return 1 + int(reached.nonzero()[0]) if bool(reached.any()) else 0
-        # Taken out one after the other, until the head fires no more.
+        # Slices are removed one after the other, until the head no longer fires.
         scores, seen = self._row(site, row, head, query)
         whole = products.sum(0)
         rest = scores - self._capped(site, whole)
@@ -284,7 +284,7 @@ class Signals(Displayed):
         import pandas as pd
 
         if side not in ("q", "k"):
-            raise OptionError(f'side {side!r}; "q" for the queries, "k" for the keys')
+            raise OptionError(f'side {side!r}; expected "q" for the queries or "k" for the keys')
         rows: dict[str, list[dict[str, float]]] = {}
         for s in self.found:
             rows.setdefault(s.name, []).append(s.shares(side))

@@ -32,10 +32,10 @@ class Reader:
 
     name: str
     kind: Literal["head", "mlp", "logits"]
-    order: int  # which of the graph's layers, counted from 0; the number of layers for the logits
+    order: int  # number of the graph's layer, from 0; the number of layers for the logits
     head: int = -1
     part: str = ""
-    n_before: int = 0  # how many writers it reads: always the first ones
+    n_before: int = 0  # number of writers it reads: always the first ones
 
     @property
     def node(self) -> str:
@@ -55,7 +55,7 @@ class Layer:
     block: str
     has_mlp: bool
     middle: str | None
-    scale: float  # of what heads write, before it is added to the stream
+    scale: float  # factor of head outputs before they are added to the stream
 
     @property
     def parallel(self) -> bool:
@@ -80,8 +80,8 @@ class ResidualGraph:
         """
         if len(model.stacks) != 1:
             raise UnreadableAttention(
-                f"{model.name} has the stacks {', '.join(model.stacks)}; a residual graph is drawn "
-                "for models with one stream (use heads, which need no graph)"
+                f"{model.name} has the stacks {', '.join(model.stacks)}; a residual graph "
+                "needs a model with one stream (score heads, which need no graph)"
             )
         return cls(model, tuple(_layer(model, i, site) for i, site in enumerate(model.sites)))
 
@@ -184,7 +184,9 @@ class ResidualGraph:
             w = self.writer(writer)
             for r in self.readers_of(reader):
                 if w >= r.n_before:
-                    raise OptionError(f"no edge {writer} -> {reader}: {reader} reads before it")
+                    raise OptionError(
+                        f"there is no edge {writer} -> {reader}: {reader} reads before {writer} writes"
+                    )
                 places.append((self.reader_index[r.name], w))
         if places:
             rows, columns = zip(*places, strict=True)
@@ -207,8 +209,8 @@ def _layer(model: Model, order: int, site: Site) -> Layer:
     missing = [n for n in ("resid_pre", "resid_post", "attn_out") if n not in streams]
     if missing:
         raise UnreadableAttention(
-            f"{where}: no {', '.join(missing)} was found in its block, so its stream is no plain "
-            "sum of what attention and MLP write; heads can be patched without a graph"
+            f"{where}: no {', '.join(missing)} was found in its block, so its stream is not a "
+            "plain sum of what attention and MLP write; patch heads, which needs no graph"
         )
     if any(w.run for w in streams.values()) or site.run:
         raise UnreadableAttention(f"{where}: its block runs several times (shared layers)")
@@ -217,7 +219,7 @@ def _layer(model: Model, order: int, site: Site) -> Layer:
     if has_mlp and mid is not None and mid.side != "in":
         raise UnreadableAttention(
             f"{where}: a norm makes the stream after attention (post-norm), so what heads write "
-            "is no part of the sum that is read"
+            "is not part of the sum that later layers read; patch heads, which needs no graph"
         )
     writing = layouts(model).sites[site].o
     if isinstance(writing, str):
@@ -225,7 +227,7 @@ def _layer(model: Model, order: int, site: Site) -> Layer:
     if writing.after is not None:
         raise UnreadableAttention(
             f"{where}: {writing.after} stands between the heads' results and the stream, as in "
-            "Gemma 2, so what one head writes depends on the others; patch heads, not edges"
+            "Gemma 2, so what one head writes depends on the others; patch heads instead of edges"
         )
     middle = mid.module if has_mlp and mid is not None else None
     return Layer(order, site, pre.module, has_mlp, middle, writing.scale)

@@ -182,7 +182,7 @@ class Circuit(Displayed):
             OptionError: k is below 1.
         """
         if k < 1:
-            raise OptionError(f"k={k} nodes are no circuit; 1 or more")
+            raise OptionError(f"k={k} nodes are not a circuit; give 1 or more")
         if self.edges and not heads_only:
             order = self.edge_ranking[:k]
             keep = {n for i in order for n in (self.edges[i][0], node_of(self.edges[i][1]))}
@@ -264,15 +264,15 @@ class Circuit(Displayed):
         try:
             found = cls(**fields_of(told))
             if {len(getattr(found, name)) for name in OF_NODES} != {len(found.nodes)}:
-                raise ValueError("nodes and scores are not equally many")
+                raise ValueError("the numbers of nodes and scores differ")
             if {len(getattr(found, name)) for name in OF_EDGES} != {len(found.edges)}:
-                raise ValueError("edges and their scores are not equally many")
+                raise ValueError("the numbers of edges and their scores differ")
             for size in ("n_layers", "n_heads", "n"):
                 if not isinstance(getattr(found, size), int):
-                    raise ValueError(f"{size} is {getattr(found, size)!r} and no whole number")
+                    raise ValueError(f"{size} is {getattr(found, size)!r}, not a whole number")
             return found
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise StoreError(f"this is no circuit, or it is damaged: {error}") from error
+            raise StoreError(f"this is not a circuit, or it is damaged: {error}") from error
 
     def to_json(self, path: str | os.PathLike | None = None) -> str:
         """Return one JSON document, and write it to `path` if given, completely or not at all."""
@@ -332,13 +332,13 @@ class Circuit(Displayed):
         if mine != size:
             raise OptionError(
                 f"the circuit is of {self.model} ({mine[0]} layers of {mine[1]} heads);"
-                f" {model.name} has {size[0]} of {size[1]}; find one for this model"
+                f" {model.name} has {size[0]} of {size[1]}; find a circuit for this model"
             )
         known = self.made.get("content_hash")
         if same_weights and known and known != model.content_hash:
             raise OptionError(
                 f"the circuit is of {self.model} with the weights sha256 {str(known)[:12]};"
-                f" {model.name} has {model.content_hash[:12]}; find it anew, or say"
+                f" {model.name} has {model.content_hash[:12]}; find it again, or give"
                 " same_weights=False to use it on other weights of the same shape"
             )
 

@@ -25,7 +25,7 @@ OF_NODES = ("score", "sem", "conditional", "conditional_sem", "conditional_on", 
 NUMBERS = (*OF_NODES[:4], *OF_EDGES)
 TOLD_APART = (
     "read from a file of an earlier version, in which the scores of {} were those with another head"
-    " patched too; they are in a column of their own now"
+    " patched too; these are in a separate column now"
 )
 
 
@@ -53,7 +53,7 @@ def fields_of(told: Mapping[str, Any]) -> dict[str, Any]:
     """
     if told["format"] not in (FORMAT, EARLIER):
         raise ValueError(
-            f"its format is not {FORMAT!r} (nor {EARLIER!r}, which can be read too); it may be of a"
+            f"its format is not {FORMAT!r} (or {EARLIER!r}, which can be read too); it may be of a"
             " later version of interp"
         )
     given = {k: v for k, v in told.items() if k != "format"}
@@ -77,7 +77,7 @@ def json_of(path: Path) -> Any:
     try:
         return json.loads(read_bytes(path))
     except ValueError as error:
-        raise StoreError(f"{path} is no JSON: {error}") from error
+        raise StoreError(f"{path} is not JSON: {error}") from error
 
 
 def toml_of(path: Path) -> Any:
@@ -88,8 +88,8 @@ def toml_of(path: Path) -> Any:
     """
     try:
         told = loads(read_bytes(path).decode())
-    except ValueError as error:  # of TOML, and of bytes that are no text
-        raise StoreError(f"{path} is no TOML: {error}") from error
+    except ValueError as error:  # invalid TOML, or bytes that are not text
+        raise StoreError(f"{path} is not TOML: {error}") from error
     if "format" not in told and "granularity" in told:
         raise StoreError(
             f"{path} is the file of a published circuit, which has no scores; read it with "

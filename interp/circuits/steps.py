@@ -21,7 +21,7 @@ from interp.circuits.kept_steps import Kept, Key
 
 T = TypeVar("T")
 Progress = Callable[[str, int, int], None]
-"""Told what runs, how much of it is done and how much there is."""
+"""Called with the name of the current work, how much is done and how much there is."""
 
 
 class _Run:

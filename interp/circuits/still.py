@@ -13,10 +13,10 @@ from interp.draw.svg import element, picture, standing
 
 _WIDE, _HIGH = 58, 22  # of a node
 _COLUMN, _ROW = 72, 84  # from node to node at least, from layer to layer
-_NARROW = 600  # the caption must fit, and a few nodes are better told apart with room
+_NARROW = 600  # room for the caption, and for a few nodes to be spread out
 _LEFT, _TOP, _BOTTOM = 76, 30, 56
-_ENDS = {"q": -0.3, "k": 0.0, "v": 0.3}  # where on a head's lower side its inputs are
-LABELLED = 60  # edges; of more the letters of inputs would hide one another
+_ENDS = {"q": -0.3, "k": 0.0, "v": 0.3}  # positions of a head's inputs along its lower side
+LABELLED = 60  # most edges with letters for inputs, which would overlap otherwise
 
 
 def still(circuit: Circuit, most: int) -> str:
@@ -87,7 +87,9 @@ def caption(circuit: Circuit, shown: Circuit) -> str:
 def weight(shown: Circuit) -> str:
     """Describe the scale of a picture: the scores of the deepest colour and the widest line."""
     sizes = np.abs(shown.score)
-    node = float(sizes[~np.isnan(sizes)].max(initial=0.0))  # what was never patched has no score
+    node = float(
+        sizes[~np.isnan(sizes)].max(initial=0.0)
+    )  # nodes that were never patched have no score
     told = f"depth and width are the size of a score: the deepest colour is {node:.3g}"
     if shown.edges:
         told += f", the widest line {float(np.abs(shown.edge_score).max(initial=0.0)):.3g}"
@@ -109,7 +111,9 @@ def _rows(
 def _edges(circuit: Circuit, at: dict[str, tuple[float, float]]) -> list[Markup]:
     size = float(np.abs(circuit.edge_score).max(initial=0.0)) or 1.0
     lettered = len(circuit.edges) <= LABELLED
-    width = 3.4 * min(1.0, LABELLED / max(1, len(circuit.edges)))  # many are told apart if thin
+    width = 3.4 * min(
+        1.0, LABELLED / max(1, len(circuit.edges))
+    )  # many edges are only distinguishable if thin
     out, letters = [], []
     for rank, i in reversed([*enumerate(_by_size(circuit))]):  # the largest on top
         (a, b), score = circuit.edges[i], float(circuit.edge_score[i])

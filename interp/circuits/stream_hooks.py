@@ -120,7 +120,7 @@ def watched(graph: ResidualGraph, watcher: Watcher) -> Iterator[None]:
 
 
 def _rows(x: Tensor, shape: tuple[int, ...]) -> Tensor:
-    # OPT and mixtures of experts run on rows of all prompts together
+    # OPT and mixtures of experts flatten prompts and positions into rows
     return x if x.dim() == 3 else x.reshape(*shape, -1)
 
 

@@ -42,7 +42,7 @@ def _key(name: str) -> str:
 
 
 def _text(x: str) -> str:
-    # JSON escapes what TOML asks for, except for the one control character beyond the space
+    # JSON escapes all that TOML requires, except for the control character DEL
     return json.dumps(x, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
@@ -61,7 +61,7 @@ def _value(x: Any) -> str:
         if not any(isinstance(v, (Mapping, list, tuple)) for v in x):
             return f"[{', '.join(parts)}]"
         return "[\n" + "".join(f"  {p},\n" for p in parts) + "]"
-    raise TypeError(f"{type(x).__name__} has no form in TOML")
+    raise TypeError(f"{type(x).__name__} cannot be written as TOML")
 
 
 def _nulls(x: Any) -> Any:

@@ -66,7 +66,7 @@ class Pair:
 
 
 Units = Callable[[ResidualGraph, str], int]
-"""How often a method advances on a batch, at the level "head" or "edge"."""
+"""Number of progress units of a method per batch, at the level "head" or "edge"."""
 
 
 def units(runs: Callable[[ResidualGraph], int]) -> Units:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 Array = np.ndarray
-LARGE = 0.05  # of the gap between clean and corrupted: an effect that is called one
+LARGE = 0.05  # smallest effect that counts, as a share of the gap between clean and corrupted
 
 
 def check_trace(

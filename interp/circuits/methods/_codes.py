@@ -44,11 +44,13 @@ def head_results(
         OptionError: Some prompt does not have the role, or the model has several stacks.
     """
     if len(model.stacks) != 1:
-        raise OptionError(f"{model.name} has {len(model.stacks)} stacks; codes compare one stack")
+        raise OptionError(
+            f"{model.name} has {len(model.stacks)} stacks; codes compare heads of one stack"
+        )
     if position not in ("mean", "last") and not all(position in r for r in task.roles or ({},)):
         known = sorted(set.intersection(*(set(r) for r in task.roles))) if task.roles else []
         raise OptionError(
-            f"position {position!r}: it is mean, last or a role that every prompt has"
+            f"position {position!r}: give mean, last or a role that every prompt has"
             f" ({', '.join(known) or 'this task has none'})"
         )
     matrices = [output_projection(model.module, site)[0] for site in model.sites]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float
     from torch import Tensor
 
-MOST_TOKENS = 4096  # positions of one forward pass, over all copies of the batch
+MOST_TOKENS = 4096  # most positions in one forward pass, over all copies of the batch
 
 
 def effects_of_masks(
@@ -36,7 +36,7 @@ def effects_of_masks(
     """
     base = value(edges.base.logits).double().cpu()
     if norm == "freeze":
-        edges.hold_norms()  # counted once, whether masks are run or known
+        edges.hold_norms()  # counted once, whether the masks are run or read back
     batch, pos = edges.base.out.shape[:2]
     most = max(1, MOST_TOKENS // (batch * pos))
     by_start: dict[int, list[int]] = defaultdict(list)
@@ -48,14 +48,14 @@ def effects_of_masks(
     found = torch.zeros(len(masks), batch, dtype=torch.double)
     for start, rows in sorted(by_start.items()):
         if start < 0:
-            continue  # nothing is taken away
+            continue  # nothing is patched
         for first in range(0, len(rows), most):
             some = rows[first : first + most]
             before = edges.forwards
             values = torch.from_numpy(
                 step("masks", partial(_values, edges, value, masks[some], norm))
             )
-            edges.forwards = before + len(some)  # also where they are known
+            edges.forwards = before + len(some)  # also if they were read back
             found[some] = values - base if denoise else base - values
             advance(len(some))
     return found

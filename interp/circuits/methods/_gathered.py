@@ -71,7 +71,10 @@ def by_gradient(
             scores, of_edges = _numpy(nodes(pair)), None
         else:
             every = _numpy(edges(pair))
-            scores, of_edges = every.sum(1), every[:, at[0], at[1]]  # what a node's edges do in sum
+            scores, of_edges = (
+                every.sum(1),
+                every[:, at[0], at[1]],
+            )  # a node's score is the sum over its edges
         return scores, of_edges, own.forwards, own.backwards, pair.rows
 
     batches, rows = list(task.batches()), []

@@ -127,8 +127,8 @@ class Backward(Watch):
             values = value(logits)
             if not values.requires_grad:
                 raise OptionError(
-                    f"{model.name}: the task's value does not follow the logits smoothly, so it "
-                    "has no gradient; take an exact method"
+                    f"{model.name}: the task's value does not depend smoothly on the logits, so it "
+                    "has no gradient; use a method that patches, such as exact_patching"
                 )
             self.values = values.detach().double()
             layers = range(len(self.graph.layers))
@@ -210,7 +210,7 @@ class Backward(Watch):
         check_computed(call, site, z)
         call.z = as_is(call.z, z)
 
-    # --- what readers get -----------------------------------------------------------------------
+    # --- gradients of readers -------------------------------------------------------------------
 
     def readers(self) -> Iterator[tuple[Reader, Float[Tensor, "batch pos d_model"]]]:
         """Yield every reader with its gradient, in the graph's order."""
@@ -234,7 +234,7 @@ class Backward(Watch):
 
     def _back(self, end: Tensor, start: Tensor, gradient: Tensor, reader: Reader) -> Tensor:
         if not end.requires_grad or end.grad_fn is None:
-            return torch.zeros_like(start)  # put in place of what the model computes
+            return torch.zeros_like(start)  # replaced, so no gradient reaches the model
         (found,) = torch.autograd.grad(end, start, gradient, retain_graph=True, allow_unused=True)
         if found is None:
             raise UnreadableAttention(

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from interp.model.hooks.calls import Call
     from interp.model.locate.sites import Site
 
-WHOLE = -1  # in place of a writer: all of the stream
+WHOLE = -1  # instead of the number of a writer: the whole stream
 
 
 @dataclass(eq=False)
@@ -72,7 +72,7 @@ def fixed_scores(pair: Pair, *, at: At = "clean", drops: bool = False) -> Fixed:
         found.edges.append(edge_scores(run, pair.delta))
         patterns.append(run.by_pattern)
         by_part = by_part or run.by_part
-    sign = 1.0 if at == "clean" else -1.0  # which way a pattern changes when it is patched
+    sign = 1.0 if at == "clean" else -1.0  # sign of the change of a pattern when it is patched
 
     def scored(order: int, writer: int, part: str, change: Tensor) -> None:
         layer = graph.layers[order]
@@ -147,7 +147,7 @@ class _Patched:
         model = self.graph.model
         with torch.no_grad(), inference(model.module), self._hooked():
             model.run(model.inputs(self.inputs))
-        # each read is one attention's part of a forward
+        # each read is the part of a forward pass up to one attention
         self.pair.passes.forwards += 1 + _reads(self.graph) / len(self.graph.layers)
 
     @contextmanager
@@ -210,4 +210,6 @@ class _Patched:
             return found
         finally:
             self.reading = False
-        raise UnreadableAttention(f"{self.graph.model.name}: a block ran without being read")
+        raise UnreadableAttention(
+            f"{self.graph.model.name}: a block ran without its inputs being read"
+        )

@@ -57,7 +57,7 @@ def seeds(
         return found, False
     raise OptionError(
         f"{model.name}: none of {', '.join(sorted(only)) or 'its heads'} acts on the task, directly"
-        " or through what follows, so there is nowhere to start; name other seeds"
+        " or through what follows, so there is nowhere to start; give other seeds"
     )
 
 
@@ -97,7 +97,8 @@ def _slope_at_end(
     where = model.sites[-1].streams.get("resid_post")
     if where is None:
         raise UnreadableAttention(
-            f"{model.name}: no stream was found to leave its last block, so no direct effect"
+            f"{model.name}: the stream that leaves its last block was not found, so there are no "
+            "direct effects; use another method"
         )
     handle = model.module.get_submodule(where.module).register_forward_hook(in_this_thread(hook))
     try:
@@ -120,7 +121,7 @@ def _through_all(
     kept: dict[Site, Tensor] = {}
 
     def visit(site: Site, call: Call, real: Tensor) -> None:
-        # a sum, so that the heads before it keep their gradients too
+        # added, not replaced, so that earlier heads keep their gradients
         kept[site] = torch.zeros_like(call.z).requires_grad_(True)
         call.z = call.z + kept[site]
 

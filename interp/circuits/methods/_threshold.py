@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from interp.circuits.linear_scores import LinearScores
     from interp.circuits.methods._seeds import Place
 
-MOST = 0.5  # one key holds most of the weight: published traces take this for every model
-ABOVE_EVEN = 2.0  # times the weight that each key would get if a head attended to all alike
+MOST = 0.5  # one key has most of the weight: published traces use this for every model
+ABOVE_EVEN = 2.0  # times the weight of each key under uniform attention
 
 Attends = tuple[float, float, float]
-"""A seed at a position: its part of the effects, its largest weight, and that of an even row."""
+"""A seed at a position: its share of the effects, its largest weight, and the uniform weight."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def choose(attends: Sequence[Sequence[Attends]], reach: float, fires: float) -> 
         OptionError: `fires` is not an attention weight.
     """
     if not 0 <= fires < 1:
-        raise OptionError(f"fires={fires}; a weight between 0 and 1, or 0 to choose it")
+        raise OptionError(f"fires={fires}; give a weight between 0 and 1, or 0 to choose it")
     part, weight, even = (
         np.array(x) for x in zip(*(a for mine in attends for a in mine), strict=True)
     )

@@ -111,7 +111,7 @@ def _pass_on(
                 break
             so_far += x
             if names[i] == CONSTANT:
-                continue  # biases belong to nobody
+                continue  # biases belong to no writer
             part = 0.5 * mine * float(x / whole)
             found.edges[names[i], f"{signal.name}.{side}"] += part
             if names[i][0] == "L":

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from interp.circuits.contrast import Batch, ContrastTask
     from interp.model.model import Model
 
-CONTROLS = 200  # signals that are taken apart again in random slices
+CONTROLS = 200  # most signals that are decomposed again in random slices
 
 
 @dataclass(frozen=True, eq=False)

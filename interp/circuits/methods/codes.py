@@ -88,18 +88,21 @@ def codes(
     """
     n = len(task)
     if n < 4:
-        raise OptionError(f"{n} pairs: codes that appear on one side alone need four or more")
+        raise OptionError(f"{n} pairs: codes that appear on one side only need four pairs or more")
     if not 2 <= examples <= 2 * n:
         raise OptionError(f"examples={examples}; between 2 and the {2 * n} prompts of both sides")
     if repeats < 1 or permutations < 1 or codes < 2:
         raise OptionError(
-            f"repeats={repeats}, permutations={permutations}, codes={codes}; at least 1, 1 and 2"
+            f"repeats={repeats}, permutations={permutations}, codes={codes}; give at least"
+            " 1, 1 and 2"
         )
     if over not in OVER:
-        raise OptionError(f"over={over!r}; it is {', '.join(OVER)}")
+        raise OptionError(f"over={over!r}; expected one of {', '.join(OVER)}")
     x, names = head_results(model, task, position)
     if level == "edge" and len(names) < 2:
-        raise OptionError(f"{model.name} has one head, and edges are pairs of heads; score heads")
+        raise OptionError(
+            f"{model.name} has one head, and edges are pairs of heads; use the level head"
+        )
     layers = np.array([Head.parse(name).layer for name in names])
     positive = np.arange(2 * n) < n
 

@@ -45,7 +45,7 @@ def exact_patching(
     """
     graph = ResidualGraph.of(model)
     if norm not in ("exact", "freeze"):
-        raise OptionError(f"norm={norm!r}; it is exact or freeze")
+        raise OptionError(f"norm={norm!r}; expected exact or freeze")
     found, passes = forwards_of(
         model,
         task,
@@ -59,8 +59,8 @@ def exact_patching(
         names = graph.edges
         if len(names) > MOST_EDGES:
             raise OptionError(
-                f"{model.name} has {len(names):,} edges, and each needs a forward; take heads, or"
-                " another method to choose edges"
+                f"{model.name} has {len(names):,} edges, and each needs a forward pass; use the"
+                " level head, or another method to choose edges"
             )
         of_edges, more = forwards_of(
             model,

@@ -39,9 +39,9 @@ def integrated_patching(
     2025 (arXiv 2504.13151).
     """
     if steps < 1:
-        raise OptionError(f"steps={steps}; at least 1")
+        raise OptionError(f"steps={steps}; give at least 1")
     if path not in ("inputs", "activations"):
-        raise OptionError(f"path={path!r}; it is inputs or activations")
+        raise OptionError(f"path={path!r}; expected inputs or activations")
     nodes, edges = (
         (nodes_along_inputs, edges_along_inputs)
         if path == "inputs"

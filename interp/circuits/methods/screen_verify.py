@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 ALONE = "patched alone"
-LARGE = 0.1  # of the largest effect: what a primary node has
+LARGE = 0.1  # smallest effect of a primary node, as a share of the largest effect
 
 
 @discovery(levels=("head",))
@@ -56,7 +56,7 @@ def screen_verify(
     effects as in CoAx (arXiv 2607.01940).
     """
     if candidates < 1 or primaries < 1:
-        raise OptionError(f"candidates={candidates}, primaries={primaries}; at least 1 each")
+        raise OptionError(f"candidates={candidates}, primaries={primaries}; give at least 1 each")
     screen = by_gradient(
         model, task, "head", lambda pair: nodes_along_inputs(pair, steps=steps), _no_edges,
         units=units(lambda graph: steps), what="screen by gradients",
@@ -74,7 +74,7 @@ def screen_verify(
     mean = np.abs(exact.mean(1))
     most = max(float(mean.max()), 1e-12)
     by_name = dict(zip(chosen, mean / most, strict=True))
-    # by what was measured: where a softmax turns over, the screen may say many times too much
+    # relative to measured effects: at a saturated softmax the screen may overestimate manyfold
     size = np.abs(screen.per_prompt.mean(1)) / most
     large = {
         n: max(by_name.get(n, 0.0), float(s))
@@ -90,9 +90,9 @@ def screen_verify(
         passes += more
         for h, name in enumerate(heads):
             if name not in chosen:
-                scores[names.index(name)] = effect[h, h]  # patched alone on the way
+                scores[names.index(name)] = effect[h, h]  # patched alone as part of the pairs
         rows = _stand_ins(effect, heads, first, LARGE * float(mean.max()), task)
-        for row in reversed(rows):  # the largest comes first, and is what stays
+        for row in reversed(rows):  # reversed, so that the largest effect is written last and kept
             at, out = names.index(row["head"]), heads.index(row["for"])
             conditional[at] = effect[heads.index(row["head"]), out] - effect[out, out]
             on[at] = row["for"]

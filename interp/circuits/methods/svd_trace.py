@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 FEW = (
-    "most of what the seeds do was not traced, because they attend to no single key; the trace is"
-    " of the rest"
+    "most effects of the seeds were not traced, because they attend to no single key; the trace"
+    " covers the rest"
 )
 INDIRECT = (
     "no head, or none of those named, acts on the task directly: seeds are chosen by first-order"
-    " effects through all that follows, which the trace does not see"
+    " effects through all later components, which the trace does not follow"
 )
 
 
@@ -84,9 +84,9 @@ def svd_trace(
     from interp.circuits.methods._tracing import trace_task
 
     if not 0 < reach <= 1:
-        raise OptionError(f"reach={reach}; a part above 0, at most 1")
+        raise OptionError(f"reach={reach}; give a share above 0 and at most 1")
     if check < 0:
-        raise OptionError(f"check={check}; how many nodes are patched, 0 or more")
+        raise OptionError(f"check={check}; give the number of nodes to patch, 0 or more")
     heads = [f"L{site.layer}H{h}" for site in model.sites for h in range(site.n_heads)]
     only = set(re.split(r"[\s,+]+", seeds)) - {""}
     for name in only - set(heads):

@@ -46,11 +46,11 @@ class About:
 _LATER = "probability of later years less that of the others"
 TASKS: dict[str, About] = {
     "induction": About(
-        "after `a b ... a`, b; on random tokens, so that any model with ids can be asked",
+        "after `a b ... a` comes b; on random tokens, so it works for any model with token ids",
         ("first", "next", "end"), "logit of b less that of a random token",
     ),
     "ioi": About(
-        "indirect object identification: who of two is given something by the other",
+        "indirect object identification: which of two people receives something from the other",
         ("IO", "S1", "S1+1", "S2", "end"), "logit of the other less that of the giver",
         (
             "When {A} and {B} went to the {P}, {S} gave a {T} to",
@@ -148,7 +148,7 @@ def make_contrast(
     model = one_model(model)
     name = known_task(name)
     if n < 1:
-        raise OptionError(f"n={n} pairs; 1 or more")
+        raise OptionError(f"n={n} pairs; give 1 or more")
     if is_file(name):
         from interp.circuits.tasks import own_pairs
 
@@ -157,7 +157,8 @@ def make_contrast(
     chosen = tuple(range(known)) if templates is None else tuple(dict.fromkeys(templates))
     if (templates is not None and not chosen) or not set(chosen) <= set(range(known)):
         raise OptionError(
-            f"templates {list(chosen)} of {name}; it has {known or 'none'}, counted from 0"
+            f"templates {list(chosen)} of {name}; it has {known or 'none'}, counted from 0; give"
+            " numbers of existing templates"
         )
     kind, _, rest = name.partition(":")
     if rest:
@@ -166,7 +167,7 @@ def make_contrast(
     if known:
         return module.make(model, n, seed, chosen)
     task = module.make(model, n, seed)
-    if name == "induction":  # a planted model's circuit is known whatever the task is called
+    if name == "induction":  # a planted model's circuit is known for the plain task too
         from interp.circuits.tasks.planted_pairs import edges_of, of_model, truth_of
 
         built = of_model(model)

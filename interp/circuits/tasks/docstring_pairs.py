@@ -94,6 +94,6 @@ def make(model: Model, n: int, seed: int, templates: Sequence[int]) -> ContrastT
 
 def _splits(model: Model, names: Sequence[str]) -> PromptError:
     return PromptError(
-        f"the tokenizer of {model.name} joins names of arguments ({', '.join(names)}) with what "
-        "stands beside them, so that they are not one token each in a signature; take another task"
+        f"the tokenizer of {model.name} joins names of arguments ({', '.join(names)}) with the "
+        "text beside them, so that they are not one token each in a signature; use another task"
     )

@@ -89,5 +89,5 @@ def _years(model: Model) -> list[int]:
 def _splits(model: Model, year: str) -> PromptError:
     return PromptError(
         f"the tokenizer of {model.name} does not split {year} into two and two digits, which this "
-        "task needs (GPT-2's does); take another task"
+        "task needs (GPT-2's does); use another task"
     )

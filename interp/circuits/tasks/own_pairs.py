@@ -77,15 +77,17 @@ def make(model: Model, path: Path, n: int, which: Sequence[int] | None) -> Contr
     made = whole(model, path)
     rows = list(range(len(made)) if which is None else which)[:n]
     if not set(rows) <= set(range(len(made))):
-        raise OptionError(f"pairs {rows} of {path}; it has {len(made)}, counted from 0")
+        raise OptionError(
+            f"pairs {rows} of {path}; it has {len(made)}, counted from 0; give existing numbers"
+        )
     return made.some(rows)
 
 
 def _enough(path: Path, n: int) -> None:
     if n < LEAST:
         raise PromptError(
-            f"{path} has {n} pairs; {LEAST} or more are needed, a third of which is held out to"
-            " measure the circuit on"
+            f"{path} has {n} pairs; {LEAST} or more are needed, because a third is held"
+            " out to measure the circuit on"
         )
 
 
@@ -108,7 +110,7 @@ def _made(model: Model, path: Path) -> ContrastTask:
     made = made_by(model, path)
     if isinstance(made, Task) and made.corrupted is None:
         raise OptionError(
-            f"{path}: task(model) gave a Task without corrupted prompts; {NEEDED}: return"
+            f"{path}: task(model) returned a Task without corrupted prompts; {NEEDED}: return"
             " task.with_corrupted(prompts, model), or a ContrastTask"
         )
     if isinstance(made, Task):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from interp.planted import Planted
 
 LENGTH = 12
-# What does the task in each model; other planted heads attend, and do nothing for it.
+# Roles that do the task in each model; other planted heads attend, but do not help the task.
 CIRCUITS: dict[str, tuple[str, ...]] = {
     "induction": ("previous_token", "induction"),
     "bystander": ("previous_token", "induction"),
@@ -30,12 +30,12 @@ CIRCUITS: dict[str, tuple[str, ...]] = {
     "refusal": ("refusal",),
     "selective_induction": ("likelihood", "average", "selective_induction"),
 }
-# Writer's role, reader's role and input: who reads what whom writes, by construction.
+# Role of the writer, role of the reader and its input, by construction.
 READS = (
     ("previous_token", "induction", "k"),
     ("previous_token", "backup", "k"),
-    ("induction", "backup", "q"),  # the mark that the work is done
-    ("induction", "copy_suppression", "q"),  # what is about to be predicted
+    ("induction", "backup", "q"),  # the signal that induction has worked
+    ("induction", "copy_suppression", "q"),  # the token that is about to be predicted
     ("backup", "copy_suppression", "q"),
     ("likelihood", "average", "v"),
     ("average", "selective_induction", "q"),
@@ -52,7 +52,7 @@ def make(model: Model, n: int, seed: int, name: str) -> ContrastTask:
     if built is None or built.name != name:
         raise OptionError(
             f"the task planted:{name} is for the model planted:{name} as it is built by default,"
-            f" and not for {model.name}; its circuit is known of no other"
+            f" and not for {model.name}, whose circuit is not known; use that model"
         )
     return contrast(model, built, n=n, seed=seed)
 
@@ -155,7 +155,7 @@ def _lagged(model: Model, built: Planted, n: int, rng: np.random.Generator) -> C
     lags = len(built.roles["likelihood"])
     rows: list[tuple] = []
     while len(rows) < n:
-        length = 36 + len(rows) % lags  # rows of every phase are asked
+        length = 36 + len(rows) % lags  # so that every phase of the chain occurs
         one, other = (int(x) for x in 1 + rng.choice(lags, 2, replace=False))
         clean, corrupted = (_chain(law, lag, length, rng) for lag in (one, other))
         right, wrong = (int(law[chain[-lag] - 1].argmax()) + 1

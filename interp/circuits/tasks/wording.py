@@ -19,9 +19,11 @@ def require(model: Model, n: int) -> None:
         PromptError: The model has no tokenizer.
     """
     if n < 1:
-        raise OptionError(f"n={n} pairs; 1 or more")
+        raise OptionError(f"n={n} pairs; give 1 or more")
     if model.tokenizer is None:
-        raise PromptError(f"{model.name} has no tokenizer, and this task is text; give one")
+        raise PromptError(
+            f"{model.name} has no tokenizer, but the prompts of this task are text; give one"
+        )
 
 
 def single(model: Model, words: Sequence[str], least: int, what: str) -> dict[str, int]:
