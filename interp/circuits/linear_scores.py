@@ -84,7 +84,7 @@ class LinearScores:
         if len(model.stacks) != 1:
             raise UnreadableAttention(
                 f"{model.name} has the stacks {', '.join(model.stacks)}; scores can only be "
-                "traced in models with one residual stream"
+                "traced in models with one stream"
             )
         self.model, self.sites = model, model.sites
         self.inputs = model.inputs(prompts)

@@ -185,7 +185,8 @@ class ResidualGraph:
             for r in self.readers_of(reader):
                 if w >= r.n_before:
                     raise OptionError(
-                        f"there is no edge {writer} -> {reader}: {reader} reads before {writer} writes"
+                        f"there is no edge {writer} -> {reader}: {reader} reads before"
+                        f" {writer} writes"
                     )
                 places.append((self.reader_index[r.name], w))
         if places:

@@ -48,7 +48,7 @@ def test_heads_that_spread_their_attention_are_traced(weak) -> None:
     assert ("L0H3", "L1H0.k") in found.edges
     (note,) = [x for x in found.notes if x.startswith("heads fire from a weight of")]
     assert "what seeds with 70% of the effects reach" in note
-    assert not any("was not traced" in x for x in found.notes)
+    assert not any("were not traced" in x for x in found.notes)
 
 
 def test_a_trace_that_found_nothing_is_refused(weak) -> None:
