@@ -122,11 +122,11 @@ class ContrastTask:
             return ""
         what = "templates" if labels[0].startswith("template ") else "clusters"
         if self.clusters is not None:
-            return f"intervals draw whole {what}: {len(self)} pairs in {number}"
+            return f"intervals resample whole {what}: {len(self)} pairs in {number}"
         return (
-            f"intervals draw single pairs, as if they were independent: {len(self)} pairs in only"
+            f"intervals resample single pairs as independent: {len(self)} pairs in only"
             f" {number} {what if number > 1 else what.removesuffix('s')}, fewer than"
-            f" {LEAST_TEMPLATES}, so they are too narrow"
+            f" {LEAST_TEMPLATES}, so the intervals are too narrow"
         )
 
     @property
@@ -288,7 +288,7 @@ class ContrastTask:
         sem = float(standard_error(difference[None], self.clusters)[0]) if n > 1 else 0.0
         if mean > LEAST_GAP * sem and mean > 1e-6:
             return mean, sem
-        told = f"clean less corrupted {mean:.3g} ± {sem:.2g} {self.task.unit} over {n} pairs"
+        told = f"clean minus corrupted {mean:.3g} ± {sem:.2g} {self.task.unit} over {n} pairs"
         every = np.concatenate([clean, corrupted])
         if np.ptp(every) <= 1e-6:
             raise OptionError(

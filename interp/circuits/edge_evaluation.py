@@ -108,7 +108,7 @@ class EdgeEvaluation(Displayed):
         """Summarise the evaluation in one line."""
         drawn = self.random_cmd
         line = (
-            f"the first alone, of {self.edges}, others corrupted: CMD {self.cmd:.3f}, random orders"
+            f"top edges of {self.edges} clean, others corrupted: CMD {self.cmd:.3f}, random orders"
             f" {drawn.mean():.3f} [{drawn.min():.3f}, {drawn.max():.3f}]; CPR {self.cpr:.3f}"
         )
         if self.truth:

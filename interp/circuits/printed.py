@@ -49,17 +49,17 @@ def printed(
         told, name = against.compared(found), called or against.name
         lines.append(
             f"  {name}: AUROC {told['auroc']:.3f} [{told['low']:.3f}, {told['high']:.3f}];"
-            f" {told['found']:.0f} of its {told['of']:.0f} heads among the first as many"
+            f" {told['found']:.0f} of its {told['of']:.0f} heads among the top {told['of']:.0f}"
         )
     lines += [f"  control: {line}" for line in _controls(found)]
     lines += [f"  note: {note}" for note in found.notes]
     if isinstance(patched, str):
-        lines.append(f"  note: the nodes were not patched on these pairs: {patched}")
+        lines.append(f"  note: the nodes were not patched on the held-out pairs: {patched}")
     as_good = int((measured.random_cmd <= measured.cmd).sum())
     if as_good and (1 + as_good) / (1 + len(measured.random_cmd)) > LEVEL:
         lines.append(
             f"  note: {as_good} of {len(measured.random_cmd)} random orders of heads do as well, so"
-            " this ranking is not shown to be better than chance"
+            " there is no evidence that this ranking is better than chance"
         )
     if edges is not None:
         told_of_edges = edges if isinstance(edges, str) else edges.told()
@@ -135,7 +135,7 @@ def _figures(found: Circuit, measured: Evaluation, held_out: str) -> list[str]:
         mean, least, most = measured.stability
         drawn_anew = next(row["drawn"] for row in found.tables["stability"])
         lines.append(
-            f"  the first {size} heads when {drawn_anew} are drawn anew: Jaccard {mean:.2f}"
+            f"  the first {size} heads when {drawn_anew} are resampled: Jaccard {mean:.2f}"
             f" [{least:.2f}, {most:.2f}]"
         )
     if measured.truth:

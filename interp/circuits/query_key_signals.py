@@ -306,7 +306,7 @@ class Signals(Displayed):
         what = "queries" if side == "q" else "keys"
         figure.update_layout(
             template="plotly_white",
-            title=f"Who wrote what the {what} of each head read, where it fires",
+            title=f"Writers of what the {what} of each head read, where it fires",
             xaxis={"title": "written by"},
             yaxis={"title": "head that fires", "autorange": "reversed"},
         )

@@ -57,7 +57,7 @@ def test_a_gap_that_is_there_and_one_that_is_not(model, task) -> None:
     assert mean == pytest.approx((clean - corrupted).mean())
     assert mean > 10 * sem > 0
     noise = interp.load("planted:noise")
-    with pytest.raises(OptionError, match="does not do induction pairs: clean less corrupted"):
+    with pytest.raises(OptionError, match="does not do induction pairs: clean minus corrupted"):
         induction_pairs(noise, seed=2).gap(noise)
 
 

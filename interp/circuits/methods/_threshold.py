@@ -85,15 +85,15 @@ def choose(attends: Sequence[Sequence[Attends]], reach: float, fires: float) -> 
         return float(weight[order][int(np.searchsorted(held, share - 1e-9))])
 
     if fires:
-        chosen, why = fires, "as asked for"
+        chosen, why = fires, "as requested"
     else:
         least = ABOVE_EVEN * float(np.median(even))
         wanted = reached(reach)
         chosen = min(MOST, max(wanted, least))
         why = (
-            f"at most {MOST:g}, where one key holds most of the weight" if chosen == MOST
-            else f"what seeds with {reach:.0%} of the effects reach" if wanted >= least
-            else f"{ABOVE_EVEN:g} times an even row; seeds with {reach:.0%} of the effects reach"
+            f"at most {MOST:g}, where one key has most of the weight" if chosen == MOST
+            else f"reached by seeds with {reach:.0%} of the effects" if wanted >= least
+            else f"{ABOVE_EVEN:g} times uniform attention; seeds with {reach:.0%} of the effects reach"
             f" {wanted:.3g}"
         )  # fmt: skip
     return Threshold(chosen, why, float(part[weight >= chosen].sum() / part.sum()), reached(0.5))
@@ -105,5 +105,6 @@ def nothing_traced(model: str, seeds: Sequence[str], chosen: Threshold, n: int) 
         f"{model}: svd_trace traced nothing: on none of the {n} pairs does a head that acts on the"
         f" task ({', '.join(seeds)}) attend to one key with a weight of {chosen.weight:.3g}"
         f" ({chosen.why}); half of their effects come from places where the largest weight is at"
-        f" most {chosen.at_most:.3g}. Give a lower fires=, or patch: screen_verify"
+        f" most {chosen.at_most:.3g}. Give a lower fires=, or use a method that"
+        " patches, such as screen_verify"
     )

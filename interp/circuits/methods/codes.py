@@ -180,8 +180,9 @@ def codes(
         forwards=2,
         signed=False,
         notes=(
-            "columns are autoencoders, not prompts: one score is made from all pairs",
-            "a head scores high whenever its output varies with the contrast, causal or not",
+            "columns are autoencoders, not prompts: each score is computed from all pairs",
+            "a head scores high if its output varies with the contrast, whether or not it is"
+            " causally needed",
         ),
         tables=tables,
         columns="autoencoders",

@@ -115,8 +115,8 @@ def svd_trace(
         backwards=1.0 + found.indirect,
         signed=False,
         notes=(
-            "credit is what is passed on from the seeds, whose effects are 1 together",
-            "queries and keys are followed, values are not",
+            "credit is passed on from the seeds, whose effects sum to 1",
+            "the trace follows queries and keys, but not values",
             f"heads fire from a weight of {chosen.weight:.3g} ({chosen.why}): on {found.fired} of"
             f" {len(task)} pairs, where {chosen.held:.0%} of the seeds' effects are",
             *([FEW] if chosen.held < 0.5 or 2 * found.fired < len(task) else []),

@@ -43,15 +43,15 @@ class About:
     model: str = ""
 
 
-_LATER = "probability of later years less that of the others"
+_LATER = "probability of later years minus that of the others"
 TASKS: dict[str, About] = {
     "induction": About(
         "after `a b ... a` comes b; on random tokens, so it works for any model with token ids",
-        ("first", "next", "end"), "logit of b less that of a random token",
+        ("first", "next", "end"), "logit of b minus that of a random token",
     ),
     "ioi": About(
         "indirect object identification: which of two people receives something from the other",
-        ("IO", "S1", "S1+1", "S2", "end"), "logit of the other less that of the giver",
+        ("IO", "S1", "S1+1", "S2", "end"), "logit of the other person minus that of the giver",
         (
             "When {A} and {B} went to the {P}, {S} gave a {T} to",
             "{A} and {B} were at the {P}. {S} gave a {T} to",
@@ -70,7 +70,7 @@ TASKS: dict[str, About] = {
     ),
     "subject_verb": About(
         "a verb agrees with its subject over a distractor of the other number",
-        ("subject", "distractor", "end"), "logit of the right form less that of the other",
+        ("subject", "distractor", "end"), "logit of the right form minus that of the other",
         (
             "The {S} {L} the {D}",
             "I think that the {S} {L} the {D}",
@@ -80,7 +80,7 @@ TASKS: dict[str, About] = {
     "docstring": About(
         "the next argument that a docstring describes is the next in the signature",
         ("A_def", "B_def", "C_def", "A_doc", "B_doc", "end"),
-        "logit of the next argument less the mean of the other arguments",
+        "logit of the next argument minus the mean of the other arguments",
         (
             'def {F}(self, {A}, {B}, {C}, {D}):\n    """{1} {2}\n\n    :param {A}: {3} {4}\n'
             "    :param {B}: {5} {6}\n    :param",
@@ -97,11 +97,11 @@ _PLANTED: dict[str, tuple[tuple[str, ...], str]] = {
         (TASKS["induction"].roles, TASKS["induction"].metric),
     ),
     "copy_suppression": (
-        ("seen", "end"), "logit of a token at random less that of the predicted one, seen before",
+        ("seen", "end"), "logit of a random token minus that of the predicted one, seen before",
     ),
-    "refusal": (("marker", "end"), "logit of declining less that of the usual next token"),
+    "refusal": (("marker", "end"), "logit of declining minus that of the usual next token"),
     "selective_induction": (
-        ("end",), "logit of what the lag's token predicts less that of what another would",
+        ("end",), "logit of what the lag's token predicts minus that of what another would",
     ),
 }  # fmt: skip
 
