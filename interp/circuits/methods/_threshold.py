@@ -93,8 +93,8 @@ def choose(attends: Sequence[Sequence[Attends]], reach: float, fires: float) -> 
         why = (
             f"at most {MOST:g}, where one key has most of the weight" if chosen == MOST
             else f"reached by seeds with {reach:.0%} of the effects" if wanted >= least
-            else f"{ABOVE_EVEN:g} times uniform attention; seeds with {reach:.0%} of the effects reach"
-            f" {wanted:.3g}"
+            else f"{ABOVE_EVEN:g} times uniform attention; seeds with {reach:.0%} of the effects"
+            f" reach {wanted:.3g}"
         )  # fmt: skip
     return Threshold(chosen, why, float(part[weight >= chosen].sum() / part.sum()), reached(0.5))
 
