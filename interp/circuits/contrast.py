@@ -28,8 +28,8 @@ FEW = 8  # if at most this many times the pairs would suffice, more pairs are as
 
 
 @dataclass(frozen=True, eq=False)
-class Batch:
-    """Pairs of prompts of one length, with the function that measures them.
+class ContrastBatch:
+    """Prompts of one length with what they are measured by.
 
     `value` takes the logits of these prompts, or of several copies of them one after another, and
     returns a number per prompt (and copy), in the task's unit.
@@ -149,8 +149,8 @@ class ContrastTask:
     def __len__(self) -> int:
         return len(self.task)
 
-    def batches(self, size: int = BATCH) -> Iterator[Batch]:
-        """Yield all prompts in batches of a single length each, so that nothing is padded."""
+    def batches(self, size: int = BATCH) -> Iterator[ContrastBatch]:
+        """All prompts in batches of one length each, so that nothing is padded."""
         by_length: dict[int, list[int]] = {}
         for i, ids in enumerate(self.clean.ids):
             by_length.setdefault(len(ids), []).append(i)
@@ -160,7 +160,7 @@ class ContrastTask:
                 clean, corrupted = (part(p, which) for p in (self.clean, self.corrupted))
                 assert isinstance(clean, Prompts)
                 assert isinstance(corrupted, Prompts)
-                yield Batch(which, clean, corrupted, self._value(which))
+                yield ContrastBatch(which, clean, corrupted, self._value(which))
 
     def _value(self, which: tuple[int, ...]) -> Callable[[Tensor], Tensor]:
         task = self.task

@@ -131,8 +131,8 @@ def discovery(*, levels: tuple[Level, ...]) -> Callable[[Callable], Discovery]:
     return wrap
 
 
-def declared(method: Any, name: str | None = None) -> Discovery:
-    """Return an object as a circuit method.
+def declared_circuit_method(method: Any, name: str | None = None) -> Discovery:
+    """The circuit method that an object is.
 
     Raises:
         OptionError: The object is not a declared circuit method.

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 _ROWS = 4096  # random logits per batch
 
 
-def of_model(model: Model) -> dict[str, Any]:
-    """Return everything about the model that the numbers of a run depend on.
+def model_content(model: Model) -> dict[str, Any]:
+    """All of the model that moves the numbers of a run.
 
     Raises:
         OptionError: Heads are edited, or the model runs remotely.

@@ -16,8 +16,8 @@ import numpy as np
 
 from interp.core.store import Store
 
-Key = tuple[tuple[str, int], ...]
-"""Path to a step through the steps it is in, each with its number among those of its name."""
+StepKey = tuple[tuple[str, int], ...]
+"""The steps that a step is in, each with its number among those of its name, and itself."""
 
 EVERY = 1.0  # seconds between two writes: the most that a kill loses, besides the current step
 
@@ -36,28 +36,28 @@ class Kept:
     def __init__(self, folder: str | os.PathLike, identity: Mapping[str, Any]) -> None:
         weights = identity.get("model", {}).get("content_hash", "")
         self.steps = Store(folder).steps("steps", weights, identity)
-        self._waiting: dict[Key, bytes] = {}
+        self._waiting: dict[StepKey, bytes] = {}
         self._written = time.monotonic()
 
-    def find(self, key: Key) -> tuple[bool, Any]:
-        """Return whether a step is finished, and its value.
+    def find(self, key: StepKey) -> tuple[bool, Any]:
+        """Whether a step is finished, and its value.
 
         Raises:
             StoreError: The value cannot be read back.
         """
         name = _name(key)
         content = self._waiting.get(key) or self.steps.find([name]).get(name)
-        return (False, None) if content is None else (True, decoded(content))
+        return (False, None) if content is None else (True, step_from_json(content))
 
-    def add(self, key: Key, value: Any) -> None:
-        """Store a finished step; it is written to disk after `EVERY` seconds, or by `flush`.
+    def add(self, key: StepKey, value: Any) -> None:
+        """Keep a finished step; on disk after `EVERY` seconds, or `flush`.
 
         Steps inside it that are not yet written are dropped: they will not be needed.
         """
         for inside in [k for k in self._waiting if k[: len(key)] == key]:
             del self._waiting[inside]
         try:
-            self._waiting[key] = encoded(value)
+            self._waiting[key] = step_as_json(value)
         except TypeError:
             return  # not plain data, such as an object of a custom class
         if time.monotonic() - self._written >= EVERY:
@@ -75,21 +75,17 @@ class Kept:
         self._written = time.monotonic()
 
 
-def _name(key: Key) -> str:
+def _name(key: StepKey) -> str:
     return json.dumps(key)
 
 
-def encoded(value: Any) -> bytes:
-    """Encode a value as JSON.
-
-    Raises:
-        TypeError: The value is neither plain data nor an array.
-    """
+def step_as_json(value: Any) -> bytes:
+    """A value as JSON; raises TypeError for what is neither plain data nor an array."""
     return json.dumps(_plain(value)).encode()
 
 
-def decoded(content: bytes) -> Any:
-    """Return the value that `encoded` was given."""
+def step_from_json(content: bytes) -> Any:
+    """The value that `encoded` was given."""
     return _value(json.loads(content))
 
 

@@ -43,8 +43,8 @@ class NodeOutputs:
         return self.streams[reader.order][reader.kind == "mlp"]
 
 
-class Recording(Watch):
-    """Recorder of the outputs and inputs of nodes."""
+class NodeRecording(Watch):
+    """Keeps what nodes write and what they read."""
 
     def __init__(self, graph: ResidualGraph) -> None:
         self.graph = graph
@@ -99,7 +99,7 @@ def node_outputs(graph: ResidualGraph, inputs: Any) -> NodeOutputs:
     Raises:
         NonFiniteError: The output of a node contains NaN or infinity.
     """
-    model, recording = graph.model, Recording(graph)
+    model, recording = graph.model, NodeRecording(graph)
     given = model.inputs(inputs)
     with torch.no_grad(), watched(graph, recording):
         logits = model.run(given)

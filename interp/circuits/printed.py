@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 LEVEL = 0.05  # p value above which a note says that the ranking is not shown to beat random orders
 
 
-def printed(
+def circuit_lines(
     found: Circuit,
     measured: Evaluation,
     top: int,

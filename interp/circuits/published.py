@@ -161,8 +161,8 @@ class Published:
         }  # fmt: skip
 
 
-def names() -> list[str]:
-    """Return the names of the published circuits."""
+def published_names() -> list[str]:
+    """The published circuits there are."""
     return sorted(path.stem for path in folder("circuits").glob("*.toml"))
 
 
@@ -174,14 +174,14 @@ def published(name: str) -> Published:
         StoreError: The file is not a circuit.
     """
     if name.endswith(".toml"):
-        return read(Path(name))
-    if name not in names():
-        raise UnknownName("published circuit", name, names())
-    return read(folder("circuits") / f"{name}.toml")
+        return read_published(Path(name))
+    if name not in published_names():
+        raise UnknownName("published circuit", name, published_names())
+    return read_published(folder("circuits") / f"{name}.toml")
 
 
-def read(path: Path) -> Published:
-    """Read the circuit of a file.
+def read_published(path: Path) -> Published:
+    """The circuit of a file.
 
     Raises:
         StoreError: The file cannot be read, or lacks a field; the message names it.

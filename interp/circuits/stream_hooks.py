@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
-from interp.causal.game.patching import leaves, rebuilt
+from interp.causal.game.patching import rebuilt, tensors_in
 from interp.model.hooks.threads import in_this_thread
 from interp.model.locate.sites import first_tensor
 
@@ -125,5 +125,5 @@ def _rows(x: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 
 def replace_first(tree: Any, old: Tensor, new: Tensor) -> Any:
-    """Return the same structure with one tensor replaced."""
-    return rebuilt(tree, iter([new if x is old else x for x in leaves(tree)]))
+    """The same structure with one tensor replaced."""
+    return rebuilt(tree, iter([new if x is old else x for x in tensors_in(tree)]))

@@ -65,7 +65,7 @@ def p_of_random_weights(
     return [_p(turn(x), e, tails) for x, e in zip(scores, expected, strict=True)]
 
 
-def spread(draws: Float[Array, "draw head"]) -> float:
+def null_spread(draws: Float[Array, "draw head"]) -> float:
     """Standard deviation of one more head of one more draw, in the units of the score."""
     return predict(draws).sd if len(draws) > 1 else math.nan
 

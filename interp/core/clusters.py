@@ -27,7 +27,7 @@ class Summary:
     clusters: int
 
 
-def summary(
+def cluster_summary(
     values: Float[np.ndarray, "trial head"], labels: Sequence[Hashable] | None = None
 ) -> Summary:
     """Mean over the trials that say something, and its standard error over their clusters.
@@ -66,12 +66,12 @@ def summary(
     return Summary(mean, error, n, number)
 
 
-def count(n: int, labels: Sequence[Hashable] | None = None) -> int:
+def cluster_count(n: int, labels: Sequence[Hashable] | None = None) -> int:
     """The number of clusters of n trials; n without labels."""
     return n if labels is None else len(set(labels))
 
 
-def shares(
+def draw_weights(
     times: Int[np.ndarray, "draw cluster"], which: Int[np.ndarray, " trial"]
 ) -> Float[np.ndarray, "draw trial"]:
     """The weight of each trial in the mean of a bootstrap draw of whole clusters.

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from interp.core.columns import COLUMNS, Provenance, as_array, spread
+from interp.core.columns import COLUMNS, Provenance, as_array, per_head
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def rows_of_records(records: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
         row.setdefault("kv_head", heads)
         row.setdefault("clusters", row["n"])
         for name in COLUMNS:
-            columns[name] += spread(name, row[name], score.size)
+            columns[name] += per_head(name, row[name], score.size)
     return pd.DataFrame(columns)
 
 

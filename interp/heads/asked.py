@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from interp.core.registry import METRICS
-from interp.heads.declaration import Analysis, BoundAnalysis, declared
+from interp.heads.declaration import Analysis, BoundAnalysis, declared_metric
 
 Metric = str | Analysis | BoundAnalysis | Callable[..., Any]
 """A name with its options (`"local_window:width=8"`), an analysis, or a detector's function."""
@@ -21,7 +21,7 @@ def bound(metric: Metric) -> BoundAnalysis:
     """
     if isinstance(metric, str):
         return METRICS.parse(metric)
-    return metric if isinstance(metric, BoundAnalysis) else declared(metric).bind()
+    return metric if isinstance(metric, BoundAnalysis) else declared_metric(metric).bind()
 
 
 def asked_metrics(metrics: Metric | Iterable[Metric] | None) -> list[BoundAnalysis] | None:

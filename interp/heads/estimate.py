@@ -23,7 +23,7 @@ STORED_BYTES = 2**24  # of patterns per layer, up to which "auto" stores them
 
 
 @dataclass(frozen=True)
-class Estimate:
+class MemoryEstimate:
     """Bytes beside the weights at the peak of one forward pass, to within a factor of about two."""
 
     engine: str
@@ -88,7 +88,7 @@ def estimate_score(
     bounds: Sequence[BoundAnalysis],
     batch_size: int,
     engine: str = "auto",
-) -> Estimate:
+) -> MemoryEstimate:
     """What scoring the prompts will take; see `Estimate`."""
     chosen = choose_engine(model, prompts, batch_size, engine)
     batch, length = _largest(prompts, batch_size)
@@ -105,7 +105,7 @@ def estimate_score(
     widest = max((w for w in widths if w != model.d_vocab), default=4 * model.d_model)
     # the stream, its norm, q, k, v, z and the branch's output; the MLP's gate and its product
     forward = batch * length * itemsize * (7 * model.d_model + 3 * widest)
-    return Estimate(engine_used(model, chosen), batch, length, forward, statistics)
+    return MemoryEstimate(engine_used(model, chosen), batch, length, forward, statistics)
 
 
 def _largest(prompts: Prompts, batch_size: int) -> tuple[int, int]:

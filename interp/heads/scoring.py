@@ -17,7 +17,7 @@ from interp.heads.asked import Metric, asked_metrics, bound
 from interp.heads.declaration import NULLS, BoundAnalysis, Null
 from interp.heads.engine import applies, batches, engine_used, reduce_patterns
 from interp.heads.estimate import choose_engine
-from interp.heads.score_rows import Found, means, table_of
+from interp.heads.score_rows import MetricScores, means_by_site, table_of
 from interp.model.given import given_models
 from interp.model.inputs import probe_inputs
 from interp.model.locate.sites import Site
@@ -197,7 +197,7 @@ def _from_patterns(
     for b in bounds:
         mine = [draw[b.label] for draw in draws if b.label in draw]
         kind = kinds[b.label]
-        found = Found(scores[b.label], clusters, kind, beside.get(b.label), mine)
+        found = MetricScores(scores[b.label], clusters, kind, beside.get(b.label), mine)
         yield b.label, table_of(run.model, b, found, about, parts=parts)
 
 
@@ -229,10 +229,10 @@ def _from_weights(
     values, draws = _exact(metric.from_weights(model)), []
     tell(metric.label, 1, total)
     for drawn in random if held else ():
-        draws.append(means(_exact(metric.from_weights(drawn))))
+        draws.append(means_by_site(_exact(metric.from_weights(drawn))))
         tell(metric.label, 1 + len(draws), total)
     about = {"prompts": "none: weights only", "seed": seed, "engine": "weights"}
-    found = Found(values, None, "random-init" if held else "none", None, draws)
+    found = MetricScores(values, None, "random-init" if held else "none", None, draws)
     return table_of(model, metric, found, about)
 
 
@@ -263,12 +263,12 @@ def _from_experiment(
             if beside is None:
                 raise
             break
-        draws.append(means(_arrays(other.values)))
+        draws.append(means_by_site(_arrays(other.values)))
     about = {"prompts": "its own", "seed": seed, "engine": "experiment"}
     about |= {"notes": [f"{k}: {v}" for k, v in trials.notes.items()]}
     about |= {"headline": trials.headline} if trials.headline else {}
     about |= {"settled": dict(trials.settled)} if trials.settled else {}
-    found = Found(_arrays(trials.values), trials.clusters, kind, beside, draws)
+    found = MetricScores(_arrays(trials.values), trials.clusters, kind, beside, draws)
     return table_of(model, metric, found, about, parts=parts)
 
 
@@ -311,7 +311,7 @@ class _Run:
         for draw, model in enumerate(random, 1):
             what = f"null: random weights {draw}/{len(random)}"
             scores = self.of(model, self.prompts, bounds, what)
-            found.append({label: means(values) for label, values in scores.items()})
+            found.append({label: means_by_site(values) for label, values in scores.items()})
         return found
 
     def shuffled(self, bounds: Sequence[BoundAnalysis]) -> PerMetric:

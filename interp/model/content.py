@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch import uint8 as byte
 
-from interp.model.sources.ranks import whole
+from interp.model.sources.ranks import whole_parameter
 
 _ROW = 4096  # words of 8 bytes that are reduced to two
 _ROWS = 16  # reduced at once: half a MiB, which stays in a processor's cache
@@ -90,7 +90,7 @@ def _tensors(module: nn.Module) -> Iterator[tuple[str, Any]]:
             )  # fmt: skip
             todo.append((name, [x.int_repr(), told, *scales]))
         else:
-            yield name, whole(x).detach()
+            yield name, whole_parameter(x).detach()
 
 
 def _bytes(x: Tensor) -> Any:

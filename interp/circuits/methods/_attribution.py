@@ -30,8 +30,8 @@ Path = Literal["inputs", "activations"]
 
 
 @dataclass(eq=False)
-class Pair:
-    """Batch of clean and corrupted prompts with the node outputs of both runs.
+class RunPair:
+    """A batch of clean and corrupted prompts with the outputs of both runs.
 
     Attributes:
         rows: Further numbers of a batch by name, for a method's tables, `[..., batch]`.
@@ -83,14 +83,14 @@ def stages(graph: ResidualGraph) -> int:
 
 
 def edges_by_gradient(
-    pair: Pair, *, at: At = "clean", rules: Rules = PLAIN
+    pair: RunPair, *, at: At = "clean", rules: Rules = PLAIN
 ) -> Float[Tensor, "batch reader writer"]:
     """Score all edges by edge attribution patching, with one gradient (Syed et al. 2023)."""
     return edge_scores(pair.backward(at, rules), pair.delta)
 
 
 def edges_along_inputs(
-    pair: Pair, *, steps: int, rules: Rules = PLAIN
+    pair: RunPair, *, steps: int, rules: Rules = PLAIN
 ) -> Float[Tensor, "batch reader writer"]:
     """Score edges by the gradient averaged over midpoints of a straight path between embeddings."""
     delta = pair.delta
@@ -104,7 +104,7 @@ def edges_along_inputs(
 
 
 def edges_along_activations(
-    pair: Pair, *, steps: int, rules: Rules = PLAIN
+    pair: RunPair, *, steps: int, rules: Rules = PLAIN
 ) -> Float[Tensor, "batch reader writer"]:
     """Score edges by group of writers, with the gradient averaged while only that group moves.
 
@@ -150,8 +150,8 @@ def _stages(graph: ResidualGraph, clean: NodeOutputs, corrupted: NodeOutputs) ->
     return found
 
 
-def nodes_of(pair: Pair, run: Backward) -> Float[Tensor, "batch writer"]:
-    """Compute node scores of one run: gradients by what nodes write times clean minus corrupted.
+def nodes_of(pair: RunPair, run: Backward) -> Float[Tensor, "batch writer"]:
+    """Node scores of one run: inner products of what writers get with how they differ.
 
     They equal the sums of a plain run's edge scores over the readers.
     """
@@ -171,14 +171,14 @@ def nodes_of(pair: Pair, run: Backward) -> Float[Tensor, "batch writer"]:
 
 
 def nodes_by_gradient(
-    pair: Pair, *, at: At = "clean", rules: Rules = PLAIN
+    pair: RunPair, *, at: At = "clean", rules: Rules = PLAIN
 ) -> Float[Tensor, "batch writer"]:
     """Score every writer by attribution patching."""
     return nodes_of(pair, pair.backward(at, rules))
 
 
 def nodes_along_inputs(
-    pair: Pair, *, steps: int, rules: Rules = PLAIN
+    pair: RunPair, *, steps: int, rules: Rules = PLAIN
 ) -> Float[Tensor, "batch writer"]:
     """Score nodes by the gradient averaged along the straight path between the embeddings."""
     clean, corrupted = pair.on_clean.out[:, :, 0], pair.on_corrupted.out[:, :, 0]
@@ -191,7 +191,7 @@ def nodes_along_inputs(
 
 
 def nodes_along_activations(
-    pair: Pair, *, steps: int, rules: Rules = PLAIN
+    pair: RunPair, *, steps: int, rules: Rules = PLAIN
 ) -> Float[Tensor, "batch writer"]:
     """Score nodes with each group of nodes moved separately; see `edges_along_activations`."""
     total = torch.zeros_like(pair.delta[:, 0, :, 0])
@@ -202,8 +202,8 @@ def nodes_along_activations(
     return total
 
 
-def nodes_with_drops(pair: Pair, *, at: At = "clean") -> Float[Tensor, "batch writer"]:
-    """Score nodes by GradDrop: absolute scores averaged over runs without one layer's gradient.
+def nodes_with_drops(pair: RunPair, *, at: At = "clean") -> Float[Tensor, "batch writer"]:
+    """GradDrop: sizes of scores averaged over runs that each drop one layer's gradient.
 
     Effects through different layers that cancel in the plain gradient do not cancel in all of these
     runs. The sign is lost. A node has no score in the run that drops its own layer, so the sum over

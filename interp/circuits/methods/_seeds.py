@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float
     from torch import Tensor, nn
 
-    from interp.circuits.contrast import Batch
+    from interp.circuits.contrast import ContrastBatch
     from interp.model.hooks.calls import Call
     from interp.model.locate.sites import Site
     from interp.model.model import Model
@@ -31,7 +31,12 @@ Place = tuple[str, int]  # a head and the position where it writes
 
 
 def seeds(
-    model: Model, batch: Batch, value: Any, scores: LinearScores, reach: float, only: set[str]
+    model: Model,
+    batch: ContrastBatch,
+    value: Any,
+    scores: LinearScores,
+    reach: float,
+    only: set[str],
 ) -> tuple[list[dict[Place, float]], bool]:
     """Find, by prompt, the heads and positions with the largest effects, and their shares of these.
 
@@ -83,7 +88,7 @@ def _largest(
 
 
 def _slope_at_end(
-    model: Model, batch: Batch, value: Callable[[Tensor], Tensor]
+    model: Model, batch: ContrastBatch, value: Callable[[Tensor], Tensor]
 ) -> Float[Tensor, "batch pos d_model"]:
     """Compute the gradient of the task by the stream that leaves the last block."""
     kept: list[Tensor] = []
@@ -112,7 +117,7 @@ def _slope_at_end(
 
 def _through_all(
     model: Model,
-    batch: Batch,
+    batch: ContrastBatch,
     value: Callable[[Tensor], Tensor],
     scores: LinearScores,
     other: LinearScores,

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(eq=False)
-class Trace:
-    """Trace of one prompt: credit of nodes and edges; on each side it sums to that of the seeds.
+class CreditTrace:
+    """What one prompt gave: credit of nodes and edges, which adds up from each side to the seeds'.
 
     Args:
         nodes: Credit by name.
@@ -34,8 +34,8 @@ class Trace:
         return dict(self.nodes), dict(self.edges), kept
 
     @classmethod
-    def of(cls, told: tuple, writers: tuple[str, ...]) -> Trace:
-        """Make a trace from the output of `plain`."""
+    def of(cls, told: tuple, writers: tuple[str, ...]) -> CreditTrace:
+        """What `plain` gave."""
         nodes, edges, kept = told
         signals = [Signal(**s, writers=writers[: len(s["by_query"]) - 1]) for s in kept]
         return cls(nodes, edges, signals)
@@ -49,7 +49,7 @@ def trace(
     reach: float,
     known: dict[Any, Any],
     direct: bool = True,
-) -> Trace:
+) -> CreditTrace:
     """Follow the credit of the seeds of one prompt from head to head, down to the embeddings.
 
     A head that fires passes its credit on to the writers that its signal reads, half of it to the
@@ -57,7 +57,7 @@ def trace(
     weights. On each side the smallest set of writers is kept that holds `reach` of the signal, each
     with its share.
     """
-    found, model = Trace(), tracer.scores.model
+    found, model = CreditTrace(), tracer.scores.model
     credit: dict[Place, float] = defaultdict(float, start)
     for (name, _), x in start.items() if direct else ():
         found.edges[name, "logits"] += x
@@ -95,7 +95,7 @@ def _signals(
 
 
 def _pass_on(
-    found: Trace, credit: dict[Place, float], signal: Signal, mine: float, reach: float
+    found: CreditTrace, credit: dict[Place, float], signal: Signal, mine: float, reach: float
 ) -> None:
     for side, parts, pos in (
         ("q", signal.by_query, signal.query),

@@ -23,8 +23,8 @@ NEEDED = (
 )
 
 
-def count(path: Path) -> int:
-    """Count the pairs in a file; 0 for a Python file, where the number is known once it runs.
+def count_pairs(path: Path) -> int:
+    """Number of pairs in a file; 0 for a Python file, where it is known once it runs.
 
     Raises:
         PromptError: The file cannot be read, or has too few pairs to hold some out.
@@ -40,8 +40,8 @@ def count(path: Path) -> int:
     return n
 
 
-def whole(model: Model, path: Path) -> ContrastTask:
-    """Read all pairs of a file, with templates that say which pairs are held out together.
+def all_pairs(model: Model, path: Path) -> ContrastTask:
+    """All pairs of a file. `templates` says which belong together when some are held out.
 
     Lines are those of `interp.causal.task_file`, with the field `corrupted`; pairs of one `cluster`
     share a template. A Python file has a function `task(model)` that returns a `Task` with
@@ -74,7 +74,7 @@ def make(model: Model, path: Path, n: int, which: Sequence[int] | None) -> Contr
     Raises:
         PromptError, OptionError: See `whole`; also if a pair does not exist.
     """
-    made = whole(model, path)
+    made = all_pairs(model, path)
     rows = list(range(len(made)) if which is None else which)[:n]
     if not set(rows) <= set(range(len(made))):
         raise OptionError(

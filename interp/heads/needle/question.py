@@ -14,7 +14,7 @@ from interp.core.errors import PromptError
 from interp.core.prompts import Prompts, bos_id
 from interp.core.provenance import result_provenance
 from interp.heads.needle.instance import Instance, prompts_of
-from interp.heads.per_head import PerHead, PerPrompt
+from interp.heads.per_head import PerHead, SiteValues
 from interp.model.given import takes_model
 from interp.model.hooks.calls import Call
 from interp.model.inputs import takes
@@ -36,7 +36,7 @@ class QuestionMass(PerHead):
     other: dict[Site, Float[Tensor, "trial head"]]
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
-    def _measured(self) -> Mapping[str, PerPrompt]:
+    def _measured(self) -> Mapping[str, SiteValues]:
         return {"question_mass": self.asked, "question_mass_other": self.other}
 
     def _facts(self) -> Mapping[str, Any]:

@@ -18,7 +18,7 @@ from interp.model.locate.sites import Event, Site, calls_of_one_forward, find_si
 from interp.model.locate.stirring import stirred
 from interp.model.locate.streams import find_streams, layers_of
 from interp.model.model import Model
-from interp.model.sources.folder import one_line
+from interp.model.sources.folder import error_line
 from interp.model.sources.ranks import ranks_of
 
 # what a forward raises on a config that does not fit its code
@@ -54,7 +54,7 @@ def probe_run(
         except _FAILURES as error:
             shapes = ", ".join(f"{k} {tuple(v.shape)}" for k, v in inputs.items())
             raise LoadError(
-                f"{type(module).__name__} does not run on {shapes}: {one_line(error)}"
+                f"{type(module).__name__} does not run on {shapes}: {error_line(error)}"
             ) from error
         exchanged = snapshot.exchanged()
     if exchanged:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from interp.core.errors import UnreadableAttention
 from interp.model.locate.sites import Site
-from interp.model.sources.ranks import whole
+from interp.model.sources.ranks import whole_parameter
 
 
 def output_projection(
@@ -27,9 +27,9 @@ def output_projection(
             "so a head's own part of the result cannot be told"
         )
     projection: Any = module.get_submodule(site.projection)
-    weight = whole(projection.weight)
+    weight = whole_parameter(projection.weight)
     bias = getattr(projection, "bias", None)
-    bias = None if bias is None else whole(bias)
+    bias = None if bias is None else whole_parameter(bias)
     width = site.n_heads * site.d_v
     if not any(True for _ in projection.children()) and weight.is_floating_point():
         if isinstance(projection, nn.Linear):

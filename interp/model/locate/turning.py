@@ -16,11 +16,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.core.errors import UnreadableAttention
-from interp.model.hooks.calls import Call, precise, spread
+from interp.model.hooks.calls import Call, precise, repeat_kv
 from interp.model.hooks.inference import inference
 from interp.model.hooks.threads import in_this_thread
 from interp.model.locate.find_layout import layouts
-from interp.model.locate.layout import Layout, Reading
+from interp.model.locate.layout import Layout, ReadMatrix
 from interp.model.locate.matching import Columns, find_columns, flat, heads_flat
 from interp.model.locate.recording import TOKENS
 from interp.model.locate.sites import Site
@@ -124,7 +124,7 @@ def _candidates(model: Model, sites: dict[Site, Layout]) -> dict[str, tuple[int,
     found: dict[str, tuple[int, ...] | None] = {}
     for site, layout in sites.items():
         for reading in (layout.q, layout.k):
-            assert isinstance(reading, Reading)
+            assert isinstance(reading, ReadMatrix)
             own = reading.own_norm
             if own is not None:
                 found[own.module] = own.shape
@@ -152,7 +152,7 @@ def _copies(inputs: dict[str, Any], n: int) -> dict[str, Any]:
 def _parts(site: Site, call: Call, *, spreading: bool = True) -> dict[str, Tensor]:
     assert call.q is not None
     assert call.k is not None
-    k = spread(call.k, site.n_heads) if spreading else call.k
+    k = repeat_kv(call.k, site.n_heads) if spreading else call.k
     return {"q": precise(call.q), "k": precise(k)}
 
 

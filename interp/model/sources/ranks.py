@@ -87,7 +87,7 @@ class Ranks:
         return found
 
 
-def whole(x: Tensor) -> Tensor:
+def whole_parameter(x: Tensor) -> Tensor:
     """A parameter with the parts of all processes."""
     return x.full_tensor() if isinstance(x, DTensor) else x
 
