@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class AttentionTensors:
-    """Queries, keys and values; keys and values that heads share are repeated for each."""
+    """Queries, keys and values per query head; shared keys and values are repeated."""
 
     q: Float[Tensor, "batch head query_pos d_head"]
     k: Float[Tensor, "batch head key_pos d_head"]
@@ -29,7 +29,7 @@ class AttentionTensors:
 
 
 def attention_tensors(call: Call, site: Site) -> AttentionTensors:
-    """The queries, keys and values of a call.
+    """Return the queries, keys and values of an attention call.
 
     Raises:
         UnreadableAttention: The attention scores are a sum of several products.
@@ -74,7 +74,7 @@ def scores_of(
 
 
 def set_parts(model: Model, site: Site, call: Call, parts: AttentionTensors) -> None:
-    """Let a call go on with the z that other queries, keys and values give."""
+    """Replace the head outputs (z) of a call by those that other queries, keys and values give."""
     call.z = mixed_parts(call, probabilities(call, scores_of(model, site, call, parts)), parts.v)
 
 

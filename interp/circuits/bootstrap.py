@@ -90,7 +90,7 @@ def stability_rows(
     seed: int = 0,
     clusters: Sequence[Hashable] | None = None,
 ) -> list[dict[str, Any]]:
-    """Tabulate `stability` for every k up to 20, some larger k, and the sizes in `also`.
+    """Tabulate `ranking_stability` for every k up to 20, some larger k, and the sizes in `also`.
 
     Args:
         scores: Scores by node (or edge) and prompt.

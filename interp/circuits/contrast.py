@@ -29,7 +29,7 @@ FEW = 8  # if at most this many times the pairs would suffice, more pairs are as
 
 @dataclass(frozen=True, eq=False)
 class ContrastBatch:
-    """Prompts of one length with what they are measured by.
+    """Pairs of prompts of one length, with the function that measures them.
 
     `value` takes the logits of these prompts, or of several copies of them one after another, and
     returns a number per prompt (and copy), in the task's unit.
@@ -150,7 +150,7 @@ class ContrastTask:
         return len(self.task)
 
     def batches(self, size: int = BATCH) -> Iterator[ContrastBatch]:
-        """All prompts in batches of one length each, so that nothing is padded."""
+        """Yield all prompts in batches of a single length each, so that nothing is padded."""
         by_length: dict[int, list[int]] = {}
         for i, ids in enumerate(self.clean.ids):
             by_length.setdefault(len(ids), []).append(i)

@@ -132,7 +132,7 @@ def discovery(*, levels: tuple[Level, ...]) -> Callable[[Callable], Discovery]:
 
 
 def declared_circuit_method(method: Any, name: str | None = None) -> Discovery:
-    """The circuit method that an object is.
+    """Return an object as a circuit method.
 
     Raises:
         OptionError: The object is not a declared circuit method.

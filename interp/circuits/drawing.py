@@ -56,7 +56,7 @@ def draw(circuit: Circuit, most: int) -> go.Figure:
 
 
 def node_places(circuit: Circuit) -> dict[str, tuple[float, float]]:
-    """Where each node stands: beside each other in its layer, with those that edges bring in."""
+    """Return the position of each node: side by side in its layer, including the ends of edges."""
     names = dict.fromkeys([*circuit.nodes, *(node_of(b) for _, b in circuit.edges)])
     rows: dict[float, list[str]] = {}
     for name in names:

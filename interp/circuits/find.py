@@ -68,7 +68,7 @@ def _plain(found: Found) -> dict[str, Any]:
 
 
 def find_method(method: str | Discovery) -> Discovery:
-    """A method by its name, in which hyphens are as good as underscores.
+    """Return a method by its name, in which hyphens and underscores are equivalent.
 
     Raises:
         UnknownName: There is no such method.

@@ -22,7 +22,7 @@ _ROWS = 4096  # random logits per batch
 
 
 def model_content(model: Model) -> dict[str, Any]:
-    """All of the model that moves the numbers of a run.
+    """Return everything about the model that the numbers of a run depend on.
 
     Raises:
         OptionError: Heads are edited, or the model runs remotely.

@@ -17,7 +17,7 @@ import numpy as np
 from interp.core.store import Store
 
 StepKey = tuple[tuple[str, int], ...]
-"""The steps that a step is in, each with its number among those of its name, and itself."""
+"""Path to a step through the steps it is in, each with its number among those of its name."""
 
 EVERY = 1.0  # seconds between two writes: the most that a kill loses, besides the current step
 
@@ -40,7 +40,7 @@ class Kept:
         self._written = time.monotonic()
 
     def find(self, key: StepKey) -> tuple[bool, Any]:
-        """Whether a step is finished, and its value.
+        """Return whether a step is finished, and its value.
 
         Raises:
             StoreError: The value cannot be read back.
@@ -50,7 +50,7 @@ class Kept:
         return (False, None) if content is None else (True, step_from_json(content))
 
     def add(self, key: StepKey, value: Any) -> None:
-        """Keep a finished step; on disk after `EVERY` seconds, or `flush`.
+        """Store a finished step; it is written to disk after `EVERY` seconds, or by `flush`.
 
         Steps inside it that are not yet written are dropped: they will not be needed.
         """
@@ -80,12 +80,16 @@ def _name(key: StepKey) -> str:
 
 
 def step_as_json(value: Any) -> bytes:
-    """A value as JSON; raises TypeError for what is neither plain data nor an array."""
+    """Encode a value as JSON.
+
+    Raises:
+        TypeError: The value is neither plain data nor an array.
+    """
     return json.dumps(_plain(value)).encode()
 
 
 def step_from_json(content: bytes) -> Any:
-    """The value that `encoded` was given."""
+    """Return the value that `step_as_json` was given."""
     return _value(json.loads(content))
 
 

@@ -44,7 +44,7 @@ class NodeOutputs:
 
 
 class NodeRecording(Watch):
-    """Keeps what nodes write and what they read."""
+    """Recorder of the outputs and inputs of nodes."""
 
     def __init__(self, graph: ResidualGraph) -> None:
         self.graph = graph

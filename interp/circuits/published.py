@@ -94,7 +94,7 @@ class Published:
                 raise OptionError(
                     f"{self.name} is a circuit of {self.model} with the weights sha256"
                     f" {self.content_hash[:12]}; {model.name} has {model.content_hash[:12]}, so it"
-                    " is another model; compare with a circuit found on these weights"
+                    " is a different model; compare with a circuit found on these weights"
                 )
             return
         known = {self.model, *self.aliases}
@@ -162,7 +162,7 @@ class Published:
 
 
 def published_names() -> list[str]:
-    """The published circuits there are."""
+    """Return the names of the published circuits."""
     return sorted(path.stem for path in folder("circuits").glob("*.toml"))
 
 
@@ -181,7 +181,7 @@ def published(name: str) -> Published:
 
 
 def read_published(path: Path) -> Published:
-    """The circuit of a file.
+    """Read the circuit of a file.
 
     Raises:
         StoreError: The file cannot be read, or lacks a field; the message names it.

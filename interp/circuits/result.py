@@ -394,7 +394,7 @@ class Circuit(Displayed):
         )
 
     def said(self, at: int, unit: str = "") -> str:
-        """The effects of a node, by its number, in words."""
+        """Describe the effects of the node of this number."""
         return effect_text(self.score[at], self.conditional[at], self.conditional_on[at], unit)
 
 

@@ -35,7 +35,7 @@ class _Run:
 
     @contextmanager
     def inside(self, name: str) -> Iterator[StepKey]:
-        """Inside the block the run is in the next step of this name."""
+        """Enter the next step of this name, within a `with` block."""
         number = self.seen[-1][name]
         self.seen[-1][name] += 1
         self.path.append((name, number))

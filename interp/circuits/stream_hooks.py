@@ -125,5 +125,5 @@ def _rows(x: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 
 def replace_first(tree: Any, old: Tensor, new: Tensor) -> Any:
-    """The same structure with one tensor replaced."""
+    """Return the same structure with one tensor replaced."""
     return rebuilt(tree, iter([new if x is old else x for x in tensors_in(tree)]))

@@ -31,7 +31,7 @@ Path = Literal["inputs", "activations"]
 
 @dataclass(eq=False)
 class RunPair:
-    """A batch of clean and corrupted prompts with the outputs of both runs.
+    """Batch of clean and corrupted prompts with the node outputs of both runs.
 
     Attributes:
         rows: Further numbers of a batch by name, for a method's tables, `[..., batch]`.
@@ -151,7 +151,7 @@ def _stages(graph: ResidualGraph, clean: NodeOutputs, corrupted: NodeOutputs) ->
 
 
 def nodes_of(pair: RunPair, run: Backward) -> Float[Tensor, "batch writer"]:
-    """Node scores of one run: inner products of what writers get with how they differ.
+    """Compute node scores of one run: gradients by what nodes write times clean minus corrupted.
 
     They equal the sums of a plain run's edge scores over the readers.
     """
@@ -203,7 +203,7 @@ def nodes_along_activations(
 
 
 def nodes_with_drops(pair: RunPair, *, at: At = "clean") -> Float[Tensor, "batch writer"]:
-    """GradDrop: sizes of scores averaged over runs that each drop one layer's gradient.
+    """Score nodes by GradDrop: absolute scores averaged over runs without one layer's gradient.
 
     Effects through different layers that cancel in the plain gradient do not cancel in all of these
     runs. The sign is lost. A node has no score in the run that drops its own layer, so the sum over

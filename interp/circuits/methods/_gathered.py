@@ -27,7 +27,7 @@ Tables = Mapping[str, list[dict[str, Any]]]
 
 
 def helping(task: ContrastTask, batch: ContrastBatch) -> Callable[[Tensor], Tensor]:
-    """The batch's value, turned so that higher is better."""
+    """Return the batch's value function, negated if lower is better."""
     return batch.value if task.task.higher_is_better else lambda logits: -batch.value(logits)
 
 
@@ -56,7 +56,7 @@ def by_gradient(
         what: Name of the step.
         signed: Whether scores have a sign.
         notes: Notes of the result.
-        tables: Function that makes tables from `Pair.rows` of every batch.
+        tables: Function that makes tables from `RunPair.rows` of every batch.
     """
     graph, passes = ResidualGraph.of(model), Passes()
     found = np.zeros((len(graph.writers), len(task)))

@@ -61,7 +61,7 @@ class Fixed:
 
 
 def fixed_scores(pair: RunPair, *, at: At = "clean", drops: bool = False) -> Fixed:
-    """Edge scores; those into queries and keys by patterns that are computed.
+    """Score edges; those into queries and keys by patterns that are computed.
 
     Args:
         pair: The pair of runs.
@@ -102,7 +102,7 @@ def fixed_scores(pair: RunPair, *, at: At = "clean", drops: bool = False) -> Fix
 
 
 def edges_fixed(pair: RunPair, *, at: At = "clean") -> Float[Tensor, "batch reader writer"]:
-    """Edge scores with computed softmaxes."""
+    """Score edges with computed softmaxes."""
     return fixed_scores(pair, at=at).edges[0]
 
 
@@ -206,7 +206,7 @@ class _Patched:
             advance()
 
     def _until(self, own: Callable[..., Any], given: tuple[tuple, dict]) -> AttentionTensors:
-        """Queries and keys of a block on another stream."""
+        """Run a block on another stream until its queries and keys have been read."""
         self.reading = True
         try:
             own(*given[0], **given[1])

@@ -64,7 +64,7 @@ def attention_of(
 
 
 def choose_threshold(attends: Sequence[Sequence[Attends]], reach: float, fires: float) -> Threshold:
-    """The threshold that is asked for; chosen by a rule where `fires` is 0.
+    """Return the requested threshold, or choose it by a rule where `fires` is 0.
 
     Rule: seeds that hold `reach` of the effects, over all pairs, must fire. So the threshold is the
     largest weight that they reach, but at most 0.5, where most attention is on one key, and at

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class CreditTrace:
-    """What one prompt gave: credit of nodes and edges, which adds up from each side to the seeds'.
+    """Trace of one prompt: credit of nodes and edges; on each side it sums to that of the seeds.
 
     Args:
         nodes: Credit by name.
@@ -35,7 +35,7 @@ class CreditTrace:
 
     @classmethod
     def of(cls, told: tuple, writers: tuple[str, ...]) -> CreditTrace:
-        """What `plain` gave."""
+        """Make a trace from the output of `plain`."""
         nodes, edges, kept = told
         signals = [Signal(**s, writers=writers[: len(s["by_query"]) - 1]) for s in kept]
         return cls(nodes, edges, signals)

@@ -76,7 +76,7 @@ def trace_task(
     batches = list(task.batches())
 
     def started(batch: ContrastBatch) -> tuple[list[dict], bool, list[list[Attends]]]:
-        """Every prompt's seeds, whether these act directly, and how much they attend."""
+        """Return every prompt's seeds, whether they act directly, and how much they attend."""
         scores = LinearScores(model, batch.clean)
         found, direct = seeds(model, batch, helping(task, batch), scores, reach, only)
         return found, direct, attention_of(scores, found, first=first)
@@ -89,7 +89,7 @@ def trace_task(
     chosen = choose_threshold([mine for _, _, attends in starts for mine in attends], reach, fires)
 
     def traced(batch: ContrastBatch, found: list[dict], direct: bool) -> tuple[tuple, list, list]:
-        """Names of writers, every prompt's trace, and controls."""
+        """Return the names of writers, every prompt's trace, and the controls."""
         scores = LinearScores(model, batch.clean)
         tracer = Tracer(scores, chosen.weight, measure, first)  # type: ignore[arg-type]
         known: dict[Any, Any] = {}

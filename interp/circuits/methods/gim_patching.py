@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @discovery(levels=("head", "edge"))
 def gim_patching(model: Model, task: ContrastTask, level: str) -> Found:
-    """Attribution patching whose backward pass softens the softmax and holds norms fixed.
+    """Estimate effects with a backward pass that softens the softmax and holds norms fixed.
 
     Attribution patching with four rules: norms' statistics are constants; the softmax's derivative
     is taken at temperature 2; gradients to queries, keys and values are scaled by a quarter, a

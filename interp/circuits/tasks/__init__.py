@@ -167,7 +167,7 @@ def make_contrast(
     if known:
         return module.make(model, n, seed, chosen)
     task = module.make(model, n, seed)
-    if name == "induction":  # a planted model's circuit is known whatever the task is called
+    if name == "induction":  # a planted model's circuit is known for the plain task too
         from interp.circuits.tasks.planted_pairs import circuit_edges, planted_model_of, truth_of
 
         built = planted_model_of(model)

@@ -56,7 +56,7 @@ def make(model: Model, n: int, seed: int, templates: Sequence[int]) -> ContrastT
         text = TEMPLATES[which]
         clean = prompt_ids(model, text.format(**given, S=subject))
         corrupted = prompt_ids(model, text.format(**given, S=c))
-        # names that stand first may be other tokens there; then S1 cannot be told from the rest
+        # a name at the start may be a different token there; then S1 cannot be identified
         spelled = first[a] if text.startswith("{A}") else [names[a]]
         if len(clean) != len(corrupted) or len(spelled) != 1:
             continue

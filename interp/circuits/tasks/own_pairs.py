@@ -24,7 +24,7 @@ NEEDED = (
 
 
 def count_pairs(path: Path) -> int:
-    """Number of pairs in a file; 0 for a Python file, where it is known once it runs.
+    """Count the pairs in a file; 0 for a Python file, where the number is known once it runs.
 
     Raises:
         PromptError: The file cannot be read, or has too few pairs to hold some out.

@@ -58,7 +58,7 @@ def make(model: Model, n: int, seed: int, name: str) -> ContrastTask:
 
 
 def planted_model_of(model: Model) -> Planted | None:
-    """The planted model that this is, to the last bit; None for all others."""
+    """Return the planted model with exactly the weights of this model; None if there is none."""
     from interp import planted
 
     made = str(getattr(model.config, "name_or_path", ""))
