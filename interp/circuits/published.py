@@ -94,7 +94,7 @@ class Published:
                 raise OptionError(
                     f"{self.name} is a circuit of {self.model} with the weights sha256"
                     f" {self.content_hash[:12]}; {model.name} has {model.content_hash[:12]}, so it"
-                    " is a different model; compare with a circuit found on these weights"
+                    " is another model; compare with a circuit found on these weights"
                 )
             return
         known = {self.model, *self.aliases}

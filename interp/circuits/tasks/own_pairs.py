@@ -41,7 +41,7 @@ def count_pairs(path: Path) -> int:
 
 
 def all_pairs(model: Model, path: Path) -> ContrastTask:
-    """All pairs of a file. `templates` says which belong together when some are held out.
+    """Read all pairs of a file, with templates that say which pairs are held out together.
 
     Lines are those of `interp.causal.task_file`, with the field `corrupted`; pairs of one `cluster`
     share a template. A Python file has a function `task(model)` that returns a `Task` with
@@ -63,7 +63,7 @@ def all_pairs(model: Model, path: Path) -> ContrastTask:
 
 
 def make(model: Model, path: Path, n: int, which: Sequence[int] | None) -> ContrastTask:
-    """Read at most n pairs of a file; see `whole`.
+    """Read at most n pairs of a file; see `all_pairs`.
 
     Args:
         model: The model that the prompts are for.
@@ -72,7 +72,7 @@ def make(model: Model, path: Path, n: int, which: Sequence[int] | None) -> Contr
         which: Pairs to take, by number from 0; all by default.
 
     Raises:
-        PromptError, OptionError: See `whole`; also if a pair does not exist.
+        PromptError, OptionError: See `all_pairs`; also if a pair does not exist.
     """
     made = all_pairs(model, path)
     rows = list(range(len(made)) if which is None else which)[:n]

@@ -98,7 +98,7 @@ def truth_of(built: Planted) -> Mapping[str, tuple[str, ...]]:
 
 
 def circuit_edges(built: Planted) -> tuple[tuple[str, str], ...]:
-    """Edges between heads of the circuit, from a head to an input of another."""
+    """Return the edges between heads of the circuit, from a head to an input of another."""
     truth = truth_of(built)
     return tuple(
         (a, f"{b}.{part}")

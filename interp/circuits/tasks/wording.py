@@ -47,7 +47,7 @@ def single(model: Model, words: Sequence[str], least: int, what: str) -> dict[st
 
 
 def prompt_ids(model: Model, text: str) -> tuple[int, ...]:
-    """Ids of a prompt as the model is given prompts, without a token for its end."""
+    """Return the ids of a prompt as the model receives them, without an end token."""
     ids = list(model.tokenizer(text)["input_ids"])
     end = model.tokenizer.eos_token_id
     if len(ids) > 1 and ids[-1] == end != model.tokenizer.bos_token_id:
@@ -56,7 +56,7 @@ def prompt_ids(model: Model, text: str) -> tuple[int, ...]:
 
 
 def token_places(ids: Sequence[int], wanted: Mapping[str, tuple[int, int]]) -> dict[str, int]:
-    """Positions of tokens: role -> (id, which of its occurrences, from 0)."""
+    """Find positions of tokens: role -> (id, number of the occurrence, from 0)."""
     out = {}
     for role, (token, which) in wanted.items():
         at = [i for i, t in enumerate(ids) if t == token]
