@@ -140,7 +140,7 @@ class Registry(Mapping[str, Entry]):
 
     def _from_file(self, path: Path) -> Any:
         """The one declaration of a file of the caller's own, or the one of the file's name."""
-        declared = import_module(self.module).declared
+        declared = import_module(self.module).declared_metric
         decorators = " or ".join(f"@{kind}" for kind in self.kinds)
         if not path.is_file():
             raise OptionError(f"{path} does not exist; give the file that declares the {self.noun}")
