@@ -66,7 +66,7 @@ class Attribution(Displayed):
         scores: Float[Array, " source"],
     ) -> Attribution:
         """The result of a declared method."""
-        from interp.core.provenance import model_provenance
+        from interp.model.content import model_provenance
 
         about = model_provenance(example.model) | dict(example.about())
         about |= {"method": method.name, "options": dict(options), "made_by": "interp.attribution"}

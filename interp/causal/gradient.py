@@ -32,8 +32,7 @@ from interp.causal.importance import Importance, make_importance
 from interp.causal.task import Task
 from interp.core.errors import NonFiniteError, OptionError, UnknownName
 from interp.model.hooks.calls import Call
-from interp.model.hooks.inference import inference
-from interp.model.hooks.threads import Flag
+from interp.model.hooks.inference import Flag, inference
 from interp.model.locate.sites import Site
 
 if TYPE_CHECKING:

@@ -22,10 +22,10 @@ from interp.causal.game.players import Players
 from interp.core import clusters as grouped
 from interp.core.display import Displayed
 from interp.core.intervals import Part, around
-from interp.core.provenance import model_provenance
 from interp.core.sign import HELPS, SIGN, sign_of
 from interp.core.statistics import DRAWS, bootstrap_interval, require_two
 from interp.core.table import HeadTable
+from interp.model.content import model_provenance
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -25,7 +25,7 @@ from torch import Tensor
 from interp.circuits.linear_scores import CONSTANT, LinearScores
 from interp.core.display import Displayed
 from interp.core.errors import OptionError
-from interp.core.provenance import model_provenance
+from interp.model.content import model_provenance
 from interp.model.hooks.calls import Call, precise
 from interp.model.locate.sites import Site
 

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from interp.core.chance import p_of_random_weights, spread
-from interp.core.clusters import Summary, summary
-from interp.core.provenance import model_provenance
+from interp.core.clusters import Summary, p_of_random_weights, spread, summary
 from interp.core.table import HeadTable
 from interp.heads.declaration import BoundAnalysis
+from interp.model.content import model_provenance
 from interp.model.locate.sites import Site
 
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from interp.attribution.target import show, token_id
 from interp.core.errors import OptionError, UnreadableAttention
-from interp.core.provenance import model_provenance
 from interp.core.table import HeadTable
 from interp.lens.finish import (
     Finish,
@@ -24,6 +23,7 @@ from interp.lens.finish import (
     row_of,
     texts,
 )
+from interp.model.content import model_provenance
 from interp.model.locate.norms import read_norm
 
 if TYPE_CHECKING:

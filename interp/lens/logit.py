@@ -12,8 +12,8 @@ from jaxtyping import Float, Int
 from interp.attribution.target import token_id
 from interp.core.display import Displayed
 from interp.core.errors import OptionError
-from interp.core.provenance import model_provenance
 from interp.lens.finish import finish, model_layers, one_input, predicting_stack, texts
+from interp.model.content import model_provenance
 
 if TYPE_CHECKING:
     import pandas as pd

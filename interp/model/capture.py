@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from interp.core.errors import NonFiniteError, OptionError, UnknownName, UnreadableAttention
 from interp.model.edits import Edit
 from interp.model.hooks.calls import Call
-from interp.model.hooks.threads import in_this_thread
-from interp.model.locate.projection import output_projection
-from interp.model.locate.sites import Site, Where, first_tensor
+from interp.model.hooks.inference import in_this_thread
+from interp.model.locate.find_sites import first_tensor, output_projection
+from interp.model.locate.sites import Site, Where
 from interp.model.locate.streams import unavailable
 
 if TYPE_CHECKING:

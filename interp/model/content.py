@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 import hashlib
+import platform
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch import uint8 as byte
+from torch.distributed.tensor import DTensor
 
-from interp.model.sources.ranks import whole
+from interp import __version__
+
+if TYPE_CHECKING:
+    from interp.core.protocols import IdentifiedModel
+
 
 _ROW = 4096  # words of 8 bytes that are reduced to two
 _ROWS = 16  # reduced at once: half a MiB, which stays in a processor's cache
 _MANY = 1 << 26  # bytes from which several threads read them
 _held: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()
+
+
+def whole(x: Tensor) -> Tensor:
+    """A parameter with the parts of all processes."""
+    return x.full_tensor() if isinstance(x, DTensor) else x
 
 
 def content_hash(module: nn.Module) -> str:
@@ -137,3 +148,25 @@ def _sums_there(words: Tensor) -> np.ndarray:
 def _weights() -> np.ndarray:
     full = np.iinfo(np.int64)
     return np.random.default_rng(0).integers(full.min, full.max, (2, _ROW)) | 1
+
+
+def model_provenance(model: IdentifiedModel) -> dict[str, Any]:
+    """What provenance says about a model and the versions that ran it."""
+    import torch
+    import transformers
+
+    unused = {"unused_tensors": list(model.unused)} if model.unused else {}
+    return unused | {
+        "model_id": model.name,
+        "revision": model.revision,
+        "content_hash": model.content_hash,
+        "dtype": str(model.dtype).removeprefix("torch."),
+        "attention": model.attention,
+        "source": model.source,
+        "versions": {
+            "interp": __version__,
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+            "python": platform.python_version(),
+        },
+    }

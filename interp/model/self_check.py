@@ -18,11 +18,11 @@ from torch import Tensor, nn
 
 from interp.core.errors import CheckError
 from interp.model.hooks.calls import Call, ComputedCall, precise
-from interp.model.hooks.threads import in_this_thread
+from interp.model.hooks.inference import in_this_thread
 from interp.model.inputs import probe_inputs
+from interp.model.locate.find_sites import Event, first_tensor, output_projection
 from interp.model.locate.probe import probe_run
-from interp.model.locate.projection import output_projection
-from interp.model.locate.sites import Event, Site, first_tensor
+from interp.model.locate.sites import Site
 from interp.model.model import Model
 from interp.model.sources.remote import RemoteModel
 

@@ -19,11 +19,11 @@ from interp.core.head import Head
 from interp.core.prompts import Prompts
 from interp.model.content import checksum, content_hash
 from interp.model.edits import Edit
-from interp.model.forward import forward
 from interp.model.hooks.calls import Call
-from interp.model.hooks.visits import Visit, visiting
+from interp.model.hooks.tap import Visit, visiting
 from interp.model.inputs import (
     context_length,
+    forward,
     is_encoder_decoder,
     position_limit,
     takes,
@@ -32,7 +32,7 @@ from interp.model.inputs import (
 )
 from interp.model.locate.sites import Site
 from interp.model.padding import Padding
-from interp.model.sources.ranks import Ranks
+from interp.model.sources.placement import Ranks
 from interp_kernels.vector_math import settle
 
 settle()

@@ -12,8 +12,7 @@ from interp.causal.game.game import Game
 from interp.causal.measures import kl_to_clean
 from interp.core.errors import OptionError, UnreadableAttention
 from interp.core.prompts import Prompts
-from interp.model.hooks.inference import inference
-from interp.model.hooks.threads import in_this_thread
+from interp.model.hooks.inference import in_this_thread, inference
 from interp.model.locate.find_layout import layouts
 
 if TYPE_CHECKING:

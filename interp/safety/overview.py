@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from interp.core.errors import OptionError
 from interp.core.prompts import Prompts
-from interp.core.provenance import model_provenance
 from interp.core.table import HeadTable
+from interp.model.content import model_provenance
 from interp.safety.concentration import Spread, spread
 from interp.safety.curves import SafetyCurves, safety_curves
 from interp.safety.projection import refusal_projection

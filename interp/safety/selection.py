@@ -12,7 +12,7 @@ from interp.causal.measures import divergence
 from interp.core.display import Displayed
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
-from interp.core.provenance import model_provenance
+from interp.model.content import model_provenance
 from interp.safety.direction import LAYER_SHARE, Direction, candidates
 from interp.safety.prompts import PromptSets
 from interp.safety.streams import last_logits, reading_sites, with_added, without

@@ -12,7 +12,7 @@ import zoo
 
 import interp
 from interp.core.calibration import chance_of, measured, measured_error
-from interp.core.chance import p_of_random_weights, predict, spread
+from interp.core.clusters import p_of_random_weights, predict, spread
 from interp.core.errors import OptionError
 from interp.model.random_weights import RandomWeights, random_init
 from interp.report.catalogue import catalogue_of

@@ -23,7 +23,8 @@ from interp.core.errors import (
 from interp.core.prompts import Prompts, repeats
 from interp.heads import engine
 from interp.heads import estimate as estimate_module
-from interp.heads.estimate import choose_engine, estimate_score
+from interp.heads.estimate import estimate_score
+from interp.heads.scoring import choose_engine
 from interp.model.inputs import takes
 
 

@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp.core.errors import OptionError, PromptError, UnreadableAttention
-from interp.model.hooks.threads import in_this_thread
+from interp.model.hooks.inference import in_this_thread
 from interp.model.inputs import is_encoder_decoder
 from interp.model.locate.find_layout import layouts
 

@@ -46,8 +46,8 @@ from interp.attribution.example import Example
 from interp.attribution.named import choose
 from interp.attribution.target import Target, similarity
 from interp.core.errors import InterpError, OptionError, PromptError
-from interp.core.provenance import model_provenance
 from interp.core.statistics import spearman
+from interp.model.content import model_provenance
 
 if TYPE_CHECKING:
     from interp.attribution.declaration import Method

@@ -19,8 +19,7 @@ from interp.causal.game.patching import leaves, same
 from interp.causal.game.replacement import Replacement
 from interp.causal.game.replay import Reuse, Wanted, batch_size, capture, pick, run
 from interp.model.hooks.calls import Call
-from interp.model.hooks.inference import inference
-from interp.model.hooks.threads import in_this_thread
+from interp.model.hooks.inference import in_this_thread, inference
 from interp.model.inputs import probe_inputs, takes
 from interp.model.locate.sites import Site
 from interp.model.model import Model

@@ -10,7 +10,7 @@ import click
 
 from interp.cli.causal import Causal, Found, Tell, causal_options
 from interp.cli.name_types import METRIC_NAMES, MODEL_NAME
-from interp.core.names import split_names
+from interp.core.declaration import split_names
 
 if TYPE_CHECKING:
     from interp.causal.task import Task

@@ -122,8 +122,8 @@ def view(
 
     A long text is shown as exact masses of blocks, with pieces of it token by token.
     """
+    from interp.core.declaration import split_names
     from interp.core.head import Head
-    from interp.core.names import split_names
 
     out = page_file(out, "view.html")
     named = [Head.parse(name) for name in split_names(heads)] if heads else []

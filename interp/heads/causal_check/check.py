@@ -19,12 +19,12 @@ from torch import Tensor
 from interp.causal.game.game import Game, Progress
 from interp.causal.task import Task
 from interp.core.errors import OptionError
-from interp.core.provenance import model_provenance
 from interp.heads.causal_check.needles import Unanswered
 from interp.heads.causal_check.result import Check, Confirmation
 from interp.heads.causal_check.sets import Chosen, anywhere, chosen, judged, matched
 from interp.heads.causal_check.tasks import HELD_OUT, own_task, plain_task
 from interp.heads.scoring import bound, score
+from interp.model.content import model_provenance
 
 if TYPE_CHECKING:
     from interp.model.model import Model

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from interp.core.prompts import Prompts
 from interp.heads.engine import ENGINES, to_attention
-from interp.heads.estimate import choose_engine
+from interp.heads.scoring import choose_engine
 from interp.model.hooks.calls import Call, ComputedCall, RecordedCall
 from interp.model.locate.sites import Site
 from interp_kernels import attention_statistics, reference

@@ -19,8 +19,8 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from interp.model.hooks.calls import Call, ComputedCall, RecordedCall
+from interp.model.hooks.inference import in_this_thread
 from interp.model.hooks.tap import inside_interface
-from interp.model.hooks.threads import in_this_thread
 
 _SOFTMAX = {torch.softmax, F.softmax, Tensor.softmax}
 _PRODUCT = {torch.matmul, Tensor.matmul, Tensor.__matmul__, torch.bmm, Tensor.bmm}

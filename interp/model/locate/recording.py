@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from interp.model.hooks.inference import inference
-from interp.model.hooks.threads import in_this_thread
+from interp.model.hooks.inference import in_this_thread, inference
 from interp.model.inputs import probe_inputs, takes
+from interp.model.locate.find_sites import Event, recorded
 from interp.model.locate.norms import read_norm
-from interp.model.locate.sites import Event, Site, recorded
+from interp.model.locate.sites import Site
 
 if TYPE_CHECKING:
     from interp.model.transformer import Transformer

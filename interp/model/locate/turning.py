@@ -17,8 +17,7 @@ from torch import Tensor
 
 from interp.core.errors import UnreadableAttention
 from interp.model.hooks.calls import Call, precise, spread
-from interp.model.hooks.inference import inference
-from interp.model.hooks.threads import in_this_thread
+from interp.model.hooks.inference import in_this_thread, inference
 from interp.model.locate.find_layout import layouts
 from interp.model.locate.layout import Layout, Reading
 from interp.model.locate.matching import Columns, find_columns, flat, heads_flat

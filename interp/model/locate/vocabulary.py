@@ -16,7 +16,8 @@ from interp.model.locate.layout import Entering, Leaving, Step, Vocabulary, stre
 from interp.model.locate.recording import Recording, same
 
 if TYPE_CHECKING:
-    from interp.model.locate.sites import Event, Site
+    from interp.model.locate.find_sites import Event
+    from interp.model.locate.sites import Site
     from interp.model.transformer import Transformer
 
 _STEPS = 4

@@ -23,11 +23,11 @@ from torch import Tensor, nn
 from interp.core.errors import UnreadableAttention
 from interp.model.hooks.calls import precise
 from interp.model.locate.find_layout import layouts
+from interp.model.locate.find_sites import output_projection
 from interp.model.locate.layout import Layout, Reading, Step, stream_read, stream_written
 from interp.model.locate.linear import linear_map
 from interp.model.locate.lowrank import LowRank
 from interp.model.locate.norms import Norm, read_norm
-from interp.model.locate.projection import output_projection
 
 if TYPE_CHECKING:
     from interp.model.locate.sites import Site

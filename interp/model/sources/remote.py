@@ -18,7 +18,7 @@ from torch import Tensor
 from interp.core.errors import NonFiniteError, OptionError, PromptError
 from interp.core.prompts import Prompts
 from interp.model.edits import Edit
-from interp.model.hooks.visits import Visit
+from interp.model.hooks.tap import Visit
 from interp.model.locate.sites import Site
 from interp.model.model import Model
 from interp.model.padding import LeftPadding, Padding

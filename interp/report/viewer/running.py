@@ -12,7 +12,7 @@ from torch import Tensor
 from interp.core.errors import OptionError, PromptError
 from interp.core.head import Head
 from interp.core.prompts import Prompts, text_of
-from interp.core.provenance import model_provenance
+from interp.model.content import model_provenance
 from interp.model.given import one_model
 from interp.model.hooks.calls import Call, ComputedCall, precise
 from interp.model.inputs import is_encoder_decoder, takes
