@@ -1,36 +1,34 @@
 """The method table: every declared method with definition, cost, null and when not to use it.
 
-    python docs/method_table.py     writes docs/methods.md anew
+    python docs/method_table.py     prints the tables, which docs/build.py puts into docs/methods.md
 
-Definition, unit, range and source are read from the code, and so is when not to use a method, where
-its docstring has a paragraph `Not for: ...`; docs/when_not.toml says it of all others, and what a
-method costs where that is not what its kind costs.
+Everything is read from the code. Paragraphs of a docstring that begin with `Not for:`, `Cost:`,
+`Null:`, `Unit:` and `Reference:` are the cells of the table; a metric or a method of attribution or
+circuits needs only the first, since the others follow from its declaration and its kind.
 """
 
 from __future__ import annotations
 
 import ast
 import inspect
-import tomllib
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
-from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from interp.causal.comparison.questions import METHODS as QUESTIONS
-from interp.causal.game.replacement import KINDS
-from interp.cli.commands.methods import needs
-from interp.cli.commands.metrics import span
-from interp.core import registry as catalogue
+from interp.causal.game.replacement import KINDS, Kind
 from interp.core.calibration import chance_of
-
-HERE = Path(__file__).parent
-PAGE = HERE / "methods.md"
+from interp.core.docstring import section
+from interp.core.entry import Entry
+from interp.core.registry import ATTRIBUTION_METHODS, METRICS, REGISTRIES
+from interp.model.edits import gate
 
 # Sections of the page: title, and what the reader must know of all in it.
 SECTIONS = {
-    "heads": (
+    "detectors": (
         "Where heads attend",
         "`interp score MODEL -m NAME`, `interp.score(model, NAME)`. A detector is one line that "
         "says which keys an ideal head attends to; the score is the mean attention there over the "
@@ -41,14 +39,14 @@ SECTIONS = {
         "`interp score MODEL -m NAME`. Exact: no prompts, no standard error. They say what a head "
         "would do with what it might read.",
     ),
-    "special": (
+    "experiments": (
         "Kinds of head that show in an experiment",
         "`interp score MODEL -m NAME`, not by default. Each makes prompts of its own. Where one "
         "head scores what chance gives, the column of the null says how much that is.",
     ),
-    "flow": (
+    "attribution methods": (
         "Which tokens a number comes from",
-        "`interp attribute TEXT --model MODEL -m NAME`, `interp.attribution.attribute`. The null "
+        "`interp attribute TEXT --model MODEL -m NAME`, `interp.attribute`. The null "
         "of all is `random_scores`, and the standing test is `bundled:deceive`, a model trained "
         "to hide the deciding word from its attention.",
     ),
@@ -64,11 +62,10 @@ SECTIONS = {
         "What stands in for a head that is taken out is part of every score's name (`--kind`; "
         "`interp.model.edits`). They give different numbers.",
     ),
-    "discovery": (
+    "circuit methods": (
         "Which circuit does a task",
-        "`interp circuit TASK MODEL --method NAME`, `interp.circuits.find.find_circuit`. Scores are"
-        " "
-        "measured again on other pairs of prompts, beside heads in random order.",
+        "`interp circuit TASK MODEL --method NAME`, `interp.find_circuit`. Scores are measured "
+        "again on other pairs of prompts, beside heads in random order.",
     ),
     "circuits": ("How good a circuit is", "Part of `interp circuit`."),
     "syntax": ("Dependency trees", "`interp trees MODEL`; `interp.syntax`."),
@@ -83,17 +80,24 @@ SECTIONS = {
     ),
     "lens": ("The residual stream read as logits", "`interp.lens`."),
 }
-# Rooms of functions that have no catalogue of their own: their public functions are methods,
+# Folders of functions that are not in a registry: their public functions are methods,
 # but for these, which make what a method takes or draw what it found.
 PACKAGES = {
     "importance_more": "interp.causal",
+    "circuits": "interp.circuits",
     "syntax": "interp.syntax",
     "safety": "interp.safety",
     "needle": "interp.heads.needle",
     "outliers": "interp.heads.outliers",
     "lens": "interp.lens",
 }
+BESIDE = {"importance_more": [("interp.heads", "confirm")]}  # methods of another folder
 NO_METHODS = {
+    "interp.circuits": {
+        # ways to find a circuit have a table; these make what is evaluated, or evaluate its parts
+        "discovery", "evaluate_circuit", "evaluate_edges", "find_circuit", "make_contrast",
+        "patch_first", "published", "signals",
+    },
     "interp.causal": {
         # tasks and their measures
         "accuracy", "answer_probability", "custom", "kl_to_clean", "logit_difference", "loss",
@@ -118,6 +122,20 @@ NO_METHODS = {
     "interp.lens": set(),
 }  # fmt: skip
 NULLS = {"shuffled-tokens": "tokens shuffled", "random-init": "random weights"}
+COSTS = {  # by the kind of a metric, or by what an attribution method needs
+    "detector": "One forward pass per prompt serves all detectors; the nulls are one more on "
+    "shuffled tokens and one per draw of random weights (6).",
+    "statistic": "That of the detectors: the same forward pass.",
+    "weights": "No forward pass: matrix products of a head's own factors, never d_model x d_model "
+    "per head.",
+    "experiment": "A few dozen short forward passes of prompts of its own; the null is as many "
+    "again per draw of random weights (6).",
+    "nothing": "Nothing.",
+    "patterns": "One forward pass that keeps the patterns.",
+    "forward": "One forward pass, then arithmetic per layer.",
+    "gradients": "One forward and one backward pass.",
+    "discovery": "One gradient for all nodes or edges.",
+}
 
 
 @dataclass(frozen=True)
@@ -133,113 +151,101 @@ class Row:
     source: str
 
 
-def notes() -> dict[str, dict[str, dict[str, str]]]:
-    """What docs/when_not.toml and docstrings say, by section and method."""
-    said = written()
-    for section, entries in catalogued().items():
-        for entry in entries:
-            _, found, rest = entry.doc.partition("\nNot for:")
-            if found:
-                text = " ".join(rest.partition("\n\n")[0].split())
-                said[section].setdefault(entry.name, {})["not_for"] = text[0].upper() + text[1:]
-    return said
+def rows(part: str) -> list[Row]:
+    """The rows of one section, in the order of the code."""
+    for registry in REGISTRIES:
+        if part in registry.groups:
+            return [_declared(e) for e in registry.values() if e.group == part]
+    if part == "importance":
+        return [_importance(name) for name in QUESTIONS]
+    if part == "replacement":
+        gated = Kind("z is multiplied by a number between 0 and 1.", section(_doc(gate), "Not for"))
+        return [
+            Row(name, kind.does, "", "", "", kind.not_for, "")
+            for name, kind in {**KINDS, "gate": gated}.items()
+        ]
+    own = [(PACKAGES[part], name) for name in functions(PACKAGES[part])]
+    return [_function(package, name) for package, name in own + BESIDE.get(part, [])]
 
 
-def written() -> dict[str, dict[str, dict[str, str]]]:
-    """What docs/when_not.toml says, by section and method."""
-    return tomllib.loads((HERE / "when_not.toml").read_text(encoding="utf-8"))
+def _declared(e: Entry) -> Row:
+    """The row of a registry's entry."""
+    definition, null = e.summary, section(e.doc, "Null").rstrip(".")
+    unit = section(e.doc, "Unit").rstrip(".") or e.unit
+    if e.name in METRICS and e.kind in METRICS.kinds:
+        cost = COSTS[e.kind]
+        null = null or NULLS[METRICS.load(e.name).default_null]
+        unit = f"{unit}, {e.range}" if e.range != "unbounded" else unit
+        if e.kind == "detector":
+            definition += f" Target: `{predicate(e)}`."
+        if e.kind == "experiment":
+            null += _chance(e)
+    elif e.kind in ATTRIBUTION_METHODS.kinds:
+        cost, null = COSTS[e.about["needs"]], null or "`random_scores`"
+        unit = "of the target" if unit == "target" else unit
+    else:
+        cost, null = COSTS[e.kind], null or "heads in random order"
+        unit = unit or "of the task"
+    cost = section(e.doc, "Cost") or cost
+    return Row(e.name, definition, unit, cost, null, e.not_for, e.source or "this project")
 
 
-def catalogued() -> dict[str, list[catalogue.Entry]]:
-    """Every declared analysis, by section."""
-    metrics = list(catalogue.catalogue().values())
-    found = {room: [e for e in metrics if e.room == room] for room in catalogue.ROOMS}
-    found["flow"] = list(catalogue.methods().values())
-    found["discovery"] = list(catalogue.discoveries().values())
-    return found
+def _chance(e: Entry) -> str:
+    """What an experiment says about the score of a head that has nothing to do with it."""
+    chance = METRICS.load(e.name).chance
+    says_more = not any(x in chance for x in ("of the null", "of random weights"))
+    text = f"; chance: {chance}" if says_more else ""
+    if found := chance_of(e.name):
+        median, low, high = found
+        text += f"; heads of small random models score {median:g} ({low:g} to {high:g})"
+    return text
 
 
-def declared() -> dict[str, list[str]]:
-    """The methods that the code declares, by section: what the data file must speak of."""
-    found = {section: [e.name for e in entries] for section, entries in catalogued().items()}
-    found["importance"] = list(QUESTIONS)
-    found["replacement"] = [*KINDS, "gate"]
-    for section, package in PACKAGES.items():
-        found[section] = list(functions(package))
-    return found
+def _importance(name: str) -> Row:
+    """The row of an importance, from its question and from the docstring of its function."""
+    question = QUESTIONS[name]
+    call, doc = question.call, _doc(called(question.call))
+    form = re.search(r'form="(\w+)"', call)
+    cells = {title: section(doc, title) for title in ("Cost", "Null", "Not for", "Reference")}
+    if form:  # one function, several methods: an item for each
+        for title in ("Not for", "Reference"):
+            found = re.search(rf"\b{form[1]}: (.*?)(?= [a-z]+_[a-z]+: |$)", cells[title])
+            cells[title] = found[1] if found else ""
+    source = f"{cells['Reference'].rstrip('.')}; `interp.causal.{call}`"
+    return Row(
+        name, question.asks, "of the task", cells["Cost"], cells["Null"].rstrip("."),
+        cells["Not for"], source,
+    )  # fmt: skip
+
+
+def called(call: str) -> Any:
+    """The function of `interp.causal` that a question's call names."""
+    return getattr(import_module("interp.causal"), call.partition("(")[0])
+
+
+def _function(package: str, name: str) -> Row:
+    doc = _doc(getattr(import_module(package), name))
+    return Row(
+        name, " ".join(doc.partition("\n\n")[0].split()), section(doc, "Unit").rstrip("."),
+        section(doc, "Cost"), section(doc, "Null").rstrip("."), section(doc, "Not for"),
+        f"{section(doc, 'Reference').rstrip('.')}; `{package}.{name}`",
+    )  # fmt: skip
 
 
 def functions(package: str) -> Iterator[str]:
     """Public functions of a package that are methods."""
-    module = import_module(package)
+    module: ModuleType = import_module(package)
     for name in module.__all__:
         value = getattr(module, name)
         if inspect.isfunction(value) and name not in NO_METHODS[package]:
             yield name
 
 
-def rows(section: str, said: Mapping[str, Mapping[str, str]], costs: Mapping[str, Any]) -> list:
-    """The rows of one section, in the order of the code."""
-    make = {"flow": _method, "discovery": _finder}.get(section, _metric)
-    if section in catalogued():
-        return [make(e, said[e.name], costs) for e in catalogued()[section]]
-    if section == "importance":
-        return [
-            Row(name, q.asks, "of the task", x["cost"], x["null"], x["not_for"], _of(q.call, x))
-            for name, q in QUESTIONS.items()
-            for x in [said[name]]
-        ]
-    return [_function(name, x) for name, x in said.items()]
+def _doc(function: Any) -> str:
+    return inspect.getdoc(function) or ""
 
 
-def _metric(e: catalogue.Entry, said: Mapping[str, str], costs: Mapping[str, str]) -> Row:
-    definition = e.summary
-    if e.kind == "detector":
-        definition += f" Target: `{predicate(e)}`."
-    analysis = catalogue.analysis(e.name)
-    null = said.get("null") or NULLS[analysis.default_null]
-    if e.kind == "experiment" and (chance := analysis.chance):
-        says_more = not any(x in chance for x in ("of the null", "of random weights"))
-        null += f"; chance: {chance}" if says_more else ""
-    if e.kind == "experiment" and (found := chance_of(e.name)):
-        median, low, high = found
-        null += f"; heads of small random models score {median:g} ({low:g} to {high:g})"
-    unit = f"{e.unit}, {span(e)}" if span(e) != "unbounded" else e.unit
-    return Row(
-        e.name, definition, unit, said.get("cost", costs[e.kind]), null, said["not_for"],
-        e.source or "this project",
-    )  # fmt: skip
-
-
-def _method(e: catalogue.Entry, said: Mapping[str, str], costs: Mapping[str, str]) -> Row:
-    cost = said.get("cost", costs[needs(e)])
-    return Row(
-        e.name, e.summary, "of the target" if e.unit == "target" else e.unit, cost,
-        said.get("null", "`random_scores`"), said["not_for"], e.source or "this project",
-    )  # fmt: skip
-
-
-def _finder(e: catalogue.Entry, said: Mapping[str, str], costs: Mapping[str, str]) -> Row:
-    cost = said.get("cost", costs["discovery"])
-    return Row(e.name, e.summary, said["unit"], cost, said["null"], said["not_for"], e.source)
-
-
-def _function(name: str, said: Mapping[str, str]) -> Row:
-    if "what" in said:  # a replacement: nothing but what it is
-        return Row(name, said["what"], "", "", "", said["not_for"], "")
-    module, _, function = said["call"].rpartition(".")
-    doc = inspect.getdoc(getattr(import_module(module), function)) or ""
-    return Row(
-        name, " ".join(doc.partition("\n\n")[0].split()), said["unit"], said["cost"], said["null"],
-        said["not_for"], f"{said['source']}; `{said['call']}`",
-    )  # fmt: skip
-
-
-def _of(call: str, said: Mapping[str, str]) -> str:
-    return f"{said['source']}; `interp.causal.{call}`"
-
-
-def predicate(e: catalogue.Entry) -> str:
+def predicate(e: Entry) -> str:
     """The line of a detector that says where its target is, with what it is made of put in."""
     tree = ast.parse(e.path.read_text(encoding="utf-8"))
     body = next(n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == e.name).body
@@ -248,31 +254,30 @@ def predicate(e: catalogue.Entry) -> str:
 
 
 def page() -> str:
-    """The whole page as Markdown."""
-    said = notes()
-    costs = said.pop("costs")
-    for section, names in declared().items():
-        if missing := sorted(set(names) - set(said[section])):
-            raise KeyError(f"docs/when_not.toml says nothing of {section}: {', '.join(missing)}")
-    parts = [
-        "# Methods",
-        "<!-- Written by `python docs/method_table.py`; do not edit. -->",
-        "Every method that is declared, with what it is, what it costs, the null it is held "
-        "against, and when it is the wrong one. A score says where a head attends or what its "
-        "weights could do; that the model needs it is another question, which the importances ask.",
-    ]
-    for section, (title, about) in SECTIONS.items():
-        parts += [f"## {title}", about, table(section, rows(section, said[section], costs))]
-    return "\n\n".join(parts) + "\n"
+    """Every section with its table, as Markdown.
+
+    Raises:
+        ValueError: a method whose docstring does not say what it is not for.
+    """
+    parts = []
+    for part, (title, about) in SECTIONS.items():
+        found = rows(part)
+        if silent := [row.name for row in found if not row.not_for]:
+            raise ValueError(
+                f"no paragraph 'Not for:' in the docstring of {', '.join(silent)}; say there when "
+                "the method is the wrong one"
+            )
+        parts += [f"## {title}", about, table(part, found)]
+    return "\n\n".join(parts)
 
 
-def table(section: str, found: list[Row]) -> str:
+def table(part: str, found: list[Row]) -> str:
     """One section's table; columns that say nothing are left out."""
     heads = {
         "name": "method", "definition": "definition", "unit": "unit, range", "cost": "cost",
-        "null": "null", "not_for": "not to be used", "source": "source",
+        "null": "null", "not_for": "not for", "source": "source",
     }  # fmt: skip
-    if section == "importance":
+    if part == "importance":
         heads["definition"] = "the question it answers"
     used = [c for c in heads if any(getattr(row, c) for row in found)]
     lines = [
@@ -287,4 +292,4 @@ def table(section: str, found: list[Row]) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
+    print(page())

@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 from html import escape
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ READING_ORDER = (
     "syntax",
     "safety",
     "report_and_viewer",
+    "command_line",
 )
 BEGIN = (
     "README.md",
@@ -88,10 +90,19 @@ def title(source: Path) -> str:
     return found[1].replace("`", "") if found else source.stem
 
 
+def with_tables(source: Path) -> str:
+    """The text of a file, with what the scripts of this folder make in the places named for it."""
+
+    def made(match: re.Match[str]) -> str:
+        return import_module(match[1]).page()
+
+    text = source.read_text(encoding="utf-8")
+    return re.sub(r"<!-- tables of (\w+) -->", made, text)
+
+
 def _page(source: Path, out: Path) -> list[Path]:
     """Write one page; returns the Markdown files that it links to."""
-    text = source.read_text(encoding="utf-8")
-    body, at, found = str(to_html(text)), place(source), []
+    body, at, found = str(to_html(with_tables(source))), place(source), []
 
     def moved(match: re.Match[str]) -> str:
         begin, target = match.groups()

@@ -1,6 +1,6 @@
-"""The page on how far the numbers can be trusted, written from the files of the benchmarks.
+"""The sections of the page on how far the numbers can be trusted, from files of the benchmarks.
 
-    python docs/trust.py     writes docs/trust.md anew
+    python docs/trust.py     prints them; docs/build.py puts them into docs/trust.md
 
 Every figure on the page is read from benchmarks/*.json; nothing is typed by hand.
 """
@@ -13,19 +13,9 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-PAGE = HERE / "trust.md"
 NOMINAL = 0.95
 TOO_OFTEN = 0.02  # of heads of random models, with p below 0.01
 BENCHMARKS = HERE.parent / "benchmarks"
-
-OPENING = """# How far these numbers can be trusted
-
-A number of interp can be wrong in four ways. It can differ from its own definition because the code
-is wrong; its interval can be too narrow; a claim ("stands out", "better than") can be made where
-nothing is there; or it can be true and mean less than it seems. This page says what was measured
-about the first three, from the files that the benchmarks write. Each section names its command.
-`docs/methods.md` says for every method when not to use it.
-"""
 
 
 def read(name: str) -> Any:
@@ -190,9 +180,8 @@ def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
 
 
 def page() -> str:
-    """The whole page."""
-    parts = [part for section in SECTIONS for part in section()]
-    return "\n\n".join([OPENING.strip(), *parts]) + "\n"
+    """Every section, as Markdown."""
+    return "\n\n".join(part for section in SECTIONS for part in section())
 
 
 def _versions(about: Mapping[str, Any]) -> str:
@@ -200,5 +189,4 @@ def _versions(about: Mapping[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
-    print(PAGE)
+    print(page())

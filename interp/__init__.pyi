@@ -16,6 +16,7 @@ from .circuits.tasks import make_contrast
 from .core.errors import InterpError
 from .core.head import Head
 from .core.prompts import Prompts, repeats
+from .core.result import Result
 from .core.table import HeadTable
 from .heads.causal_check.check import confirm
 from .heads.declaration import detector, experiment, statistic, weights
@@ -27,7 +28,7 @@ from .model.check import check_model
 from .model.edits import Edit, gate, mean, resample, set_pattern, set_z, uniform, zero
 from .model.load import load
 from .model.model import Model
-from .report import write_report
+from .report.heads import write_report
 from .report.viewer.running import view
 from .syntax.search import dependency_trees
 
@@ -45,6 +46,7 @@ __all__ = [
     "InterpError",
     "Model",
     "Prompts",
+    "Result",
     "Task",
     "ablate",
     "attribute",

@@ -14,6 +14,7 @@ from torch import Tensor
 from interp.attribution.target import Target, parse_target
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
+from interp.core.tokens import words
 from interp.model.inputs import takes
 from interp.model.locate.sites import Site
 
@@ -170,10 +171,3 @@ class Example:
             "value": self.value,
             "unit": self.target.unit,
         }
-
-
-def words(model: Model, ids: Sequence[int]) -> tuple[str, ...]:
-    """Tokens as texts, in the form in which they stand in the text; ids without a tokenizer."""
-    if model.tokenizer is None:
-        return tuple(map(str, ids))
-    return tuple(model.tokenizer.decode([i], clean_up_tokenization_spaces=False) for i in ids)

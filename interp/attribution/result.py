@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from interp.core.display import Displayed
+from interp.core.doors import behind
 from interp.core.files import write_atomically
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
-    from interp.attribution.declaration import Method, Scores
     from interp.attribution.example import Example
 
 Array = np.ndarray
@@ -58,14 +58,19 @@ class Attribution(Displayed):
     @classmethod
     def of(
         cls,
-        method: Method,
+        method: Any,
         example: Example,
         label: str,
         options: Mapping[str, Any],
-        found: Scores,
+        found: Any,
         scores: Float[Array, " source"],
     ) -> Attribution:
-        """The result of a declared method."""
+        """The result of a declared method.
+
+        Args:
+            method: an `interp.attribution.declaration.Method`.
+            found: the `Scores` that its function returned.
+        """
         from interp.model.content import model_provenance
 
         about = model_provenance(example.model) | dict(example.about())
@@ -153,15 +158,14 @@ class Attribution(Displayed):
         return figure
 
     def _repr_html_(self) -> str:
-        from interp.report.tokens import inline
-
-        return inline(self)
+        return behind("Attribution._repr_html_")(self)
 
     def save_html(self, path: str | os.PathLike, *, title: str | None = None) -> None:
         """Write one page of coloured text, whole or not at all; raises StoreError."""
-        from interp.report.tokens import render
-
-        write_atomically(Path(path), render([self], title=title or "Attribution").encode())
+        write_atomically(
+            Path(path),
+            behind("Attribution.save_html")([self], title=title or "Attribution").encode(),
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, as plain lists and numbers."""

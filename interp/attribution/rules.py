@@ -35,7 +35,7 @@ from interp.attribution.tracing import check_graph, is_gate, label, mark_gate, t
 from interp.core.errors import OptionError, UnreadableAttention
 from interp.model.hooks.calls import Call, RecordedCall, precise
 from interp.model.hooks.inference import in_this_thread
-from interp.model.hooks.tap import inside_interface
+from interp.model.hooks.softmax_watch import inside_interface
 from interp.model.locate.sites import Site
 
 if TYPE_CHECKING:
@@ -95,7 +95,12 @@ class Ruled:
         Raises:
             UnreadableAttention: naming the module.
         """
-        check_graph(output, self.rules, self.trusted)
+        check_graph(
+            output,
+            self.trusted,
+            freeze_norms=self.rules.norm == "freeze",
+            identity_activations=self.rules.activation == "identity",
+        )
 
 
 @contextmanager

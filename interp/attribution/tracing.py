@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 
 from interp.core.errors import UnreadableAttention
-
-if TYPE_CHECKING:
-    from interp.attribution.rules import Rules
 
 # Steps of autograd that are linear in what carries a gradient. Anything else must be a rule.
 _MOVES = (
@@ -73,8 +70,16 @@ def trust(end: Tensor, starts: list[Tensor], trusted: set[Any]) -> None:
         left += _carrying(node)
 
 
-def check_graph(output: Tensor, rules: Rules, trusted: set[Any]) -> None:
+def check_graph(
+    output: Tensor, trusted: set[Any], *, freeze_norms: bool, identity_activations: bool
+) -> None:
     """Refuse a step that no rule stands for.
+
+    Args:
+        output: of the run.
+        trusted: steps that a rule stands for.
+        freeze_norms: norms have a rule, so that none may be met outside it.
+        identity_activations: activations have a rule, so that none may be met outside it.
 
     Raises:
         UnreadableAttention: naming the module it belongs to.
@@ -89,12 +94,12 @@ def check_graph(output: Tensor, rules: Rules, trusted: set[Any]) -> None:
         module = node.metadata.get("interp", module)
         kind = _kind(node)
         if node not in trusted:
-            if rules.norm == "freeze" and kind in _NORMS:
+            if freeze_norms and kind in _NORMS:
                 raise UnreadableAttention(
                     f"module {module}: a normalisation ({kind}) inside it has no rule; take "
                     "integrated_gradients or gradient_x_input, which need none"
                 )
-            if rules.activation == "identity" and not _has_rule(node, kind):
+            if identity_activations and not _has_rule(node, kind):
                 raise UnreadableAttention(
                     f"module {module}: {kind} has no rule that keeps what goes in; take "
                     "integrated_gradients or gradient_x_input, which need none"

@@ -31,6 +31,7 @@ from interp.causal.game.replay import Reuse, pick, run
 from interp.causal.importance import Importance, make_importance
 from interp.causal.task import Task
 from interp.core.errors import NonFiniteError, OptionError, UnknownName
+from interp.model.given import takes_model
 from interp.model.hooks.calls import Call
 from interp.model.hooks.inference import Flag, inference
 from interp.model.locate.sites import Site
@@ -49,6 +50,7 @@ _SUMMARY = {
 }
 
 
+@takes_model
 def gradient_scores(
     model: Model,
     task: Task,
@@ -132,22 +134,50 @@ def _gradient_scores(
     }
 
 
+@takes_model
 def michel(model: Model, task: Task, *, form: str = "example_abs", **options: Any) -> Importance:
     """One of the three Michel quantities: "token_abs", "example_abs" or "batch_abs".
 
     The arguments and definitions are those of `gradient_scores`. They have no sign: they say that
     a head has an effect on the task, not which.
+
+    Cost: One forward and one backward pass for all heads.
+
+    Null: the same on random weights.
+
+    Not for:
+        token_abs: the direction, or tasks with different numbers of tokens that count.
+        example_abs: the direction, or a task that has saturated, where every gradient is small.
+        batch_abs: heads that help on some prompts and harm on others: that cancels.
+
+    Reference:
+        token_abs: Michel et al. 2019, as their published code has it.
+        example_abs: Michel et al. 2019, the formula of the paper.
+        batch_abs: the gradient of a head mask that a batch shares, as it is often taken for Michel
+            et al. 2019.
     """
     if form not in FORMS[:3]:
         raise UnknownName("form of Michel importance", form, FORMS[:3])
     return gradient_scores(model, task, forms=(form,), **options)[form]
 
 
+@takes_model
 def gate_gradient(model: Model, task: Task, **options: Any) -> Importance:
-    """First-order estimate of `leave_one_out`; see `gradient_scores`, form "signed"."""
+    """First-order estimate of `leave_one_out`; see `gradient_scores`, form "signed".
+
+    Cost: One forward and one backward pass for all heads.
+
+    Null: the same on random weights.
+
+    Not for: heads whose removal is far from a small step, which it nearly always is: verify the
+    first few.
+
+    Reference: the first-order term of `ablation`; this project's use of it.
+    """
     return gradient_scores(model, task, forms=("signed",), **options)["signed"]
 
 
+@takes_model
 def attribution_patching(
     model: Model,
     task: Task,
@@ -166,6 +196,14 @@ def attribution_patching(
     Raises:
         OptionError: the task has no corrupted prompts, or they change nothing.
         PromptError: a prompt and its corrupted one differ in length.
+
+    Cost: Two forward passes and one backward pass for all heads.
+
+    Null: the same on random weights.
+
+    Not for: a softmax that is far from linear between the two prompts, or a saturated task.
+
+    Reference: Nanda 2023, "Attribution Patching: Activation Patching At Industrial Scale".
     """
     if task.corrupted is None:
         raise OptionError(
@@ -178,6 +216,7 @@ def attribution_patching(
     return found["signed"]
 
 
+@takes_model
 def integrated_gradients(
     model: Model,
     task: Task,
@@ -200,6 +239,16 @@ def integrated_gradients(
     Raises:
         OptionError: the task has no gradient, or steps is below 1.
         NonFiniteError: a gradient is NaN or infinite.
+
+    Cost: 8 to 128 forward and backward passes for all heads.
+
+    Null: the same on random weights.
+
+    Not for: steep paths: the notes say by how much the parts miss the whole, and with few steps
+    that can be most of it.
+
+    Reference: Sundararajan et al. 2017, "Axiomatic Attribution for Deep Networks"; Aumann and
+    Shapley 1974.
     """
     _require_gradient(task, at_clean=False)
     if steps is not None and steps < 1:

@@ -21,6 +21,7 @@ from torch.nn import functional as F
 from interp.causal.task import Inputs, ReadPrompt, ReadRows, Task, size, token_ids
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts, bos_id, repeats
+from interp.model.given import takes_model
 from interp.model.hooks.calls import precise
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ Positions = Sequence[Sequence[int]] | Sequence[int] | int | None
 Answers = Sequence[int] | Sequence[Sequence[int]] | int
 
 
+@takes_model
 def loss(
     model: Model,
     prompts: Any,
@@ -61,6 +63,7 @@ def loss(
     return Task(name, given, at, "nats/token", False, read, detail=_told(wanted), chance=chance)
 
 
+@takes_model
 def accuracy(
     model: Model,
     prompts: Any,
@@ -85,6 +88,7 @@ def accuracy(
     )  # fmt: skip
 
 
+@takes_model
 def logit_difference(
     model: Model,
     prompts: Any,
@@ -118,6 +122,7 @@ def logit_difference(
     return task if corrupted is None else task.with_corrupted(corrupted, model)
 
 
+@takes_model
 def answer_probability(
     model: Model,
     prompts: Any,
@@ -146,6 +151,7 @@ def answer_probability(
     return task if corrupted is None else task.with_corrupted(corrupted, model)
 
 
+@takes_model
 def kl_to_clean(
     model: Model, prompts: Any, positions: Positions = -1, *, name: str = "kl_to_clean"
 ) -> Task:
@@ -181,6 +187,7 @@ def divergence(
     return terms.sum(-1)
 
 
+@takes_model
 def custom(
     model: Model,
     prompts: Any,
@@ -206,6 +213,7 @@ def custom(
     return task if corrupted is None else task.with_corrupted(corrupted, model)
 
 
+@takes_model
 def repeats_task(model: Model, *, n: int = 16, longest: int = 24, seed: int = 0) -> Task:
     """Loss on the second copy of random tokens repeated twice: what induction heads are for.
 
@@ -222,6 +230,7 @@ def repeats_task(model: Model, *, n: int = 16, longest: int = 24, seed: int = 0)
     return loss(model, prompts, positions, name="second_copy_loss")
 
 
+@takes_model
 def next_token_task(model: Model, texts: Any, *, longest: int | None = None) -> Task:
     """Loss on every next token of texts (or ids), each cut to `longest` tokens."""
     return loss(model, cut(model, texts, longest), name="next_token_loss")

@@ -28,6 +28,7 @@ from interp.core import clusters as grouped
 from interp.core.display import Displayed
 from interp.core.errors import OptionError, UnknownName
 from interp.core.intervals import around
+from interp.model.given import takes_model
 
 if TYPE_CHECKING:
     import pandas
@@ -137,7 +138,7 @@ class Interactions(Displayed):
         """A heat map, player by player, blue above zero and orange below."""
         import plotly.graph_objects as go
 
-        from interp.draw.plot import palette
+        from interp.draw.colours import palette
 
         grid = np.full((len(self.players),) * 2, np.nan, dtype=np.float32)
         for (i, j), score in zip(self.pairs, self.score, strict=True):
@@ -164,6 +165,7 @@ class Interactions(Displayed):
         ]
 
 
+@takes_model
 def interactions(
     model: Model,
     task: Task,
@@ -200,6 +202,17 @@ def interactions(
     Raises:
         OptionError: fewer than two players, too many, or a budget that does not reach.
         UnknownName: a player that does not play, another index or method.
+
+    Unit: of the task.
+
+    Cost: 2^n coalitions of up to 16 heads, or 32 pairs of backgrounds.
+
+    Null: none.
+
+    Not for: heads that were chosen because they scored high one by one: a backup is not among them.
+
+    Reference: Grabisch and Roubens 1999, "An axiomatic approach to the concept of interaction among
+    players in cooperative games".
     """
     if index not in INDICES:
         raise UnknownName("index of interaction", index, INDICES)

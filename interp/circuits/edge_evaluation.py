@@ -26,6 +26,7 @@ from interp.circuits.steps_file import Store
 from interp.core.display import Displayed
 from interp.core.errors import OptionError
 from interp.core.statistics import auroc, auroc_interval
+from interp.model.given import takes_model
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -162,6 +163,7 @@ def _values(
     return found
 
 
+@takes_model
 def evaluate_edges(
     model: Model,
     circuit: Circuit,

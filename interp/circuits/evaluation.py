@@ -24,6 +24,7 @@ from interp.core.clusters import numbered
 from interp.core.display import Displayed
 from interp.core.errors import OptionError
 from interp.core.statistics import auroc, auroc_interval, percentile_interval, redraw, tails_of
+from interp.model.given import takes_model
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -256,6 +257,7 @@ class Evaluation(Displayed):
         return f"Evaluation({self.circuit.method}, {self.ablation}: {told})"
 
 
+@takes_model
 def evaluate(
     model: Model,
     circuit: Circuit,
@@ -288,6 +290,16 @@ def evaluate(
 
     Raises:
         OptionError: a circuit of another model, or heads that make no difference to the task.
+
+    Unit: CMD and CPR: shares of the behaviour over sizes.
+
+    Cost: One forward pass per size and random order.
+
+    Null: random orders of the heads.
+
+    Not for: the pairs that the circuit was found on. CPR has no upper end: never report it alone.
+
+    Reference: Mueller et al. 2025, "MIB" (arXiv 2504.13151)
     """
     circuit.require(model, same_weights=same_weights)
     labels = list(circuit.heads)

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from interp.circuits.declaration import Discovery, Found, Level, declared
 from interp.circuits.steps import Progress, following, step
+from interp.circuits.tasks import contrast_of
 from interp.core.registry import CIRCUIT_METHODS
+from interp.model.given import takes_model
 
 if TYPE_CHECKING:
     from interp.circuits.contrast import ContrastTask
@@ -72,9 +74,10 @@ def named(method: str | Discovery) -> Discovery:
     return CIRCUIT_METHODS.load(method if method.endswith(".py") else method.replace("-", "_"))
 
 
+@takes_model
 def find_circuit(
     model: Model,
-    task: ContrastTask,
+    task: ContrastTask | str,
     method: str | Discovery = DEFAULT,
     level: Level = "head",
     *,
@@ -85,6 +88,7 @@ def find_circuit(
     """The circuit of a model for a task, by one of the methods of `interp.circuits.methods`.
 
     Args:
+        task: pairs of prompts, or the name of a task as `make_contrast` takes it.
         ledger: a folder that keeps finished steps: the same run finds them there again, to the
             last bit, and goes on where it was broken off.
         progress: told what runs, how much of it is done and how much there is.
@@ -98,6 +102,7 @@ def find_circuit(
     """
     from interp.circuits.result import Circuit
 
+    task = contrast_of(model, task)
     way = named(method)
     found = score_nodes(model, task, way, level, ledger=ledger, progress=progress, **options)
     return Circuit.of(model, task, way.name, level, options, found)

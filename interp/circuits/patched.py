@@ -16,6 +16,7 @@ from interp.circuits.identity import of_model, of_task
 from interp.circuits.residual_graph import ResidualGraph
 from interp.circuits.steps import Progress, following
 from interp.circuits.steps_file import Store
+from interp.model.given import takes_model
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,6 +45,7 @@ class Patched:
         return pd.DataFrame(list(self.rows)).assign(unit=self.unit)
 
 
+@takes_model
 def patch_first(
     model: Model,
     circuit: Circuit,

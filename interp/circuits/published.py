@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from interp.circuits.methods._ranking import marked
+from interp.core.doors import behind
 from interp.core.errors import OptionError, StoreError, UnknownName
 from interp.core.head import Head
 from interp.core.resources import folder
@@ -104,9 +105,7 @@ class Published:
         Raises:
             UnknownName: no such variant.
         """
-        from interp.circuits.published_graph import circuit_of
-
-        return circuit_of(self, variant)
+        return behind("Published.circuit")(self, variant)
 
     def plot(self, variant: str | None = None) -> go.Figure:
         """Layers from below; see `Circuit.plot`."""

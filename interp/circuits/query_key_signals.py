@@ -26,6 +26,7 @@ from interp.circuits.linear_scores import CONSTANT, LinearScores
 from interp.core.display import Displayed
 from interp.core.errors import OptionError
 from interp.model.content import model_provenance
+from interp.model.given import takes_model
 from interp.model.hooks.calls import Call, precise
 from interp.model.locate.sites import Site
 
@@ -314,6 +315,7 @@ class Signals(Displayed):
         )
 
 
+@takes_model
 def signals(
     model: Model,
     prompts: Any,

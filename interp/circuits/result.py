@@ -15,6 +15,7 @@ from jaxtyping import Float
 
 from interp.circuits.nodes import largest, node_of, said
 from interp.core.display import Displayed
+from interp.core.doors import behind
 from interp.core.errors import OptionError, StoreError
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
     from interp.circuits.contrast import ContrastTask
     from interp.circuits.declaration import Found
-    from interp.circuits.evaluation import Evaluation
     from interp.model.model import Model
 
 Array = np.ndarray
@@ -324,7 +324,7 @@ class Circuit(Displayed):
                 " same_weights=False to use it on other weights of the same shape"
             )
 
-    def evaluate(self, model: Model, task: ContrastTask, **options: Any) -> Evaluation:
+    def evaluate(self, model: Model, task: ContrastTask, **options: Any) -> Any:
         """How faithful, complete and minimal the circuit is; see `interp.circuits.evaluation`.
 
         Give other pairs than it was found on: `make_contrast(model, name, seed=1)`.
@@ -332,9 +332,7 @@ class Circuit(Displayed):
         Raises:
             OptionError: a circuit of another model, or heads that make no difference to the task.
         """
-        from interp.circuits.evaluation import evaluate
-
-        return evaluate(model, self, task, **options)
+        return behind("Circuit.evaluate")(model, self, task, **options)
 
     def to_networkx(self) -> nx.MultiDiGraph:
         """A directed graph: nodes with score and role, edges with score and the input they enter.
@@ -342,42 +340,30 @@ class Circuit(Displayed):
         The key of an edge is the input of its head, `q`, `k` or `v`, and `in` where a node has only
         one; so a writer may enter several inputs of one head.
         """
-        from interp.circuits.forms import networkx_of
-
-        return networkx_of(self)
+        return behind("Circuit.to_networkx")(self)
 
     def to_graphml(self, path: str | os.PathLike | None = None) -> str:
         """GraphML, for yEd, Gephi, Cytoscape; every edge has an id of its own."""
-        from interp.circuits.forms import graphml_of
-
-        return _written(path, graphml_of(self))
+        return _written(path, behind("Circuit.to_graphml")(self))
 
     def to_dot(self, path: str | os.PathLike | None = None) -> str:
         """DOT, for Graphviz; blue helps, orange hurts, and width is the size of the score."""
-        from interp.circuits.forms import dot_of
-
-        return _written(path, dot_of(self))
+        return _written(path, behind("Circuit.to_dot")(self))
 
     def to_mermaid(self, path: str | os.PathLike | None = None) -> str:
         """Mermaid, for Markdown pages."""
-        from interp.circuits.forms import mermaid_of
-
-        return _written(path, mermaid_of(self))
+        return _written(path, behind("Circuit.to_mermaid")(self))
 
     def to_svg(self, path: str | os.PathLike | None = None, *, k: int = 60) -> str:
         """A still picture of the first k edges (or nodes), 300 at most; it says how many of all."""
-        from interp.circuits.still import still
-
-        return _written(path, still(self, min(k, DRAWN)))
+        return _written(path, behind("Circuit.to_svg")(self, min(k, DRAWN)))
 
     def plot(self, k: int = 60) -> go.Figure:
         """Layers from below, nodes by size and sign, with a slider on how many are shown.
 
         At most 300 nodes or edges are drawn.
         """
-        from interp.circuits.drawing import draw
-
-        return draw(self, min(k, DRAWN))
+        return behind("Circuit.plot")(self, min(k, DRAWN))
 
     def __repr__(self) -> str:
         first = self.ranking[: self._asked or 4]

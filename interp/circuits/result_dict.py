@@ -10,16 +10,13 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from interp.circuits.toml_text import loads
 from interp.core.errors import StoreError
 from interp.core.files import read_bytes
-
-if TYPE_CHECKING:
-    from interp.circuits.result import Circuit
 
 FORMAT = "interp circuit 2"
 EARLIER = "interp circuit 1"
@@ -32,7 +29,7 @@ TOLD_APART = (
 )
 
 
-def told_of(circuit: Circuit) -> dict[str, Any]:
+def told_of(circuit: Any) -> dict[str, Any]:
     """All fields of a circuit as plain data; NaN as None."""
     same = ("model", "n_layers", "n_heads", "task", "method", "level", "n", "unit")
     from interp.draw.page import plain

@@ -49,7 +49,7 @@ def show(one: Attribution, top: int) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from interp.draw.plot import palette
+    from interp.draw.colours import palette
     from interp.report.tokens import residual_text, scale_of, shown
 
     console = Console(highlight=False, soft_wrap=True)

@@ -17,6 +17,7 @@ from .head import Head
 from .option import Option
 from .prompts import Prompts, from_file, repeats
 from .registry import ATTRIBUTION_METHODS, CIRCUIT_METHODS, METRICS, Registry
+from .result import Result
 from .table import HeadTable
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "PromptError",
     "Prompts",
     "Registry",
+    "Result",
     "StatisticsError",
     "StoreError",
     "UnknownName",

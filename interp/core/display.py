@@ -79,14 +79,15 @@ class Displayed:
         from interp.core.files import write_atomically
         from interp.core.pages import drawn_by
 
-        plot = getattr(self, "plot", None)
+        # a picture that the result draws itself goes before its figure for notebooks
+        plot = getattr(self, "_picture", getattr(self, "plot", None))
         name = re.sub(r"(?<!^)(?=[A-Z])", " ", type(self).__name__).capitalize()
         file = name.lower().replace(" ", "-")
         rows = drawn_by("data_table")(self.shown(), file)
         content = drawn_by("page")(
             title or name,
             plot() if plot is not None else None,
-            [("In numbers", f"<p>{escape(self.heading())}</p>{rows}")],
+            [("In numbers", self.heading(), rows)],
             dict(getattr(self, "provenance", None) or getattr(self, "made", None) or {}),
             file_name=file,
         )

@@ -206,6 +206,10 @@ def repeats(
     Raises:
         PromptError: the model's context has no room for two copies of two tokens.
     """
+    if isinstance(model, str):
+        raise OptionError(
+            f"repeats needs the vocabulary of a loaded model; give interp.load({model!r})"
+        )
     rng = np.random.default_rng(seed)
     bos, ids = bos_id(model), ordinary_ids(model)
     stated = None if beyond else model.context

@@ -4,17 +4,51 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from interp.core.columns import estimate
 
 if TYPE_CHECKING:
-    from interp.core.table import HeadTable
+    import pandas as pd
+
+
+class Table(Protocol):
+    """Table of head scores as it is displayed; see `interp.core.table.HeadTable`."""
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Metric labels."""
+        ...
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Model names."""
+        ...
+
+    @property
+    def stacks(self) -> tuple[str, ...]:
+        """Names of attention stacks."""
+        ...
+
+    def where(self, *, metric: str) -> Table:
+        """Rows of one metric."""
+        ...
+
+    def top(self, k: int) -> Table:
+        """First rows of each metric."""
+        ...
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Rows as a DataFrame."""
+        ...
+
+    def __len__(self) -> int: ...
+
 
 FIRST = 3  # heads of each metric, where nobody asked for a number of them
 
 
-def as_text(table: HeadTable, asked: int | None) -> str:
+def as_text(table: Table, asked: int | None) -> str:
     """The heads that `top` was asked for, in its order; of a whole table the first of each metric.
 
     Args:
@@ -28,7 +62,7 @@ def as_text(table: HeadTable, asked: int | None) -> str:
     return "\n".join(lines)
 
 
-def as_html(table: HeadTable, asked: int | None) -> str:
+def as_html(table: Table, asked: int | None) -> str:
     """The same as a table for a notebook, every name escaped."""
     names = ("metric", "head", "score", "null", "n")
     lines = [f"<tr>{''.join(f'<th>{name}</th>' for name in names)}</tr>"]
@@ -39,7 +73,7 @@ def as_html(table: HeadTable, asked: int | None) -> str:
     return f"<table><caption>{escape(summary(table, asked))}</caption>{''.join(lines)}</table>"
 
 
-def summary(table: HeadTable, asked: int | None) -> str:
+def summary(table: Table, asked: int | None) -> str:
     """Size of the table, and how many of its rows are shown where not all are."""
     counts = {"row": len(table), "model": len(table.models), "metric": len(table.metrics)}
     told = ", ".join(f"{n:,} {what}{'s' * (n != 1)}" for what, n in counts.items())
@@ -51,7 +85,7 @@ def summary(table: HeadTable, asked: int | None) -> str:
 
 
 def _blocks(
-    table: HeadTable, asked: int | None
+    table: Table, asked: int | None
 ) -> Iterator[tuple[str, str, list[tuple[str, str, str, str]]]]:
     """Per metric its name, its unit, and of each head: where, score, null, n."""
     several = len(table.models) > 1, len(table.stacks) > 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from interp.core.errors import PromptError
@@ -36,3 +37,10 @@ def token_id(model: TokenModel, token: str | int) -> int:
 def show(model: TokenModel, index: int) -> str:
     """A token as a quoted text, or its id."""
     return f"token {index}" if model.tokenizer is None else repr(model.tokenizer.decode([index]))
+
+
+def words(model: TokenModel, ids: Sequence[int]) -> tuple[str, ...]:
+    """Tokens as texts, in the form in which they stand in the text; ids without a tokenizer."""
+    if model.tokenizer is None:
+        return tuple(map(str, ids))
+    return tuple(model.tokenizer.decode([i], clean_up_tokenization_spaces=False) for i in ids)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from interp.draw.page import COLOURS, text
+from interp.draw.colours import COLOURS
+from interp.draw.page import text
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -1,96 +1,53 @@
-"""Faithfulness over sizes as an SVG that needs no script."""
+"""Faithfulness over sizes as a figure: the first heads or edges alone, beside random orders."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
-from html import escape
 from typing import TYPE_CHECKING
 
-from interp.draw.page import COLOURS, GREY
+import numpy as np
+
+from interp.draw.colours import BAND, COLOURS, GREY
+from interp.draw.page import text
 
 if TYPE_CHECKING:
     import pandas as pd
+    import plotly.graph_objects as go
 
-_WIDE, _HIGH = 640, 280
-_LEFT, _RIGHT, _TOP, _BOTTOM = 56, 150, 16, 44
-_ROOM = 44  # from label to label
 _LEAST, _MOST = -1.0, 2.0  # beyond, a curve is cut: heads that hurt a task can take it far
 
 
-def curve(rows: pd.DataFrame, what: str) -> str:
-    """One `<svg>` of the columns `heads` (or `edges`), `faithfulness` and `random` with its band.
+def curve(rows: pd.DataFrame, what: str, title: str = "") -> go.Figure:
+    """The columns `faithfulness` and `random` with its band, on a scale of doublings.
 
     Args:
         rows: what an evaluation's `to_pandas` gives.
-        what: is at work, `heads` or `edges`; on a scale of doublings.
+        what: the column of sizes, `heads` or `edges`.
     """
-    size = [float(x) for x in rows[what]]
-    lines = {name: [_cut(x) for x in rows[name]] for name in ("faithfulness", "random")}
-    every = [y for line in lines.values() for y in line]
-    low, high = min(0.0, *every), max(1.0, *every)
-    span = math.log2(max(size[-1], 2.0))
+    import plotly.graph_objects as go
 
-    def x(n: float) -> float:
-        return _LEFT + math.log2(n) / span * (_WIDE - _LEFT - _RIGHT)
-
-    def y(f: float) -> float:
-        return _TOP + (high - f) / (high - low) * (_HIGH - _TOP - _BOTTOM)
-
-    def points(ns: Iterable[float], fs: Iterable[float]) -> str:
-        return " ".join(f"{x(n):.1f},{y(f):.1f}" for n, f in zip(ns, fs, strict=True))
-
-    parts = []
+    size, figure = rows[what].to_numpy(), go.Figure()
     if "random_low" in rows:
-        upper, lower = ([_cut(v) for v in rows[f"random_{end}"]] for end in ("high", "low"))
-        upper, lower = ([min(max(v, low), high) for v in band] for band in (upper, lower))
-        outline = points([*size, *size[::-1]], [*upper, *lower[::-1]])
-        parts.append(f'<polygon points="{outline}" fill="{GREY}" fill-opacity="0.2"/>')
-    for f in (0.0, 1.0):
-        parts.append(
-            f'<line x1="{_LEFT}" x2="{_WIDE - _RIGHT}" y1="{y(f):.1f}" y2="{y(f):.1f}"'
-            f' stroke="{GREY}" stroke-dasharray="2 3"/>'
-            f'<text x="{_LEFT - 8}" y="{y(f) + 4:.1f}" text-anchor="end">{f:.0f}</text>'
-        )
-    labelled: list[float] = []
-    for n in reversed(size):  # the last always, others where there is room
-        if not labelled or labelled[-1] - x(n) >= _ROOM:
-            labelled.append(x(n))
-            parts.append(
-                f'<text x="{x(n):.1f}" y="{_HIGH - 24}" text-anchor="middle">{n:.0f}</text>'
-            )
-        parts.append(
-            f'<line x1="{x(n):.1f}" x2="{x(n):.1f}" y1="{_HIGH - _BOTTOM}" y2="{_HIGH - 38}"'
-            f' stroke="{GREY}"/>'
-        )
-    for place, (name, colour) in enumerate((("faithfulness", COLOURS[0]), ("random", GREY))):
-        parts.append(
-            f'<polyline points="{points(size, lines[name])}" fill="none" stroke="{colour}"'
-            ' stroke-width="2"/>'
-        )
-        for n, f in zip(size, lines[name], strict=True):
-            told = f"{n:.0f} {what}: {f:.3f}"
-            parts.append(
-                f'<circle cx="{x(n):.1f}" cy="{y(f):.1f}" r="3" fill="{colour}">'
-                f"<title>{escape(told)}</title></circle>"
-            )
-        label = "the first" if name == "faithfulness" else "in random order"
-        parts.append(
-            f'<text x="{_WIDE - _RIGHT + 14}" y="{_TOP + 16 + 18 * place}" fill="{colour}">'
-            f"{label}</text>"
-        )
-    ablation = str(rows["ablation"].iloc[0])
-    told = f"faithfulness with {what} at work, others {ablation}; {what} on a scale of doublings"
-    if any(not _LEAST <= float(f) <= _MOST for name in lines for f in rows[name]):
-        told += f"; cut off at {_LEAST:g} and {_MOST:g}"
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDE} {_HIGH}" width="{_WIDE}"'
-        f' height="{_HIGH}" role="img" aria-label="{escape(told)}" font-family="sans-serif"'
-        f' font-size="12"><rect width="{_WIDE}" height="{_HIGH}" fill="#ffffff"/>'
-        + "\n".join(parts)
-        + f'<text x="{_LEFT}" y="{_HIGH - 6}" fill="#444444">{escape(told)}</text></svg>\n'
-    )
+        ends = np.r_[rows["random_high"], rows["random_low"].to_numpy()[::-1]]
+        figure.add_scatter(
+            x=np.r_[size, size[::-1]], y=_cut(ends), fill="toself", fillcolor=BAND,
+            line={"width": 0}, name="random orders, middle 95 %", hoverinfo="skip",
+        )  # fmt: skip
+    for column, colour, name in (
+        ("faithfulness", COLOURS[0], f"the first {what}"), ("random", GREY, "in random order"),
+    ):  # fmt: skip
+        figure.add_scatter(x=size, y=_cut(rows[column]), mode="lines+markers", name=name,
+                           line={"color": colour})  # fmt: skip
+    for level in (0, 1):
+        figure.add_hline(y=level, line={"color": GREY, "dash": "dot", "width": 1})
+    both = rows[["faithfulness", "random"]].to_numpy()
+    cut = f"; cut off at {_LEAST:g} and {_MOST:g}" if (both != _cut(both)).any() else ""
+    told = f"{what} that stay intact, others {rows['ablation'].iloc[0]} (doubling scale){cut}"
+    figure.update_layout(template="plotly_white", title=text(title), height=360)
+    labels = [f"{n:.0f}" for n in size]
+    figure.update_xaxes(title_text=told, type="log", tickvals=size, ticktext=labels)
+    figure.update_yaxes(title_text="faithfulness")
+    return figure
 
 
-def _cut(f: float) -> float:
-    return min(max(float(f), _LEAST), _MOST)
+def _cut(values: object) -> np.ndarray:
+    return np.clip(np.asarray(values, dtype=float), _LEAST, _MOST)

@@ -1,50 +1,118 @@
-"""One self-contained page: a figure that works offline, its numbers, and how they were made."""
+"""The one shell of every page: its style, its security policy, its escaping, and its tables."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from html import escape
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from markupsafe import Markup, escape
+
+from interp.draw.svg import element
+
 if TYPE_CHECKING:
+    import jinja2
     import pandas as pd
     import plotly.graph_objects as go
 
-# Okabe and Ito 2008, "Color Universal Design": told apart by every common kind of colour
-# blindness. Dashes and markers differ too, so that a grey print can be read.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
-DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
-GREY, BAND = "#6b6b6b", "rgba(107,107,107,0.20)"
+ROWS = 1_000  # of a table on a page
+CSV = 400_000  # bytes of a table as data in a page
 
-_STYLE = (
-    ":root{color-scheme:light dark}body{font:15px/1.5 system-ui,sans-serif;max-width:70rem;"
-    "margin:2rem auto;padding:0 1rem;color:#1d1d1d;background:#fff}"
-    "@media screen and (prefers-color-scheme:dark){body{color:#e4e8ec;background:#14181c}"
-    # drawn for white paper
-    "#figure,section svg{background:#fff;border-radius:.3rem}}"
-    "section>svg,section :not(.scroll)>svg{max-width:100%;height:auto}"
-    "h1{font-size:1.4rem}h2{font-size:1.1rem}"
-    "table{border-collapse:collapse;font-size:13px}td,th{padding:2px 10px;text-align:right;"
-    "border-bottom:1px solid #8884;white-space:nowrap}"
-    "th:first-child,td:first-child{text-align:left}"
-    "td.text,th.text{text-align:left}td.text{white-space:normal;min-width:9em}.scroll{overflow-x:auto}"
-    "h1,h2,p,pre{overflow-wrap:anywhere}pre{white-space:pre-wrap;font-size:12px}"
-    "a{color:#0b5cad}#figure{max-width:100%}:focus-visible{outline:2px solid #0b5cad}"
-    "@media screen and (prefers-color-scheme:dark){a{color:#7cc0ff}"
-    ":focus-visible{outline-color:#7cc0ff}}"
-    # what scrolls on a screen is cut off on paper
-    "@media print{.modebar,a.data{display:none}.scroll{overflow:visible}tr{break-inside:avoid}"
-    "table{font-size:8pt;max-width:100%}td,th{white-space:normal;padding:1px 4px}"
-    "h2{break-after:avoid}}"
-)
-ROWS = 5_000  # of a table on a page
-CSV = 2_000_000  # bytes of a table as data in a page
-# The figure brings its own script; nothing can be fetched, whatever a name or a token says.
-_POLICY = (
-    "default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
-)
+
+def render(template: str, title: str, *, scripts: Sequence[str] = (), **context: Any) -> str:
+    """Fill a template that extends `page.jinja2`; all texts are escaped by the template.
+
+    Args:
+        template: its name in the folder `templates`, without the ending.
+        scripts: names of files in that folder, in order; a page without them has no script.
+        context: what the template prints. `command`, `beside` (files in the same folder) and
+            `made` (provenance) are printed by the shell itself.
+    """
+    context = {"command": None, "beside": (), "made": None} | context
+    script = Markup("".join(asset(f"{name}.js") for name in scripts))
+    style = Markup(_style())
+    return (
+        _templates()
+        .get_template(f"{template}.jinja2")
+        .render(context, title=title, style=style, script=script)
+    )
+
+
+def page(
+    title: str,
+    figure: go.Figure | Markup | None,
+    parts: Iterable[Sequence[Any]],
+    made: Mapping[str, Any],
+    *,
+    file_name: str = "",
+) -> bytes:
+    """The page of one result as UTF-8.
+
+    Args:
+        figure: a plotly figure, drawn without its script, or an element; None where there is none.
+        parts: sections, each a heading followed by its contents: texts become paragraphs, data
+            frames tables, and elements stay as they are.
+        made: provenance, shown as JSON.
+        file_name: of the page, which names its data.
+    """
+    if figure is not None and not isinstance(figure, Markup):
+        from interp.draw.figure import svg
+
+        figure = svg(figure)
+    sections = [(head, [_shown(x) for x in contents]) for head, *contents in parts]
+    sliding = figure is not None and "data-rank" in figure
+    return render(
+        "result", title, figure=figure, parts=sections, made=made, name=file_name,
+        scripts=["slider"] if sliding else [],
+    ).encode()  # fmt: skip
+
+
+def _shown(content: Any) -> Markup:
+    if hasattr(content, "__html__"):
+        return Markup(content.__html__())
+    return element("p", content) if isinstance(content, str) else html_table(content)
+
+
+@cache
+def _templates() -> jinja2.Environment:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    found = Environment(
+        loader=PackageLoader("interp.draw"), autoescape=True, undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    found.filters |= {"digest": digest, "as_json": _as_json, "pairs": pairs}
+    return found
+
+
+@cache
+def asset(name: str) -> str:
+    """The text of a style sheet or script."""
+    return files("interp.draw").joinpath("templates", name).read_text(encoding="utf-8")
+
+
+@cache
+def _style() -> str:
+    """The style sheet with the colours of both themes; print is always on white."""
+    from interp.draw.colours import rules
+
+    dark = f"@media screen and (prefers-color-scheme:dark){{{rules('dark')}}}"
+    return f"{asset('style.css')}\n{rules('light')}\n{dark}\n"
+
+
+def digest(text: str) -> str:
+    """The hash by which a policy names a script or a style."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _as_json(value: Any) -> str:
+    return json.dumps(value, indent=1, ensure_ascii=False, default=str)
 
 
 def text(x: object) -> str:
@@ -52,94 +120,125 @@ def text(x: object) -> str:
     return str(x).replace("&", "&amp;").replace("<", "&lt;")
 
 
-def faded(colour: str, share: float) -> str:
-    """A colour `#rrggbb` with this opacity."""
-    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
-    return f"rgba({red},{green},{blue},{share})"
+@dataclass(frozen=True)
+class Table:
+    """Rows for people, as HTML.
+
+    Args:
+        columns: names; one that begins with a dot is of words, which are set left, and a pair is a
+            name and the class of its cells.
+        rows: cells, of which elements `<td>` and `<th>` stay as they are; a row can be an element.
+        kind: classes of the table.
+        headed: the first cell of a row names the row.
+    """
+
+    columns: Sequence[str | tuple[str, str]]
+    rows: Iterable[Sequence[Any]]
+    caption: str = ""
+    unit: Any = ""
+    kind: str | None = None
+    headed: bool = True
+
+    def __html__(self) -> Markup:
+        named = [c if isinstance(c, tuple) else (c[1:], "words") if c[:1] == "." else (c, None)
+                 for c in self.columns]  # fmt: skip
+        kinds = [kind for _, kind in named]
+        head = [element("th", name, scope="col", class_=kind) for name, kind in named]
+        body = (row if isinstance(row, Markup) else self._row(row, kinds) for row in self.rows)
+        caption = ()
+        if self.caption or self.unit:
+            unit = element("span", self.unit, class_="unit") if self.unit else ""
+            caption = (element("caption", self.caption, " ", unit),)
+        table = element(
+            "table", *caption, element("thead", element("tr", *head)), element("tbody", *body),
+            class_=self.kind,
+        )  # fmt: skip
+        return element("div", table, class_="scroll", tabindex=0)
+
+    def _row(self, row: Sequence[Any], kinds: Sequence[str | None]) -> Markup:
+        cells = []
+        for at, (cell, kind) in enumerate(zip(row, kinds, strict=False)):
+            if isinstance(cell, Markup) and cell.startswith(("<td", "<th")):
+                cells.append(cell)
+            elif at == 0 and self.headed:
+                cells.append(element("th", _spelled(cell), scope="row", class_=kind))
+            else:
+                cells.append(element("td", _spelled(cell), class_=kind))
+        return element("tr", *cells)
 
 
-def html_table(frame: pd.DataFrame) -> str:
-    """A table for people: numbers with four digits, texts escaped."""
-    left = [len(frame) > 0 and isinstance(frame[c].iloc[0], str) for c in frame.columns]
-    head = "".join(
-        f'<th scope="col"{" class=text" if words else ""}>{escape(str(c))}</th>'
-        for c, words in zip(frame.columns, left, strict=True)
-    )
+def html_table(frame: pd.DataFrame) -> Markup:
+    """A data frame as a table: numbers with four digits, texts set left."""
+    first: Any = frame.iloc[0] if len(frame) else [None] * frame.shape[1]
+    columns = [
+        (str(c), "text" if isinstance(x, str) else "") for c, x in zip(frame, first, strict=True)
+    ]
+    head = [element("th", c, scope="col", class_=kind or None) for c, kind in columns]
+    # by hand: a page can hold tens of thousands of these cells
     rows = "".join(
-        "<tr>" + "".join(_cell(x) for x in row) + "</tr>"
-        for row in frame.itertuples(index=False, name=None)
+        f"<tr>{''.join(map(_cell, row))}</tr>" for row in frame.itertuples(index=False, name=None)
     )
-    return (
-        f'<div class="scroll" tabindex="0"><table><thead><tr>{head}</tr></thead>'
-        f"<tbody>{rows}</tbody></table></div>"
-    )
+    body = element("tbody", Markup(rows))
+    table = element("table", element("thead", element("tr", *head)), body)
+    return element("div", table, class_="scroll", tabindex=0)
 
 
-def data_table(frame: pd.DataFrame, name: str) -> str:
-    """A table for people with the same rows as CSV; what a page has no room for is said.
+def data_table(frame: pd.DataFrame, name: str) -> Markup:
+    """A table with its rows as CSV; what a page has no room for is said.
 
     Args:
         name: of the file that the link saves, without its ending.
     """
-    text = frame.to_csv(index=False)
-    more = len(frame) - ROWS
-    rest = f"<p>{more:,} more rows are not on this page.</p>" if more > 0 else ""
-    if len(text.encode()) > CSV:
-        link = f"<p>The rows as CSV are more than {CSV / 1e6:g} MB, and left out here.</p>"
+    content = frame.to_csv(index=False)
+    if len(content.encode()) > CSV:
+        link = element("p", f"The rows as CSV are more than {CSV / 1e6:g} MB, and left out here.")
     else:
-        data = f"data:text/csv;charset=utf-8,{quote(text, safe=',.-+:')}"
-        link = f'<p><a class="data" download="{escape(name)}.csv" href="{data}">CSV</a></p>'
-    return f"{link}{html_table(frame.head(ROWS))}{rest}"
+        link = element("p", csv_link(content, name))
+    more = len(frame) - ROWS
+    rest = element("p", f"{more:,} more rows are not on this page.") if more > 0 else Markup("")
+    return link + html_table(frame.head(ROWS)) + rest
+
+
+def csv_link(content: str, name: str) -> Markup:
+    """A link that holds a file of CSV."""
+    data = f"data:text/csv;charset=utf-8,{quote(content, safe=',.-+:')}"
+    return element("a", "CSV", class_="data", download=f"{name}.csv", href=data)
+
+
+def fold(summary: str, *contents: Any, class_: str | None = None) -> Markup:
+    """Contents that a reader unfolds."""
+    return element("details", element("summary", summary), *contents, class_=class_)
+
+
+def pairs(found: Mapping[Any, Any] | Iterable[tuple[Any, Any]]) -> Markup:
+    """Names with their values, as a list in columns."""
+    items = found.items() if isinstance(found, Mapping) else found
+    return element(
+        "dl", *(element("div", element("dt", k), element("dd", plainly(v))) for k, v in items)
+    )
+
+
+def plainly(value: Any) -> str:
+    """A setting for people: four digits, lists with commas, and a word where there is none."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}: {plainly(item)}" for key, item in value.items()) or "none"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(plainly, value)) or "none"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return "none" if value is None or value == "" else str(value)
 
 
 def _cell(x: Any) -> str:
     if isinstance(x, str):
         return f'<td class="text">{escape(x)}</td>'
-    spelled = f"{x:.4g}" if isinstance(x, float) else str(x)
-    return f"<td>{escape('' if spelled == 'nan' else spelled)}</td>"
+    return f"<td>{escape(_spelled(x))}</td>"
 
 
-def page(
-    title: str,
-    figure: go.Figure | None,
-    parts: Sequence[tuple[str, str]],
-    made: Mapping[str, Any],
-    *,
-    file_name: str,
-) -> bytes:
-    """The page as UTF-8.
-
-    Args:
-        figure: left out where a result has none.
-        parts: further headings, each with its HTML.
-        made: provenance, shown as JSON.
-        file_name: of the picture that the figure's camera button saves, an SVG.
-    """
-    shown = "" if figure is None else _shown(figure, file_name)
-    sections = "".join(f"<section><h2>{escape(head)}</h2>{body}</section>" for head, body in parts)
-    told = escape(json.dumps(made, indent=1, ensure_ascii=False))
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
-        f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body>"
-        f"<h1>{escape(title)}</h1>{shown}{sections}"
-        f"<details><summary>How it was made</summary><pre>{told}</pre></details></body></html>\n"
-    ).encode()
-
-
-def _shown(figure: go.Figure, file_name: str) -> str:
-    note = "<noscript>The figure is drawn by a script; its numbers stand below.</noscript>"
-    return note + figure.to_html(
-        full_html=False,
-        include_plotlyjs=True,  # inside the file: it must open without a network
-        div_id="figure",
-        config={
-            "displaylogo": False,
-            "responsive": True,
-            "toImageButtonOptions": {"format": "svg", "filename": file_name},
-        },
-    )
+def _spelled(x: Any) -> Any:
+    if isinstance(x, float):
+        return "" if x != x else f"{x:.4g}"  # noqa: PLR0124
+    return x if hasattr(x, "__html__") else str(x)
 
 
 def plain(x: Any) -> Any:

@@ -1,22 +1,27 @@
-"""One heat map of a report: layers x heads of one metric, as SVG elements or as a small picture."""
+"""Heat maps of layers x heads as static pictures, their colour bars, and bars of single scores."""
 
 from __future__ import annotations
 
-import base64
-import struct
-import zlib
-from html import escape
+import math
 from typing import TYPE_CHECKING, Any
 
+from markupsafe import Markup
+
 from interp.core.columns import number
-from interp.draw.plot import Scale, Theme, ends, palette, tooltip
+from interp.draw.colours import Scale, Theme, ends, palette
+from interp.draw.plot import tooltip
+from interp.draw.sprite import data_url, indexed_png
+from interp.draw.svg import element, picture
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import numpy as np
     import pandas as pd
 
 _LEFT, _TOP = 44, 34  # room for the numbers of layers and heads, and for their names
 _NO_SCORE = {"light": "#b9b9b9", "dark": "#5a5f66"}
+_KEYS = "; arrow keys move from head to head, Enter opens a head's card"
 
 
 def panel(
@@ -26,115 +31,143 @@ def panel(
     shape: tuple[int, int],
     scale: Scale,
     detail: int,
-    data: str = "",
-) -> str:
+    data: Any = "",
+) -> Markup:
     """A figure: caption, map, colour bar, and the line where a script writes the head pointed at.
 
-    detail 2: an element with a tooltip per head; 1: a picture and the numbers; 0: a picture.
-    `data` is a link to the same numbers, as HTML.
+    Args:
+        detail: 2 for an element with a tooltip per head, 1 for a picture and the numbers, 0 for a
+            picture.
+        data: a link to the same numbers.
     """
     import numpy as np
 
-    n_layers, n_heads = shape
-    # easy to hit with a finger; two maps of 64 heads beside each other
-    cell = 24 if n_heads <= 16 and n_layers <= 24 else 16 if n_heads <= 32 else 9
-    width, height = _LEFT + n_heads * cell + 2, _TOP + n_layers * cell + 2
     grid = np.full(shape, np.nan)
     grid[rows["layer"], rows["head"]] = rows["score"]
-    bins = scale.bins(grid)
-    family = "d" if scale.signed else "q"
-    unit = str(rows["unit"].iloc[0])
-    listed = _numbers(rows, shape) if detail == 1 else ""
-    stack = escape(str(rows["stack"].iloc[0]))
-    body = _cells(rows, bins, family, cell) if detail == 2 else _picture(bins, scale.signed, cell)
-    what = f"{name}: heat map of {n_layers} layers by {n_heads} heads"
-    keys = "; arrow keys move from head to head, Enter opens a head's card" if detail else ""
-    low, high = ends(scale)
-    notes = []
-    if scale.note:
-        notes.append(scale.note)
-    if scale.beyond(grid):
-        notes.append(f"{scale.beyond(grid)} beyond the range, shown as its end")
-    missing = int(np.isnan(grid).sum())
-    if missing:
-        notes.append(f"{missing} without a score")
-    return (
-        f'<figure><figcaption>{escape(name)} <span class="unit">{escape(unit)}</span>'
-        f"{data}</figcaption>"
-        f'<svg class="map" role="group" tabindex="0" aria-label="{escape(what + keys)}"'
-        f' width="{width}" height="{height}" viewBox="0 0 {width} {height}" data-cell="{cell}"'
-        f' data-heads="{n_heads}" data-layers="{n_layers}" data-unit="{escape(unit)}"'
-        f' data-metric="{escape(str(rows["metric"].iloc[0]))}" data-stack="{stack}"{listed}>'
-        f"{_axes(n_layers, n_heads, cell)}{body}</svg>"
-        f'<div class="scale"><span>{low}</span><i class="bar bar-{family}"></i><span>{high}</span>'
-        f'</div><p class="note">{"; ".join(notes)}</p><output aria-live="polite"></output>'
-        "</figure>\n"
+    first = rows.iloc[0]
+    about = {"data_unit": first["unit"], "data_metric": first["metric"],
+             "data_stack": first["stack"]}  # fmt: skip
+    titles = None
+    if detail == 2:
+        titles = {(r["layer"], r["head"]): tooltip(r) for r in rows.to_dict("records")}
+    elif detail == 1:
+        about |= _numbers(rows, shape)
+    what = f"{name}: heat map of {shape[0]} layers by {shape[1]} heads{_KEYS if detail else ''}"
+    drawn = head_map(scale.bins(grid), what, signed=scale.signed, titles=titles, role="group",
+                     tabindex=0, **about)  # fmt: skip
+    beyond, missing = scale.beyond(grid), int(np.isnan(grid).sum())
+    notes = [scale.note, f"{beyond} beyond the range, shown as its end" if beyond else "",
+             f"{missing} without a score" if missing else ""]  # fmt: skip
+    caption = element("figcaption", name, " ", element("span", first["unit"], class_="unit"), data)
+    note = element("p", "; ".join(filter(None, notes)), class_="note")
+    return element(
+        "figure", caption, drawn, colour_bar(scale), note, element("output", aria_live="polite")
     )
 
 
-def _axes(n_layers: int, n_heads: int, cell: int) -> str:
+def head_map(
+    bins: np.ndarray,
+    what: str,
+    *,
+    signed: bool,
+    titles: Mapping[tuple[int, int], str] | None,
+    **attributes: Any,
+) -> Markup:
+    """A map of `[layer, head]` colours, layer 0 on top; -1 is no score.
+
+    Args:
+        what: it shows, for those who do not see it.
+        titles: a tooltip per (layer, head) that is drawn; without them the map is one image.
+    """
+    n_layers, n_heads = bins.shape
+    # easy to hit with a finger; two maps of 64 heads beside each other
+    cell = 24 if n_heads <= 16 and n_layers <= 24 else 16 if n_heads <= 32 else 9
+    size = _LEFT + n_heads * cell + 2, _TOP + n_layers * cell + 2
+    if titles is None:
+        body = _images(bins, signed, cell)
+    else:
+        body = Markup("\n").join(
+            element("rect", element("title", told), x=_LEFT + head * cell, y=_TOP + layer * cell,
+                    width=cell - 1, height=cell - 1, class_=colour_class(bins[layer, head], signed))
+            for (layer, head), told in titles.items()
+        )  # fmt: skip
+    axes = _axes(n_layers, n_heads, cell)
+    return picture(*size, axes, body, class_="map", aria_label=what, data_cell=cell,
+                   data_heads=n_heads, data_layers=n_layers, **attributes)  # fmt: skip
+
+
+def colour_class(at: int, signed: bool) -> str:
+    """The style class of a bin of a scale."""
+    return "none" if at < 0 else f"{'d' if signed else 'q'}{at}"
+
+
+def colour_bar(scale: Scale) -> Markup:
+    """The colours from end to end, with the numbers at both."""
+    low, high = ends(scale)
+    ramp = element("i", class_=f"bar bar-{'d' if scale.signed else 'q'}")
+    return element("div", element("span", low), ramp, element("span", high), class_="scale")
+
+
+def bar(
+    value: float, scale: Scale, *, sem: Any = None, null: float = math.nan, width: int = 160
+) -> Markup:
+    """A score as a bar from zero (or the low end), with its error and an upright line at its null.
+
+    Args:
+        sem: one standard error, or both ends of an interval.
+    """
+
+    def x(v: float) -> float:
+        part = (v - scale.low) / (scale.high - scale.low)
+        return round(width * min(max(part, 0.0), 1.0), 1)
+
+    left, right = sorted((x(max(scale.low, min(0.0, scale.high))), x(value)))
+    colour = ("d26" if value >= 0 else "d6") if scale.signed else "q18"
+    parts = [element("rect", x=left, y=3, width=right - left, height=8, class_=colour)]
+    low, high = (
+        sem if isinstance(sem, tuple) else (value - (sem or math.nan), value + (sem or math.nan))
+    )
+    if math.isfinite(low) and math.isfinite(high):
+        low, high = x(low), x(high)
+        parts.append(
+            element("path", class_="error", d=f"M{low:g} 7H{high:g}M{low:g} 4v6M{high:g} 4v6")
+        )
+    if math.isfinite(null):
+        parts.append(element("path", class_="null", d=f"M{x(null):g} 0v14"))
+    return element("svg", *parts, class_="score", viewBox=f"-1 0 {width + 2} 14", width=width + 2,
+                   height=14, aria_hidden="true")  # fmt: skip
+
+
+def _axes(n_layers: int, n_heads: int, cell: int) -> Markup:
     def every(count: int) -> range:
         return range(0, count, next(s for s in (1, 2, 4, 8, 16, 64, 256, 4096) if count / s <= 16))
 
-    xs = "".join(
-        f'<text x="{_LEFT + (h + 0.5) * cell:g}" y="{_TOP - 6}">{h}</text>' for h in every(n_heads)
-    )
-    ys = "".join(
-        f'<text x="{_LEFT - 6}" y="{_TOP + (y + 0.5) * cell + 4:g}" class="y">{y}</text>'
-        for y in every(n_layers)
-    )
-    middle = _TOP + n_layers * cell / 2
-    names = (
-        f'<text class="axis" x="{_LEFT + n_heads * cell / 2:g}" y="{_TOP - 22}">head</text>'
-        f'<text class="axis" transform="translate(12 {middle:g}) rotate(-90)">layer</text>'
-    )
-    return f'<g aria-hidden="true">{names}{xs}{ys}</g>'
+    xs = [element("text", h, x=_LEFT + (h + 0.5) * cell, y=_TOP - 6) for h in every(n_heads)]
+    ys = [element("text", y, x=_LEFT - 6, y=_TOP + (y + 0.5) * cell + 4, class_="y")
+          for y in every(n_layers)]  # fmt: skip
+    turn = f"translate(12 {_TOP + n_layers * cell / 2:g}) rotate(-90)"
+    return element(
+        "g", element("text", "head", class_="axis", x=_LEFT + n_heads * cell / 2, y=_TOP - 22),
+        element("text", "layer", class_="axis", transform=turn), *xs, *ys, aria_hidden="true",
+    )  # fmt: skip
 
 
-def _cells(rows: pd.DataFrame, bins: np.ndarray, family: str, cell: int) -> str:
-    out = []
-    for row in rows.to_dict("records"):
-        layer, head = row["layer"], row["head"]
-        at = bins[layer, head]
-        colour = "none" if at < 0 else f"{family}{at}"
-        out.append(
-            f'<rect x="{_LEFT + head * cell}" y="{_TOP + layer * cell}" width="{cell - 1}"'
-            f' height="{cell - 1}" class="{colour}"><title>{escape(tooltip(row))}</title></rect>'
-        )
-    return "\n".join(out)
-
-
-def _picture(bins: np.ndarray, signed: bool, cell: int) -> str:
+def _images(bins: np.ndarray, signed: bool, cell: int) -> Markup:
     n_layers, n_heads = bins.shape
-    box = f'x="{_LEFT}" y="{_TOP}" width="{n_heads * cell}" height="{n_layers * cell}"'
     themes: tuple[Theme, ...] = ("light", "dark")
-    return "".join(
-        f'<image class="{theme}" {box} preserveAspectRatio="none" href="data:image/png;base64,'
-        f'{base64.b64encode(_png(bins, [*palette(signed, theme), _NO_SCORE[theme]])).decode()}"/>'
-        for theme in themes
-    )
+    images = []
+    for theme in themes:
+        colours = [*palette(signed, theme), _NO_SCORE[theme]]
+        pixels = (bins % len(colours)).astype("uint8")
+        images.append(
+            element("image", class_=theme, x=_LEFT, y=_TOP, width=n_heads * cell,
+                    height=n_layers * cell, preserveAspectRatio="none",
+                    href=data_url(indexed_png(pixels, colours)))
+        )  # fmt: skip
+    return Markup("").join(images)
 
 
-def _png(bins: np.ndarray, colours: list[str]) -> bytes:
-    """A picture with one pixel per head and a palette; -1 is the last colour (PNG, RFC 2083)."""
-
-    def chunk(kind: bytes, content: bytes) -> bytes:
-        check = zlib.crc32(kind + content)
-        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", check)
-
-    height, width = bins.shape
-    pixels = (bins % len(colours)).astype("uint8")
-    lines = b"".join(b"\0" + line.tobytes() for line in pixels)
-    return (
-        b"\x89PNG\r\n\x1a\n"
-        + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0))
-        + chunk(b"PLTE", b"".join(bytes.fromhex(colour[1:]) for colour in colours))
-        + chunk(b"IDAT", zlib.compress(lines, 9))
-        + chunk(b"IEND", b"")
-    )
-
-
-def _numbers(rows: pd.DataFrame, shape: tuple[int, int]) -> str:
+def _numbers(rows: pd.DataFrame, shape: tuple[int, int]) -> dict[str, str]:
     """Per head, row by row: score, error, null; and n, once where all heads have the same."""
     size = shape[0] * shape[1]
     places = (rows["layer"] * shape[1] + rows["head"]).tolist()
@@ -147,11 +180,8 @@ def _numbers(rows: pd.DataFrame, shape: tuple[int, int]) -> str:
 
     counts = rows["n"].unique()
     n = str(counts[0]) if len(counts) == 1 else listed(rows["n"].tolist(), str)
-    return (
-        f' data-score="{listed(rows["score"].tolist(), _short)}"'
-        f' data-sem="{listed(rows["sem"].tolist(), _short_error)}"'
-        f' data-null="{listed(rows["null"].tolist(), _short)}" data-n="{n}"'
-    )
+    found = {f"data_{c}": listed(rows[c].tolist(), _short) for c in ("score", "null")}
+    return found | {"data_sem": listed(rows["sem"].tolist(), _short_error), "data_n": n}
 
 
 def _short(value: float) -> str:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import struct
 import zlib
 
 import numpy as np
 from jaxtyping import Float, UInt8
-
-from interp.report.viewer.coding import as_text
 
 LARGEST = 96  # pixels of a thumbnail's side
 PIXELS = 2_500_000  # of all thumbnails of a stack
@@ -68,7 +67,7 @@ def colour_png(pixels: UInt8[np.ndarray, "height width 3"]) -> bytes:
 
 def data_url(png: bytes) -> str:
     """The picture as part of a page."""
-    return f"data:image/png;base64,{as_text(png)}"
+    return f"data:image/png;base64,{base64.b64encode(png).decode()}"
 
 
 def _png(pixels: np.ndarray, kind: int, palette: bytes) -> bytes:

@@ -10,9 +10,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.attribution.target import show, token_id
 from interp.core.errors import OptionError, UnreadableAttention
 from interp.core.table import HeadTable
+from interp.core.tokens import show, token_id
 from interp.lens.finish import (
     Finish,
     finish,
@@ -24,6 +24,7 @@ from interp.lens.finish import (
     texts,
 )
 from interp.model.content import model_provenance
+from interp.model.given import takes_model
 from interp.model.locate.norms import read_norm
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ class DirectLogits:
         )
 
 
+@takes_model
 def direct_logit_attribution(
     model: Model,
     prompt: Any,
@@ -104,6 +106,15 @@ def direct_logit_attribution(
         UnreadableAttention: a stream that is no plain sum of attentions and MLPs (post-norm
             models), or a nonlinear layer before the unembedding.
         PromptError, OptionError: no such token or position.
+
+    Unit: logit.
+
+    Cost: One forward pass.
+
+    Null: none: the parts sum to the logit, which is checked.
+
+    Not for: heads that other heads read, which show nothing here; nor post-norm models, which are
+    refused.
     """
     inputs, stack = one_input(model, prompt), predicting_stack(model)
     stacks = [s for s in model.stacks if s in (stack, "cross")]

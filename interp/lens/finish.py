@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.core.errors import OptionError, UnreadableAttention
+from interp.core.tokens import words
 from interp.model.inputs import text_config
 from interp.model.locate.find_layout import layouts
 from interp.model.locate.layout import Leaving
@@ -160,6 +161,4 @@ def row_of(position: int, n: int) -> int:
 
 def texts(model: Model, ids: Sequence[int]) -> tuple[str, ...]:
     """Tokens as texts."""
-    from interp.attribution.example import words
-
     return words(model, ids)

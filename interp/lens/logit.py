@@ -9,11 +9,12 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 
-from interp.attribution.target import token_id
 from interp.core.display import Displayed
 from interp.core.errors import OptionError
+from interp.core.tokens import token_id
 from interp.lens.finish import finish, model_layers, one_input, predicting_stack, texts
 from interp.model.content import model_provenance
+from interp.model.given import takes_model
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,6 +63,7 @@ class LogitLens(Displayed):
         return pd.DataFrame(rows)
 
 
+@takes_model
 def logit_lens(
     model: Model, prompt: Any, *, k: int = 5, target: str | int | None = None
 ) -> LogitLens:
@@ -81,6 +83,15 @@ def logit_lens(
         UnreadableAttention: no unembedding, or a nonlinear layer before it.
         PromptError: no such target token.
         OptionError: several prompts, or k outside the vocabulary.
+
+    Unit: logit.
+
+    Cost: One forward pass and the unembedding at every depth.
+
+    Null: none: look at the rank among all tokens.
+
+    Not for: early layers, as what the model predicts: they need not be in the basis of the
+    unembedding.
     """
     if not 1 <= k <= model.d_vocab:
         raise OptionError(f"k={k}; it lies between 1 and {model.d_vocab}")

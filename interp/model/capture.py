@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from interp.core.doors import behind
 from interp.core.errors import NonFiniteError, OptionError, UnknownName, UnreadableAttention
 from interp.model.edits import Edit
 from interp.model.hooks.calls import Call
@@ -21,7 +22,6 @@ from interp.model.locate.streams import unavailable
 
 if TYPE_CHECKING:
     from interp.model.transformer import Transformer
-    from interp.report.viewer import View
 
 HEAD_NAMES = {
     "q": "queries that enter the scores, after rotary and norms [batch, head, query_pos, d_head]",
@@ -116,8 +116,10 @@ class ActivationCache(Mapping):
         """One activation of all captured layers, keyed by stack and layer."""
         return {(s, layer): x for (n, s, layer), x in self.values.items() if n == name}
 
-    def view(self, tokens: Sequence[str] | None = None, *, item: int = 0) -> View:
+    def view(self, tokens: Sequence[str] | None = None, *, item: int = 0) -> Any:
         """The captured patterns of one prompt of the batch, to look at: `.save_html`, `.plot`.
+
+        See `interp.report.viewer.View`.
 
         Args:
             tokens: texts of the positions; numbers without them.
@@ -125,14 +127,10 @@ class ActivationCache(Mapping):
         Raises:
             NotCaptured: no patterns were captured.
         """
-        from interp.report.viewer.cached import view_of_cache
-
-        return view_of_cache(self, tokens, item)
+        return behind("ActivationCache.view")(self, tokens, item)
 
     def _repr_html_(self) -> str:
-        from interp.report.viewer.cached import cache_html
-
-        return cache_html(self)
+        return behind("ActivationCache._repr_html_")(self)
 
     def z_by_site(self) -> dict[tuple[str, int], Tensor]:
         """All captured z, as `interp.model.edits.resample` takes it."""

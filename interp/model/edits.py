@@ -156,7 +156,10 @@ def zero(heads, *, positions: Positions = None, stack: str | None = None) -> Edi
 def gate(
     heads, factor: float | Tensor, *, positions: Positions = None, stack: str | None = None
 ) -> Edit:
-    """Multiply z by a factor; a tensor `[len(heads)]` with gradient gives gate gradients."""
+    """Multiply z by a factor; a tensor `[len(heads)]` with gradient gives gate gradients.
+
+    Not for: reading a gradient of it as the effect of 0: that is a long way off.
+    """
     chosen = parse_heads(heads)
     if isinstance(factor, Tensor) and factor.shape not in ((), (1,), (len(chosen),)):
         raise OptionError(

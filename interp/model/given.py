@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from torch import nn
 
@@ -13,6 +14,8 @@ from interp.core.errors import OptionError
 from interp.model.load import load
 from interp.model.model import Model
 from interp.model.sources.packages import package_of
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -105,3 +108,17 @@ def _wrong(x: Any) -> str:
         f"{type(x).__name__} is not a model; give what interp.load returns, a name such as"
         " 'bundled:induction', a folder, a hub id or a Hugging Face model, or a list of these"
     )
+
+
+def takes_model(function: Function) -> Function:
+    """Let the first argument of a function, a model, also be a name, a folder or an object.
+
+    Raises:
+        OptionError: something that is not a model; from the function that is made.
+    """
+
+    @wraps(function)
+    def call(model: Any, *args: Any, **options: Any) -> Any:
+        return function(model if isinstance(model, Model) else one_model(model), *args, **options)
+
+    return cast(Function, call)

@@ -18,13 +18,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from markupsafe import Markup
 
 from interp.core.calibration import measured_error
 from interp.core.columns import estimate, number
+from interp.draw.page import Table
+from interp.draw.svg import element
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -142,53 +144,47 @@ def catalogue_of(table: HeadTable, ends: Mapping[str, float | None] | None = Non
     return Catalogue(tuple(special), tests, heads, missing, one_draw)
 
 
-def section(table: HeadTable, ends: Mapping[str, float | None] | None = None) -> str:
-    """The catalogue of one model as HTML, all names escaped; no script is needed to read it."""
+def section(table: HeadTable, ends: Mapping[str, float | None] | None = None) -> Markup:
+    """The catalogue of one model as HTML; no script is needed to read it."""
     found = catalogue_of(table, ends)
-    several = len(table.stacks) > 1
     if not found.tests:
-        return f"<p>No head can be told from chance here. {not_judged(found)}</p>"
+        return element("p", f"No head can be told from chance here. {not_judged(found)}")
     heads = found.by_head()
     judged = len(table.metrics) - len(found.without_null) - len(found.one_draw)
-    out = [
-        f"<p>{len(heads)} of {found.heads} heads stand out in at least one of"
+    told = (
+        f"{len(heads)} of {found.heads} heads stand out in at least one of"
         f" {judged} metrics: p, the chance of a score as far from the null where there is nothing"
         f" to find, is below {LEVEL:g} over all {found.tests:,} heads and metrics (Bonferroni),"
         f" and the score is either more than"
         f" {HALF:.0%} of the way from the null to the end of the metric's range or more than"
         f" {APART:g} robust standard deviations from the model's other heads."
-        f" {escape(measured_error())} It says where a head"
-        " attends or what its weights look like, not what it does: that is asked by"
-        " <code>interp verify</code>.</p>"
-    ]
+        f" {measured_error()} It says where a head"
+        " attends or what its weights look like, not what it does: that is asked by "
+    )
+    out = [element("p", told, element("code", "interp verify"), ".")]
     if found.without_null or found.one_draw:
-        out.append(f"<p>{not_judged(found)}</p>")
+        out.append(element("p", not_judged(found)))
     if heads:
-        out.append(
-            '<div class="scroll" tabindex="0"><table class="special"><thead><tr>'
-            '<th scope="col">head</th><th scope="col">stands out in</th><th scope="col">score</th>'
-            '<th scope="col">null</th><th scope="col">from the null</th><th scope="col">p</th>'
-            '<th scope="col">of the range</th><th scope="col">from other heads</th>'
-            '<th scope="col">n</th></tr></thead><tbody>'
-        )
-        out += [_lines(head, several, found) for head, found in heads[:_HEADS]]
-        out.append("</tbody></table></div>")
+        columns = ["head", "stands out in", "score", "null", "from the null", "p", "of the range",
+                   "from other heads", "n"]  # fmt: skip
+        several = len(table.stacks) > 1
+        rows = [row for head, special in heads[:_HEADS] for row in _lines(head, several, special)]
+        out.append(Markup(Table(columns, rows, kind="special", headed=False).__html__()))
     if len(heads) > _HEADS:
-        out.append(f"<p>{len(heads) - _HEADS} more heads stand out less; see the table's file.</p>")
-    return "\n".join(out)
+        more = f"{len(heads) - _HEADS} more heads stand out less; see the table's file."
+        out.append(element("p", more))
+    return Markup("\n").join(out)
 
 
 def not_judged(found: Catalogue) -> str:
     """The metrics in which nothing is claimed, and why."""
     out = []
     if found.without_null:
-        names = ", ".join(map(escape, found.without_null))
-        out.append(f"Without a null, so not judged: {names}.")
+        out.append(f"Without a null, so not judged: {', '.join(found.without_null)}.")
     if found.one_draw:
-        names = ", ".join(map(escape, found.one_draw))
         out.append(
             "Their null is too few draws of random weights to say how far draws lie apart, so not"
-            f" judged: {names}."
+            f" judged: {', '.join(found.one_draw)}."
         )
     return " ".join(out)
 
@@ -198,22 +194,22 @@ def prompts(n: int, clusters: int) -> str:
     return str(n) if clusters == n else f"{n} in {clusters} clusters"
 
 
-def _lines(head: tuple[str, int, int], several: bool, found: list[Special]) -> str:
-    stack, layer, number_ = head
-    name = f"L{layer}H{number_}" + (f" {escape(stack)}" if several else "")
-    shown, more = found[:_METRICS], len(found) - _METRICS
-    cells = "".join(
-        ("<tr>" if at else "") + f"<td>{escape(x.metric)}</td><td>{estimate(x.score, x.sem)}</td>"
-        f"<td>{estimate(x.null, x.null_sem)}</td><td>{_size(x.distance)}"
-        f" spreads</td><td>{x.p:.1g}</td>"
-        f"<td>{'' if math.isnan(x.share) else f'{x.share:.0%}'}</td>"
-        f"<td>{_size(x.apart)}</td><td>{'exact' if x.exact else prompts(x.n, x.clusters)}</td></tr>"
-        for at, x in enumerate(shown)
-    )
-    if more > 0:
-        cells += f'<tr><td colspan="8">and in {more} more</td></tr>'
-    span = len(shown) + (more > 0)
-    return f'<tr><th scope="rowgroup" rowspan="{span}">{name}</th>{cells}'
+def _lines(head: tuple[str, int, int], several: bool, found: list[Special]) -> list[list[Any]]:
+    stack, layer, at = head
+    rows: list[list[Any]] = [
+        [
+            x.metric, estimate(x.score, x.sem), estimate(x.null, x.null_sem),
+            f"{_size(x.distance)} spreads", f"{x.p:.1g}",
+            "" if math.isnan(x.share) else f"{x.share:.0%}", _size(x.apart),
+            "exact" if x.exact else prompts(x.n, x.clusters),
+        ]
+        for x in found[:_METRICS]
+    ]  # fmt: skip
+    if len(found) > _METRICS:
+        rows.append([element("td", f"and in {len(found) - _METRICS} more", colspan=8)])
+    name = f"L{layer}H{at}" + (f" {stack}" if several else "")
+    rows[0].insert(0, element("th", name, scope="rowgroup", rowspan=len(rows)))
+    return rows
 
 
 def _size(x: float) -> str:

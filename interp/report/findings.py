@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from html import escape
 from typing import TYPE_CHECKING, Any
+
+from markupsafe import Markup
 
 from interp.core.calibration import measured_error
 from interp.core.clusters import interval
 from interp.core.columns import estimate
-from interp.report.catalogue import LEVEL, Special, catalogue_of, prompts
+from interp.draw.page import Table
+from interp.draw.svg import element
+from interp.heads.special import LEVEL, Special, catalogue_of
+from interp.report.catalogue import prompts
 
 if TYPE_CHECKING:
     from interp.core.table import HeadTable
@@ -25,7 +29,7 @@ _HEADS = 3  # named in a line
 _DIGITS = 6  # decimals at most
 
 
-def findings(table: HeadTable, ends: Mapping[str, float | None]) -> str:
+def findings(table: HeadTable, ends: Mapping[str, float | None]) -> Markup:
     """Model by model, a line per metric in which heads stand out, the largest differences first.
 
     Args:
@@ -33,7 +37,7 @@ def findings(table: HeadTable, ends: Mapping[str, float | None]) -> str:
 
     What standing out means is that of `interp.report.catalogue`; all names are escaped.
     """
-    lines: list[str] = []
+    lines: list[list[Any]] = []
     left: list[str] = []
     silent = rest = tests = 0
     models = len(table.models)
@@ -59,20 +63,13 @@ def findings(table: HeadTable, ends: Mapping[str, float | None]) -> str:
     if not tests:
         return _intervals(table)
     if not lines:
-        return (
-            "<p>No head stands out: none is farther from its null than chance allows over all heads"
-            f" and metrics of its model and far from the other heads too.{_unjudged(left)}</p>"
-        )
+        return element(
+            "p", "No head stands out: none is farther from its null than chance allows over all"
+            f" heads and metrics of its model and far from the other heads too.{_unjudged(left)}",
+        )  # fmt: skip
     columns = ["model"] * (models > 1)
     columns += ["metric", "heads that stand out", "score of the first", "null"]
     columns += ["score less null", "n"]
-    head = "".join(f'<th scope="col">{c}</th>' for c in columns)
-    out = [
-        '<div class="scroll" tabindex="0"><table class="found sortable"><thead>'
-        f"<tr>{head}</tr></thead><tbody>",
-        *lines,
-        "</tbody></table></div>",
-    ]
     notes = [f"{rest} more lines are below, with their model" if rest else ""]
     if silent:
         pairs = "pair" if silent == 1 else "pairs"
@@ -83,19 +80,23 @@ def findings(table: HeadTable, ends: Mapping[str, float | None]) -> str:
     )
     notes.append("in brackets the 95 % interval of the difference, from the errors of both")
     text = "; ".join(note for note in notes if note)
-    said = escape(measured_error())
-    out.append(f'<p class="note">{text[0].upper()}{text[1:]}. {said}{_unjudged(left)}</p>')
-    return "\n".join(out)
+    said = f"{text[0].upper()}{text[1:]}. {measured_error()}{_unjudged(left)}"
+    return _table(columns, lines) + element("p", said, class_="note")
+
+
+def _table(columns: list[str], rows: list[list[Any]]) -> Markup:
+    return Markup(Table(columns, rows, kind="found sortable", headed=False).__html__())
 
 
 def _unjudged(metrics: list[str]) -> str:
     if not metrics:
         return ""
-    names = ", ".join(map(escape, metrics))
-    return f" Nothing is claimed of {names}: no null, or too few draws of random weights."
+    return (
+        f" Nothing is claimed of {', '.join(metrics)}: no null, or too few draws of random weights."
+    )
 
 
-def _intervals(table: HeadTable) -> str:
+def _intervals(table: HeadTable) -> Markup:
     """The first heads of each metric with their intervals, where nothing can be claimed."""
     several = len(table.models) > 1, len(table.stacks) > 1
     lines = []
@@ -104,30 +105,34 @@ def _intervals(table: HeadTable) -> str:
         for row in rows.top(_HEADS).to_pandas().to_dict("records"):
             between = interval(row["score"], row["sem"], row["clusters"])
             digits = _digits(between[1] - between[0]) if between else 0
-            cells = [
-                *([escape(model)] if several[0] else []),
-                f'{escape(row["metric"])} <span class="unit">{escape(row["unit"])}</span>',
-                f"L{row['layer']}H{row['head']}"
-                + (f" {escape(row['stack'])}" if several[1] else ""),
-                estimate(row["score"], row["sem"]),
-                f"[{between[0]:.{digits}f}, {between[1]:.{digits}f}]" if between else "no error",
-                prompts(row["n"], row["clusters"]),
-            ]
-            lines.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
+            lines.append(
+                [
+                    *([model] if several[0] else []),
+                    _measured(row["metric"], row["unit"]),
+                    f"L{row['layer']}H{row['head']}{' ' + row['stack'] if several[1] else ''}",
+                    estimate(row["score"], row["sem"]),
+                    f"[{between[0]:.{digits}f}, {between[1]:.{digits}f}]"
+                    if between
+                    else "no error",
+                    prompts(row["n"], row["clusters"]),
+                ]
+            )
     columns = ["model"] * several[0] + ["metric", "head", "score", "95 % interval", "n"]
-    head = "".join(f'<th scope="col">{c}</th>' for c in columns)
     nulls: Any = table.to_pandas()["null"]
     why = (
         "No null was computed"
         if nulls.isna().all()
         else "The null is too few draws of random weights to say how far draws lie apart"
     )
-    return (
-        f"<p>{why}, so no head is said to stand out. The first heads of each metric, each with the"
-        " interval of its own score:</p>"
-        '<div class="scroll" tabindex="0"><table class="found sortable"><thead>'
-        f"<tr>{head}</tr></thead><tbody>{''.join(lines[: _ROWS * _HEADS])}</tbody></table></div>"
+    said = (
+        f"{why}, so no head is said to stand out. The first heads of each metric, each with the"
+        " interval of its own score:"
     )
+    return element("p", said) + _table(columns, lines[: _ROWS * _HEADS])
+
+
+def _measured(metric: str, unit: str) -> Markup:
+    return element("td", metric, " ", element("span", unit, class_="unit"))
 
 
 def effect(one: Special) -> str:
@@ -147,17 +152,18 @@ def _digits(width: float) -> int:
     return 3 if width <= 0 else min(max(3, 1 - math.floor(math.log10(width))), _DIGITS)
 
 
-def _line(model: str | None, metric: str, unit: str, special: list[Special], several: bool) -> str:
+def _line(
+    model: str | None, metric: str, unit: str, special: list[Special], several: bool
+) -> list[Any]:
     best = special[0]
     named = [f"{x.label}{' ' + x.stack if several else ''}" for x in special[:_HEADS]]
     more = f" and {len(special) - _HEADS} more" if len(special) > _HEADS else ""
-    cells = [
-        *([] if model is None else [escape(model)]),
-        f'{escape(metric)} <span class="unit">{escape(unit)}</span>',
-        escape(", ".join(named)) + more,
+    return [
+        *([] if model is None else [model]),
+        _measured(metric, unit),
+        ", ".join(named) + more,
         estimate(best.score, best.sem),
         estimate(best.null, best.null_sem),
         effect(best),
         "exact" if best.exact else prompts(best.n, best.clusters),
     ]
-    return "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"

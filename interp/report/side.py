@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from html import escape
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from markupsafe import Markup
 
 from interp.core.columns import estimate
-from interp.draw.plot import Scale, ends
+from interp.draw.colours import Scale
+from interp.draw.page import Table
+from interp.draw.panel import colour_bar, colour_class
+from interp.draw.svg import element
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,86 +21,76 @@ _WIDTH, _HEIGHT = 320, 14  # of a strip
 _ROWS = 60  # strips of one metric
 
 
-def side_by_side(frame: pd.DataFrame, scales: Mapping[str, Scale]) -> str:
+def side_by_side(
+    frame: pd.DataFrame, scales: Mapping[str, Scale], low: Collection[str] = ()
+) -> Markup:
     """A strip per model and stack: the best head of every layer, from first layer to last.
 
-    The best has the highest score; of a signed metric, it is farthest from its null either way, as
-    in the tables of top heads. A strip is as wide for 2 layers as for 48, so that what lies above
-    each other is at the same part of the depth. Metrics that only one model has are left out. All
-    names are escaped.
+    The best has the highest score, or the lowest of a metric whose meaningful end is low; of a
+    signed metric, it is farthest from its null either way. A strip is as wide for 2 layers as for
+    48, so that what lies above each other is at the same part of the depth. Metrics that only one
+    model has are left out.
+
+    Args:
+        low: metrics whose lowest scores are the ones that mean something.
     """
     out = []
     groups: Any = frame.groupby("metric", sort=False)
     for metric, rows in groups:
         if rows["model"].nunique() < 2:
             continue
-        scale = scales[str(metric)]
+        scale, lowest = scales[str(metric)], metric in low
         sites: Any = list(rows.groupby(["model", "stack"], sort=False))
         several = rows.groupby("model")["stack"].nunique().max() > 1
         lines = [
-            _strip(str(model), str(stack), site, scale, several)
+            _strip(f"{model} {stack}" if several else str(model), site, scale, lowest)
             for (model, stack), site in sites[:_ROWS]
         ]
-        low, high = ends(scale)
-        unit = escape(str(rows["unit"].iloc[0]))
-        left = f"; {len(sites) - _ROWS} more not drawn" if len(sites) > _ROWS else ""
-        body = "".join(lines)
-        what = "head farthest from its null" if scale.signed else "best head"
-        family = "d" if scale.signed else "q"
-        out.append(
-            '<figure><div class="scroll" tabindex="0"><table class="side">'
-            f'<caption>{escape(str(metric))} <span class="unit">{unit}</span></caption>'
-            '<thead><tr><th scope="col">model</th><th scope="col"><div class="depth">'
-            "<span>first layer</span><span>last layer</span></div></th>"
-            '<th scope="col">best head</th><th scope="col">score</th><th scope="col">null</th>'
-            f"</tr></thead><tbody>{body}</tbody></table></div>"
-            f'<div class="scale"><span>{low}</span><i class="bar bar-{family}"></i>'
-            f"<span>{high}</span></div>"
-            f'<p class="note">{what} of each layer{_prompts(rows)}{_scale(scale)}{left}</p>'
-            "</figure>"
-        )
-    return "\n".join(out)
-
-
-def _scale(scale: Scale) -> str:
-    return f"; {escape(scale.note)}" if scale.note else ""
+        what = "lowest head" if lowest else "best head"
+        what = "head farthest from its null" if scale.signed and not lowest else what
+        notes = [f"{what} of each layer", _prompts(rows), scale.note]
+        notes += [f"{len(sites) - _ROWS} more not drawn"] if len(sites) > _ROWS else []
+        depth = element("div", element("span", "first layer"), element("span", "last layer"),
+                        class_="depth")  # fmt: skip
+        columns: list[Any] = ["model", depth, "best head", "score", "null"]
+        table = Table(columns, lines, str(metric), rows["unit"].iloc[0], kind="side")
+        note = element("p", "; ".join(filter(None, notes)), class_="note")
+        out.append(element("figure", table, colour_bar(scale), note))
+    return Markup("\n").join(out)
 
 
 def _prompts(rows: Any) -> str:
     """How many prompts the scores are means of, once for all of them."""
     counts = sorted(set(rows.loc[rows["n"] > 0, "n"]))
-    ends_of = dict.fromkeys(counts[:1] + counts[-1:])
-    return f"; n {' to '.join(map(str, ends_of))}" if counts else ""
+    return f"n {' to '.join(map(str, dict.fromkeys(counts[:1] + counts[-1:])))}" if counts else ""
 
 
-def _strip(model: str, stack: str, rows: Any, scale: Scale, several: bool) -> str:
+def _strip(name: str, rows: Any, scale: Scale, lowest: bool) -> list[Any]:
     scored = rows[rows["n"] > 0]
-    name = escape(model) + (f" {escape(stack)}" if several else "")
     if not len(scored):
-        return f'<tr><th scope="row">{name}</th><td colspan="4">no head has a score</td></tr>'
-    size = scored["score"]
-    if scale.signed:
+        return [name, Markup('<td colspan="4">no head has a score</td>')]
+    size = -scored["score"] if lowest else scored["score"]
+    if scale.signed and not lowest:
         size = (size - scored["null"].fillna(0.0)).abs()
-    # the first of equals, as in the tables of top heads
-    at = size.groupby(scored["layer"]).idxmax()
     n_layers = int(rows["layer"].max()) + 1
     width = _WIDTH / n_layers
-    family = "d" if scale.signed else "q"
     cells = []
-    for layer, index in at.items():
+    # the first of equals, as in the tables of top heads
+    for layer, index in size.groupby(scored["layer"]).idxmax().items():
         row = scored.loc[index]
-        colour = int(scale.bins(np.array([row["score"]]))[0])
-        label = f"L{row['layer']}H{row['head']}: {estimate(row['score'], row['sem'])}"
+        told = f"L{row['layer']}H{row['head']}: {estimate(row['score'], row['sem'])}"
+        at = int(scale.bins(np.array([row["score"]]))[0])
         cells.append(
-            f'<rect x="{int(str(layer)) * width:.4g}" y="0" width="{width:.4g}" height="{_HEIGHT}"'
-            f' class="{family}{colour}"><title>{escape(label)}</title></rect>'
-        )
+            element("rect", element("title", told), x=int(layer) * width, y=0, width=width,
+                    height=_HEIGHT, class_=colour_class(at, scale.signed))
+        )  # fmt: skip
+    strip = element(
+        "svg", *cells, class_="strip", preserveAspectRatio="none", width=130, height=_HEIGHT,
+        viewBox=f"0 0 {_WIDTH} {_HEIGHT}", role="img",
+        aria_label=f"best head of each of {n_layers} layers",
+    )  # fmt: skip
     best = scored.loc[size.idxmax()]
-    return (
-        f'<tr><th scope="row">{name}</th><td><svg class="strip"'
-        f' preserveAspectRatio="none" viewBox="0 0 {_WIDTH} {_HEIGHT}"'
-        f' role="img" aria-label="best head of each of {n_layers} layers">{"".join(cells)}</svg>'
-        f"</td><td>L{best['layer']}H{best['head']}</td>"
-        f"<td>{estimate(best['score'], best['sem'])}</td>"
-        f"<td>{estimate(best['null'], best['null_sem'])}</td></tr>"
-    )
+    return [
+        name, strip, f"L{best['layer']}H{best['head']}", estimate(best["score"], best["sem"]),
+        estimate(best["null"], best["null_sem"]),
+    ]  # fmt: skip

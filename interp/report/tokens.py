@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from interp.draw.plot import BINS, Scale, Theme, palette
+from interp.draw.colours import BINS, Scale, Theme, palette
 
 if TYPE_CHECKING:
     from interp.attribution.result import Attribution

@@ -8,7 +8,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from interp.draw.plot import Scale, ends
+from interp.draw.colours import Scale, ends
 from interp.report import arcs
 from interp.report.tokens import page
 from interp.report.tree_tables import above, by_gain, minimal_pairs, relations, trees

@@ -68,6 +68,16 @@ def spread(table: HeadTable, metric: str | None = None, *, above_null: bool = Fa
     Raises:
         OptionError: several metrics or models and none named; no score above zero; or no null.
         UnknownName: no such metric.
+
+    Unit: heads.
+
+    Cost: Nothing.
+
+    Null: the null of the table, if `above_null`.
+
+    Not for: scores that every head has some of: take `above_null`.
+
+    Reference: participation ratio; this project's use of it.
     """
     metric = only("metric", metric, table.metrics)
     only("model", None, table.models)

@@ -27,6 +27,7 @@ from interp.core.errors import OptionError
 from interp.core.head import Head
 from interp.core.table import HeadTable
 from interp.model.content import model_provenance
+from interp.model.given import takes_model
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -118,6 +119,7 @@ class SafetyCurves(Displayed):
         return "\n".join(lines)
 
 
+@takes_model
 def safety_curves(
     model: Model,
     ranking: HeadTable | Importance | Sequence[Any],
@@ -149,6 +151,14 @@ def safety_curves(
 
     Raises:
         OptionError: k beyond the ranking, fewer than two random orders, or other heads.
+
+    Unit: nats of refusal log odds, nats/token.
+
+    Cost: One run over the prompts per number of heads and random order.
+
+    Null: random orders of heads of the same layers.
+
+    Not for: a p value: the random heads avoid the top ones. `interp.heads.confirm` draws from all.
     """
     if n_random < 2:
         raise OptionError(f"n_random={n_random}; a band needs at least 2 random orders")

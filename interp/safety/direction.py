@@ -12,6 +12,7 @@ from torch import Tensor
 
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
+from interp.model.given import takes_model
 from interp.safety.prompts import PromptSets
 from interp.safety.streams import at_the_end, reading_sites
 
@@ -56,6 +57,7 @@ class Direction:
         return self.vector / self.vector.norm()
 
 
+@takes_model
 def candidates(
     model: Model, sets: PromptSets, positions: Sequence[int] | None = None
 ) -> list[Direction]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts, bos_id, ordinary_ids
+from interp.model.given import takes_model
 from interp.safety.prompts import PromptSets, read_labelled
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ def stated_refusal(model: Model) -> tuple[int, ...]:
     return tuple(getattr(model.config, "refusal_token_ids", None) or ())
 
 
+@takes_model
 def marker_sets(
     model: Model, *, n: int = 16, longest: int = 16, marker: int | None = None, seed: int = 0
 ) -> PromptSets:

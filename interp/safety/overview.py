@@ -11,6 +11,7 @@ from interp.core.errors import OptionError
 from interp.core.prompts import Prompts
 from interp.core.table import HeadTable
 from interp.model.content import model_provenance
+from interp.model.given import takes_model
 from interp.safety.concentration import Spread, spread
 from interp.safety.curves import SafetyCurves, safety_curves
 from interp.safety.projection import refusal_projection
@@ -79,6 +80,7 @@ class SafetyStudy:
         )
 
 
+@takes_model
 def study(
     model: Model,
     harmful: Any,
@@ -110,6 +112,16 @@ def study(
         PromptError: sets that coincide, or a model that declines fewer than two harmful prompts or
             answers fewer than two harmless ones: then there is no refusal to study.
         OptionError: no refusal tokens, or options that do not fit.
+
+    Unit: see its parts.
+
+    Cost: That of all the methods below.
+
+    Null: harmless prompts; random heads.
+
+    Not for: a model that does not decline: it is refused, since there is nothing to study.
+
+    Reference: the methods below.
     """
     if ranking not in RANKINGS:
         raise OptionError(f"ranking={ranking!r}; heads are ranked by {' or '.join(RANKINGS)}")

@@ -15,6 +15,7 @@ from interp.core.errors import OptionError
 from interp.core.prompts import Prompts
 from interp.core.table import HeadTable
 from interp.model.content import model_provenance
+from interp.model.given import takes_model
 from interp.model.locate.sites import Site
 from interp.safety.direction import Direction, at_layer
 from interp.safety.prompts import PromptSets
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 PerPrompt = dict[Site, Float[Tensor, "prompt head"]]
 
 
+@takes_model
 def refusal_projection(
     model: Model,
     harmful: Any,
@@ -64,6 +66,14 @@ def refusal_projection(
     Raises:
         PromptError: sets that coincide or leave the same stream.
         OptionError: a vector of another width, or a share of a vector of length zero.
+
+    Unit: residual stream.
+
+    Cost: One forward pass per prompt for all heads.
+
+    Null: none of its own; the experiment of this name takes random weights.
+
+    Not for: the prompts that the direction is from, without halves; and causal claims.
     """
     sets = PromptSets.of(model, harmful, harmless)
     if direction is None:

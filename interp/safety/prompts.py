@@ -17,6 +17,7 @@ import numpy as np
 
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
+from interp.model.given import takes_model
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -106,6 +107,7 @@ class PromptSets:
         }
 
 
+@takes_model
 def templated(model: Model, prompts: Sequence[str], template: str = "chat") -> Prompts:
     """Instructions in the frame that the model was trained to answer in.
 

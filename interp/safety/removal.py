@@ -16,6 +16,7 @@ from interp.causal.measures import kl_to_clean
 from interp.core.errors import NonFiniteError, OptionError, UnknownName
 from interp.core.prompts import Prompts
 from interp.core.table import HeadTable
+from interp.model.given import takes_model
 from interp.model.locate.sites import Site
 from interp.safety.prompts import PromptSets
 
@@ -81,6 +82,7 @@ class Ships:
         return told
 
 
+@takes_model
 def ships(
     model: Model,
     harmful: Any,
@@ -112,6 +114,14 @@ def ships(
     Raises:
         PromptError: prompts that do not fit the model, or sets that coincide.
         UnknownName: no such kind.
+
+    Unit: nats.
+
+    Cost: One forward pass per head and prompt above the head's layer.
+
+    Null: harmless prompts; random weights.
+
+    Not for: harmful prompts alone: damage to everything looks the same.
     """
     if null not in NULLS:
         raise UnknownName("null", null, NULLS)

@@ -13,6 +13,7 @@ from interp.core.display import Displayed
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
 from interp.model.content import model_provenance
+from interp.model.given import takes_model
 from interp.safety.direction import LAYER_SHARE, Direction, candidates
 from interp.safety.prompts import PromptSets
 from interp.safety.streams import last_logits, reading_sites, with_added, without
@@ -130,6 +131,7 @@ class DirectionSearch(Displayed):
         return "\n".join(lines)
 
 
+@takes_model
 def search_direction(
     model: Model,
     harmful: Any,
@@ -169,6 +171,15 @@ def search_direction(
     Raises:
         PromptError: sets that coincide; fewer than two prompts that the model declines or answers.
         OptionError: no refusal tokens, or bounds that make no sense.
+
+    Unit: nats of refusal log odds.
+
+    Cost: Three runs over the validation prompts per candidate (layers x positions).
+
+    Null: harmless prompts, by the filters.
+
+    Not for: prompts that differ in more than harm (length, topic, form): the direction then
+    separates those.
     """
     if kl < 0 or not 0 < layer_share <= 1:
         raise OptionError(f"kl={kl}, layer_share={layer_share}; at least 0, and in (0, 1]")

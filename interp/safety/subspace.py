@@ -30,6 +30,7 @@ from interp.core.errors import OptionError, PromptError, UnknownName
 from interp.core.prompts import Prompts
 from interp.core.table import HeadTable
 from interp.model.content import model_provenance
+from interp.model.given import takes_model
 from interp.safety.hidden import HiddenGame
 from interp.safety.prompts import PromptSets
 
@@ -78,6 +79,7 @@ class Sahara:
         return f"Sahara ({self.form}): {path}; singular values {self.gap:.3g} apart"
 
 
+@takes_model
 def sahara(
     model: Model,
     harmful: Any,
@@ -114,6 +116,15 @@ def sahara(
         PromptError: sets that coincide, too few prompts, or prompts whose hidden states do not
             differ.
         UnreadableAttention: a model without an unembedding.
+
+    Unit: degrees.
+
+    Cost: One run over the prompts per remaining head and step.
+
+    Null: the angle of every other head in the same step.
+
+    Not for: uncentred prompts that share a large mean: the axis is that mean. With a `gap` near 1
+    the axis is arbitrary.
     """
     from interp.safety.removal import FORMS as KINDS
 

@@ -13,6 +13,7 @@ from interp.causal.task import Task
 from interp.core.errors import OptionError
 from interp.core.prompts import Prompts
 from interp.core.tokens import token_id
+from interp.model.given import takes_model
 from interp.model.hooks.calls import precise
 from interp.safety.marker import stated_refusal
 
@@ -53,6 +54,7 @@ def log_odds(logits: Float[Tensor, "row d_vocab"], ids: Sequence[int]) -> Float[
     return x[:, chosen].logsumexp(-1) - x[:, ~chosen].logsumexp(-1)
 
 
+@takes_model
 def refusal_log_odds(
     model: Model,
     prompts: Any,
@@ -70,6 +72,14 @@ def refusal_log_odds(
 
     Raises:
         OptionError, PromptError: no such tokens, or prompts that do not fit the model.
+
+    Unit: nats.
+
+    Cost: One forward pass per prompt.
+
+    Null: harmless prompts.
+
+    Not for: models whose refusals begin with a token that also begins other answers (`I`).
     """
     given = Prompts.of(prompts, model)
     given.check(model)

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
+from interp.model.given import takes_model
 from interp.syntax.align import Aligned, By, align, how
 from interp.syntax.treebank import Sentence, Treebank
 
@@ -79,6 +80,7 @@ class Reading:
                 )
 
 
+@takes_model
 def word_attention(
     model: Model,
     treebank: Treebank | Sequence[Sentence],

@@ -24,6 +24,7 @@ from interp.core.errors import OptionError, PromptError, StoreError
 from interp.core.head import Head
 from interp.core.prompts import Prompts
 from interp.model.edits import zero
+from interp.model.given import takes_model
 from interp.syntax.attention import Progress
 
 if TYPE_CHECKING:
@@ -154,6 +155,7 @@ def read_pairs(path: str | os.PathLike, *, n: int | None = None) -> list[Pair]:
     return out
 
 
+@takes_model
 def check_pairs(
     model: Model,
     pairs: Sequence[Pair],
@@ -168,6 +170,16 @@ def check_pairs(
     Raises:
         PromptError: the model predicts no tokens, or cannot read the sentences.
         OptionError: no pairs, no heads, or no other heads in their layers.
+
+    Unit: nats of log-likelihood.
+
+    Cost: Two forward passes per pair and set of heads; masked models one per word.
+
+    Null: random heads of the same layers.
+
+    Not for: pairs that differ in more than the dependency, such as in length or frequency.
+
+    Reference: minimal pairs as in BLiMP (Warstadt et al. 2020)
     """
     if not pairs or not heads:
         raise OptionError(f"{len(pairs)} pairs and {len(heads)} heads; give one of each at least")

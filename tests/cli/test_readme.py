@@ -30,6 +30,8 @@ def test_the_detector_shown_is_the_one_that_is_scored() -> None:
     [shown] = [text for kind, text in BLOCKS if kind == "python" and "@detector" in text]
     written = METRICS["induction"].path.read_text(encoding="utf-8")
     for line in shown.splitlines():
+        if line.startswith("from interp import"):  # in the package from the file that declares it
+            continue
         assert line.removesuffix('"""') in written
 
 

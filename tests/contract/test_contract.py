@@ -17,9 +17,10 @@ import interp
 from interp.core.prompts import Prompts
 from interp.core.registry import METRICS
 from interp.heads.declaration import Analysis, picture
-from interp.heads.engine import ENGINES, _mean_over_rows, _statistics, reduce_patterns, to_attention
+from interp.heads.engine import ENGINES, _mean_over_rows, _statistics, reduce_patterns
 from interp.heads.scoring import why_not
 from interp.model.hooks.calls import RecordedCall
+from interp.model.hooks.tap import to_attention
 
 ALL = sorted(METRICS)
 PATTERNED = [n for n in ALL if METRICS[n].kind in ("detector", "statistic")]

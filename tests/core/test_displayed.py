@@ -89,7 +89,7 @@ def test_an_attribution_is_coloured_text(tmp_path) -> None:
     one = some_attribution()
     html = shown(one)
     colours = re.findall(r"background:(#\w{6});color:(#\w{3})", html)
-    from interp.draw.plot import palette
+    from interp.draw.colours import palette
 
     steps = palette(True, "light")
     assert [c for c, _ in colours] == [steps[0], steps[24]]  # the ends: -1, and half-way to +1

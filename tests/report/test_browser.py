@@ -6,7 +6,7 @@ import pytest
 from core.examples import small
 from report.viewer.browser import DOWN, ELEMENT, ENTER, ESCAPE, RIGHT, needs_browser, started
 
-import interp.report
+import interp.report.heads
 from interp.core.table import HeadTable
 from interp.report import write_report
 
@@ -24,7 +24,7 @@ def browser():
 
 @pytest.mark.parametrize("cells", [10**6, 1])
 def test_opens_offline_and_answers_to_the_keyboard(browser, tmp_path, monkeypatch, cells):
-    monkeypatch.setattr(interp.report, "CELLS_AS_ELEMENTS", cells)
+    monkeypatch.setattr(interp.report.heads, "CELLS_AS_ELEMENTS", cells)
     name = "<script>alert(1)</script>"
     table = HeadTable.concat([small(name, null_sem=0.002), small("b")])
     path = tmp_path / "page.html"
@@ -49,7 +49,7 @@ def test_opens_offline_and_answers_to_the_keyboard(browser, tmp_path, monkeypatc
 
 @pytest.mark.parametrize("cells", [10**6, 1])
 def test_a_click_or_enter_opens_the_card_of_a_head(browser, tmp_path, monkeypatch, cells):
-    monkeypatch.setattr(interp.report, "CELLS_AS_ELEMENTS", cells)
+    monkeypatch.setattr(interp.report.heads, "CELLS_AS_ELEMENTS", cells)
     name = "<script>alert(1)</script>"
     table = HeadTable.concat([small(), small(metric=name, scores=[[3.0, 2.0], [1.0, 4.0]])])
     write_report(table, tmp_path / "page.html", ranges={"induction": (0, 1)})
@@ -94,7 +94,7 @@ return [box.left + scale * (44 + (arguments[2] + 0.5) * size),
 @pytest.mark.parametrize("cells", [10**6, 1])
 def test_a_tap_opens_the_head_under_the_finger(phone, tmp_path, monkeypatch, cells):
     """A finger that comes down has not moved over the map before, unlike a mouse."""
-    monkeypatch.setattr(interp.report, "CELLS_AS_ELEMENTS", cells)
+    monkeypatch.setattr(interp.report.heads, "CELLS_AS_ELEMENTS", cells)
     shapes = {"induction": (2, 2), "wide": (12, 30), "third": (3, 1)}
     tables = []
     for model, (layers, heads) in shapes.items():

@@ -8,8 +8,9 @@ import pytest
 import interp
 from interp import planted
 from interp.core.table import HeadTable
+from interp.heads.special import _apart, catalogue_of
 from interp.report import render
-from interp.report.catalogue import _apart, catalogue_of, section
+from interp.report.catalogue import section
 
 
 def table_of(metrics: dict[str, dict], model: str = "m") -> HeadTable:

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 from core.examples import small
 
-import interp.report
+import interp.report.heads
 from interp.core.errors import OptionError, StoreError
 from interp.core.table import HeadTable
-from interp.draw.plot import Scale, palette
+from interp.draw.colours import Scale, palette
+from interp.draw.page import asset, digest
 from interp.report import render, write_report
 
 HOSTILE = "\"'><script>alert(1)</script><img src=http://evil.example/x onerror=alert(2)>&amp;\n"
@@ -113,8 +114,8 @@ def test_says_how_the_scores_were_made():
 @pytest.mark.parametrize("cells", [10**6, 1, 0])
 def test_names_are_text_and_nothing_is_fetched(monkeypatch, cells):
     """Each string of a table is hostile; the page has our one script, and no address to load."""
-    monkeypatch.setattr(interp.report, "CELLS_AS_ELEMENTS", cells)
-    monkeypatch.setattr(interp.report, "CELLS_WITH_NUMBERS", 10**6 * cells)
+    monkeypatch.setattr(interp.report.heads, "CELLS_AS_ELEMENTS", cells)
+    monkeypatch.setattr(interp.report.heads, "CELLS_WITH_NUMBERS", 10**6 * cells)
     made = {HOSTILE: HOSTILE, "model_id": HOSTILE, "prompts": {HOSTILE: [HOSTILE]}}
     one = small(HOSTILE, HOSTILE, unit=HOSTILE, stack=HOSTILE, provenance=made)
     two = small(HOSTILE, HOSTILE, stack="b", provenance=made)
@@ -122,7 +123,7 @@ def test_names_are_text_and_nothing_is_fetched(monkeypatch, cells):
     table = HeadTable.concat([one, two, three, small("other")])
     page = render(table, title=HOSTILE, command=HOSTILE, beside=[HOSTILE])
     read = Page(page)
-    assert read.of["script"] == [interp.report._script()]
+    assert read.of["script"] == [asset("heads.js") + asset("cards.js")]
     assert "img" not in read.of
     for _, attributes in read.elements:
         assert not [name for name in attributes if name.startswith("on") or name == "style"]
@@ -144,7 +145,7 @@ def test_the_page_forbids_all_but_its_own_script_and_style():
     assert policy.startswith("default-src 'none'; img-src data:;")
     for name in ("style", "script"):
         text = re.search(rf"<{name}>(.*?)</{name}>", page, re.DOTALL).group(1)
-        assert f"{name}-src '{interp.report._hash(text)}'" in policy
+        assert f"{name}-src '{digest(text)}'" in policy
 
 
 def test_can_be_reached_by_keyboard_and_read_aloud():
@@ -175,7 +176,7 @@ def decode(png):
 
 @pytest.mark.parametrize("declared", [(0, 1), (-1, 1)])
 def test_many_heads_become_a_picture_with_the_same_colours_and_numbers(monkeypatch, declared):
-    monkeypatch.setattr(interp.report, "CELLS_AS_ELEMENTS", 5)
+    monkeypatch.setattr(interp.report.heads, "CELLS_AS_ELEMENTS", 5)
     scores = [[0.1, math.nan, 0.9], [0.0, 1.0, 5e-4]]
     table = small(scores=scores, sem=[[0.1, math.nan, 0.0041]] * 2, n=[[8, 0, 8], [8, 8, 9]])
     elements = Page(render(table, ranges={"induction": declared})).elements
@@ -209,8 +210,8 @@ def test_a_page_of_many_heads_stays_small(tmp_path):
 
 
 def test_more_than_a_page_can_hold_is_said(monkeypatch):
-    monkeypatch.setattr(interp.report, "CELLS_AS_ELEMENTS", 1)
-    monkeypatch.setattr(interp.report, "CELLS_WITH_NUMBERS", 2)
+    monkeypatch.setattr(interp.report.heads, "CELLS_AS_ELEMENTS", 1)
+    monkeypatch.setattr(interp.report.heads, "CELLS_WITH_NUMBERS", 2)
     page = Page(render(tables()))
     assert "the numbers are in the table's file" in page.text
     assert not [a for _, a in page.elements if "data-score" in a]

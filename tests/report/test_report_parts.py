@@ -11,7 +11,7 @@ import pytest
 from core.examples import small
 from report.test_report import HOSTILE, Page
 
-import interp.report
+import interp.report.heads
 from interp.core.errors import OptionError
 from interp.core.table import HeadTable
 from interp.report import render
@@ -216,8 +216,8 @@ def test_a_page_keeps_its_budget_and_says_what_it_left_out():
 
 def test_the_last_detail_has_no_maps(monkeypatch):
     table = HeadTable.concat([small("m", f"metric {i}", scores=MANY) for i in range(20)])
-    monkeypatch.setattr(interp.report, "CELLS_AS_ELEMENTS", 1)
-    monkeypatch.setattr(interp.report, "CELLS_WITH_NUMBERS", 2)
+    monkeypatch.setattr(interp.report.heads, "CELLS_AS_ELEMENTS", 1)
+    monkeypatch.setattr(interp.report.heads, "CELLS_WITH_NUMBERS", 2)
     pictures = len(render(table).encode())
     page = render(table, budget=pictures - 1)
     assert "there are no maps" in page

@@ -15,6 +15,7 @@ from interp.attribution.evaluation.deceived import Deceived, warning
 from interp.attribution.evaluation.paired import Difference, Limit, differences, limit
 from interp.attribution.result import LARGEST_SHARE
 from interp.core.display import Displayed
+from interp.core.doors import behind
 from interp.core.errors import UnknownName
 from interp.core.files import write_atomically
 
@@ -201,19 +202,15 @@ class Faithfulness(Displayed):
 
     def plot(self, measure: str = "spearman") -> go.Figure:
         """Bars in order, with one standard error either way."""
-        from interp.attribution.evaluation.plot import bars
-
-        return bars(self, measure)
+        return behind("Faithfulness.plot")(self, measure)
 
     def save(self, folder: str | Path, *, command: str | None = None) -> list[Path]:
         """Write rows as CSV, summary and tests as JSON, and a page; each whole or not at all."""
-        from interp.report.faithfulness import render
-
         folder = Path(folder)
         made = {
             "faithfulness.csv": self.to_pandas().to_csv(index=False),
             "faithfulness.json": json.dumps(self.to_dict(), indent=1, default=str) + "\n",
-            "faithfulness.html": render(self, command=command),
+            "faithfulness.html": behind("Faithfulness.page")(self, command=command),
         }
         for name, content in made.items():
             write_atomically(folder / name, content.encode())

@@ -48,6 +48,7 @@ from interp.attribution.target import Target, similarity
 from interp.core.errors import InterpError, OptionError, PromptError
 from interp.core.statistics import spearman
 from interp.model.content import model_provenance
+from interp.model.given import takes_model
 
 if TYPE_CHECKING:
     from interp.attribution.declaration import Method
@@ -87,6 +88,7 @@ class Settings:
             raise OptionError(f"draws={self.draws}; it is at least 0")
 
 
+@takes_model
 def faithfulness(
     model: Model,
     texts: str | Path | Sequence[str],

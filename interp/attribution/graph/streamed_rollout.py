@@ -19,8 +19,8 @@ from torch import Tensor
 from interp.attribution.graph.layered import REDUCTIONS, check_options, head_weights
 from interp.attribution.graph.mixing import chosen_sites, is_joint, target_rows
 from interp.core.errors import OptionError, StatisticsError
-from interp.heads.engine import to_attention
 from interp.model.hooks.calls import Call, ComputedCall
+from interp.model.hooks.tap import to_attention
 from interp.model.inputs import takes
 from interp_kernels import attention_statistics
 from interp_kernels.errors import KernelError

@@ -14,6 +14,10 @@ def alti(example: Example, *, aggregate: str = "rollout", stack: str = "") -> Sc
     it: max(0, |y| - |y - T|) in the sum of absolute entries, rows normalised to sum 1. Every
     layer's parts must add up to y, or it is refused by name. Takes n*n*d_model numbers a layer.
 
+    Cost: One forward pass; n x n x d_model numbers per layer.
+
+    Not for: explaining a target: it knows none, so it cannot say which answer a token speaks for.
+
     Args:
         aggregate: "rollout" without an added identity, "mean" of the layers, or "last".
         stack: where a model has several.

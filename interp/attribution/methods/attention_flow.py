@@ -38,6 +38,11 @@ def attention_flow(
     models most pairs reach that bound, so that scores tell little beyond the first layer. The notes
     give the share that does, with a warning from one half on.
 
+    Cost: One maximum flow per token for one output; n times as many for all outputs.
+
+    Not for: deep models: most flows reach the bound that the first layer sets, and carry little
+    else (the notes say how many). Long inputs take minutes.
+
     Args:
         residual: share of the residual stream in the capacities, 0 to 1.
         heads: as for rollout.

@@ -15,6 +15,8 @@ def attention_gradient(example: Example, *, stack: str = "") -> Scores:
     The derivative of one pattern leaves the others free to follow. In an encoder-decoder the
     tokens are the keys of the encoder and of cross attention together.
 
+    Not for: the sign of an effect: it sums absolute values.
+
     Args:
         stack: only the attentions of this stack.
 

@@ -23,6 +23,9 @@ def attention_output_error(example: Example, *, stack: str = "") -> Scores:
     target reads. Where the token is all that a head sees, dropping it leaves an output of zero, and
     the error is the output's own norm.
 
+    Not for: explaining an answer: it is about what a cache may drop, at one row, and knows no
+    target.
+
     Args:
         stack: where a model has several.
 

@@ -18,6 +18,10 @@ def attn_lrp(example: Example) -> Scores:
     The authors say in their code that LRP is patented and free for personal and scientific use
     only. This is written from the formulas.
 
+    Not for: scores that must sum to the answer: the softmax adds or absorbs relevance (the residual
+    says how much). Its authors say that it is patented, and free for personal and scientific use
+    only.
+
     Reference: Achtibat et al. 2024, "AttnLRP: Attention-Aware Layer-Wise Relevance Propagation for
     Transformers".
     """

@@ -16,6 +16,8 @@ def chefer(example: Example) -> Scores:
     what cross attention takes is passed on through the relevance of both sides (rules 10 and 11
     of the paper), and the row is a decoder position.
 
+    Not for: signs or small differences: negative parts are cut off in every layer.
+
     Reference: Chefer et al. 2021, "Generic Attention-model Explainability for Interpreting Bi-Modal
     and Encoder-Decoder Transformers".
     """

@@ -21,6 +21,8 @@ def column_concentration(example: Example, *, stack: str = "") -> Scores:
     one token receives everything. `total` is that sum; the notes give the effective number of
     tokens, its inverse.
 
+    Not for: explaining a target, and inputs on which sinks take most of the attention.
+
     Args:
         stack: where a model has several.
 

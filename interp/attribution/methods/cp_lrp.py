@@ -20,6 +20,9 @@ def cp_lrp(example: Example, *, activation: str = "gradient", gate: str = "half"
     The authors of LRP, the family this rule is from, say in their code that it is patented and
     free for personal and scientific use only. This is written from the formulas.
 
+    Not for: cases in which the attention pattern itself is the reason: it is held constant, so
+    whatever selected the token gets nothing.
+
     Args:
         activation: "gradient" or "identity".
         gate: "half" shares a gated MLP's product between its sides; "stop" gives it all to the

@@ -17,6 +17,9 @@ def decompx(example: Example) -> Scores:
     the scores add up to the value but for their share, which is the residual. The parts are not
     carried through the model: one backward pass gives the same numbers.
 
+    Not for: models whose biases carry much of the value (the residual says so), and cases in which
+    the pattern is the reason, since it is held constant.
+
     Reference: Modarressi et al. 2023, "DecompX: Explaining Transformers Decisions by Propagating
     Token Decomposition".
     """

@@ -17,6 +17,8 @@ def gim(
     1/2, queries and keys 1/4, sides of a gated MLP 1/2); activations keep their derivative. With
     temperature 1, norm "exact" and no split it is `gradient_x_input`. One backward pass.
 
+    Not for: exact shares of anything: its rules are chosen because they rank well.
+
     Args:
         temperature: of the softmax in the backward pass; the forward pass stays as it is.
         norm: "freeze" or "exact".

@@ -16,6 +16,10 @@ def globenc(example: Example, *, aggregate: str = "rollout", stack: str = "") ->
     normalised to sum 1. Parts, MLP and rest must add up to the block's output of the run, or the
     layer is refused by name.
 
+    Cost: One forward pass; n x n x d_model numbers per layer.
+
+    Not for: the effect of MLPs, and explaining a target: it knows neither.
+
     Args:
         aggregate: "rollout" without an added identity, "mean" of the layers, or "last".
         stack: where a model has several.

@@ -12,6 +12,9 @@ def gradient_norm(example: Example) -> Scores:
 
     How much a small change of the token could move the target; not whether it speaks for it.
 
+    Not for: the direction of an effect: it is a length. Saturated answers have small gradients
+    everywhere.
+
     Reference: Simonyan et al. 2014, "Deep Inside Convolutional Networks: Visualising Image
     Classification Models and Saliency Maps".
     """

@@ -14,6 +14,9 @@ def gradient_x_input(example: Example) -> Scores:
     biases, so the residual says how far from linear the model is at this input. A norm in front
     of everything (BERT) makes the scores add up to nearly nothing.
 
+    Not for: models with a norm in front of everything (BERT), where the scores cancel to almost
+    nothing. In deep models it is close to the baselines.
+
     Reference: Shrikumar et al. 2016, "Not Just a Black Box: Learning Important Features Through
     Propagating Activation Differences".
     """

@@ -11,6 +11,10 @@ def input_norm(example: Example) -> Scores:
     """Euclidean length of each token's embedding: a baseline that knows no model and no target.
 
     A method that ranks tokens no better than this has found rare words, not reasons.
+
+    Cost: A look at the embeddings.
+
+    Not for: explanations: it is a baseline, and a method that does no better has found rare words.
     """
     import torch
 

@@ -31,6 +31,12 @@ def integrated_gradients(
     start of the way, and 100 % and more is missed. Where the model itself jumps on the way (another
     expert or another key is selected) no number of steps makes the scores complete.
 
+    Cost: `steps` forward and backward passes.
+
+    Not for: a baseline that the model finds unusual: the path then runs through inputs without
+    meaning, so try a second one. In mixtures of experts the value jumps on the way: the flag of
+    incomplete scores says so.
+
     Args:
         baseline: "pad" or "mask" (the tokenizer's token), "mean" (of the vocabulary's embeddings),
             "zero", or "auto": pad, or mean where pad is missing or embedded as zero. The notes name

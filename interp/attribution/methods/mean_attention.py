@@ -16,6 +16,9 @@ def mean_attention(example: Example, *, stack: str = "") -> Scores:
     No layer knows of the ones below it here: what a lower layer moved is credited to the position
     it was moved to, not to the token that it came from.
 
+    Not for: explanations: what lower layers moved is credited to the place where it was moved to.
+    `bundled:deceive` fools it.
+
     Args:
         stack: where a model has several.
     """

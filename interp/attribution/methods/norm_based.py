@@ -23,6 +23,10 @@ def norm_based(
     pre-norm blocks no norm follows the sum, and the two are one. Rows are normalised to sum 1.
     Every layer's parts must add up to the run's own stream, or it is refused by name.
 
+    Cost: One forward pass; n x n x d_model numbers per layer.
+
+    Not for: explaining a target, or many layers: rolled out, the scores blur.
+
     Args:
         variant: "attention", "residual" or "residual_norm".
         aggregate: "rollout" without an added identity, "mean" of the layers, or "last".

@@ -14,6 +14,11 @@ def occlusion(example: Example, *, how: str = "delete", batch_size: int = 16) ->
     One forward pass per token. It is an intervention, so it says what the model does on the
     changed input, which may be an unusual one; two tokens that say the same hide each other.
 
+    Cost: One forward pass per token.
+
+    Not for: inputs in which two tokens say the same: each hides the other. A text without a word
+    may be one that the model has never seen; try another `how`.
+
     Args:
         how: delete, mask (the tokenizer's mask token), mean (the mean of the prompt's own token
             embeddings), or the id of a token to put in its place.

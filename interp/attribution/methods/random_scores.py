@@ -14,6 +14,10 @@ def random_scores(example: Example, *, seed: int = 0) -> Scores:
 
     The same input and seed give the same numbers.
 
+    Null: this is it.
+
+    Not for: anything but the null.
+
     Args:
         seed: of the draw.
     """

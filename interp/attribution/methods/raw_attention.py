@@ -14,6 +14,9 @@ def raw_attention(example: Example, *, layer: int = -1, stack: str = "") -> Scor
 
     What a head looks at is not what the model uses: see `occlusion` for that.
 
+    Not for: explanations: what a head attends to is not what the model uses. `bundled:deceive`
+    fools it.
+
     Args:
         layer: counted from 0, negative from the end.
         stack: where a model has several.

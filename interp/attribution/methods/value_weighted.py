@@ -19,6 +19,8 @@ def value_weighted(
     A sink that gets much attention but holds a value near zero scores low, as it should. In
     grouped-query models a head reads the value of its group.
 
+    Not for: explaining a target, or signs; it is a rule for pruning a cache.
+
     Args:
         norm: 1 for the sum of sizes, as published; 2 for the Euclidean norm.
         received: sum the attention of all queries, as in pruning a cache, instead of taking the

@@ -22,6 +22,10 @@ def value_zeroing(
     are those of the run as it is. Rows are normalised to sum 1. It is a score of layers: multiplied
     through them by rollout it loses much. Costs one run of all tokens' variants per layer.
 
+    Cost: One run of each layer with as many variants as there are tokens.
+
+    Not for: one score per token through all layers: much is lost. Read it layer by layer.
+
     Args:
         aggregate: "rollout" without an added identity, "mean" of the layers, or "last".
         stack: where a model has several.

@@ -23,6 +23,7 @@ from interp.causal.comparison.ranking import Ranking, listed
 from interp.causal.importance import Importance
 from interp.core.clusters import count
 from interp.core.display import Displayed
+from interp.core.doors import behind
 from interp.core.errors import OptionError
 from interp.core.files import write_atomically
 from interp.core.statistics import (
@@ -129,9 +130,7 @@ class Comparison(Displayed):
         Args:
             by: "score", or "rank" (1 = first).
         """
-        from interp.causal.comparison.plot import scatter_matrix
-
-        return scatter_matrix(self, by=by)
+        return behind("Comparison.plot")(self, by=by)
 
     def save(self, folder: str | os.PathLike) -> tuple[Path, ...]:
         """Write `agreement.csv`, `ranks.csv`, `comparison.json` and `comparison.html`.
@@ -139,7 +138,7 @@ class Comparison(Displayed):
         Raises:
             StoreError: the folder or disk refuses.
         """
-        from interp.draw.page import html_table, page, to_json
+        from interp.draw.page import page, to_json
 
         folder = Path(folder)
         names = ("agreement.csv", "ranks.csv", "comparison.json", "comparison.html")
@@ -158,8 +157,8 @@ class Comparison(Displayed):
         write_atomically(paths[2], to_json(told))
         parts = [
             ("Which question each answers", self._asked()),
-            ("Agreement of pairs", html_table(pairs)),
-            ("Scores and ranks", html_table(ranks)),
+            ("Agreement of pairs", pairs),
+            ("Scores and ranks", ranks),
         ]
         title = f"Importances of {self.made['model']}, {len(self.players)} players"
         content = page(title, self.plot(), parts, self.made, file_name="comparison")
@@ -183,18 +182,14 @@ class Comparison(Displayed):
     def _repr_html_(self) -> str:
         from interp.draw.page import html_table
 
-        return html_table(self.to_pandas()) + self._asked()
+        return html_table(self.to_pandas()) + html_table(self._asked())
 
-    def _asked(self) -> str:
+    def _asked(self) -> pd.DataFrame:
         import pandas as pd
 
-        from interp.draw.page import html_table
-
         asked = self.questions().items()
-        return html_table(
-            pd.DataFrame(
-                [{"importance": name, "question": q or "not a causal score"} for name, q in asked]
-            )
+        return pd.DataFrame(
+            [{"importance": name, "question": q or "not a causal score"} for name, q in asked]
         )
 
 

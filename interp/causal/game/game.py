@@ -89,6 +89,11 @@ class Game:
         ledger: str | os.PathLike | None = None,
     ) -> None:
         check_kind(kind, reference)
+        if not isinstance(task, Task):
+            raise OptionError(
+                f"{type(task).__name__} is not a task; give a Task, such as what"
+                " interp.repeats_task(model) returns"
+            )
         if model.active_edits:
             raise OptionError(
                 f"heads are edited already ({', '.join(model.active_edits)}); "

@@ -25,7 +25,7 @@ from interp.model.identity import identity_of
 from interp.model.source_code import code_of
 
 if TYPE_CHECKING:
-    from interp.causal.game.game import Game
+    from interp.causal.game.interface import PlayedGame
 
 _FORMAT = "interp ledger 1"
 _NAME = 16
@@ -40,7 +40,7 @@ class Ledger:
     A file that is no ledger is set aside with a warning (DamagedKept).
     """
 
-    def __init__(self, folder: str | os.PathLike, game: Game) -> None:
+    def __init__(self, folder: str | os.PathLike, game: PlayedGame) -> None:
         self.n_prompts = len(game.task)
         identity = game.identity()
         text = json.dumps(identity, sort_keys=True)
@@ -118,7 +118,7 @@ class Ledger:
             raise StoreError(cannot_write(self.path, error)) from error
 
 
-def identity(game: Game) -> dict[str, object]:
+def identity(game: PlayedGame) -> dict[str, object]:
     """All that moves a game's values: another game never gets these."""
     members = {site.name: index.tolist() for site, index in game.players.member.items()}
     about = {k: v for k, v in game.about().items() if k != "notes"}

@@ -20,7 +20,7 @@ from interp.causal.game.packing import Pack
 from interp.model.hooks.inference import inference
 
 if TYPE_CHECKING:
-    from interp.causal.game.game import Game
+    from interp.causal.game.interface import PlayedGame
     from interp.model.locate.sites import Site
 
 _LONG = 0.5  # seconds; what takes as long is timed once
@@ -74,7 +74,7 @@ class Pace:
         return max(0.0, first + (last - first) * (tokens - few) / (many - few))
 
 
-def measure(game: Game, most: int) -> Pace:
+def measure(game: PlayedGame, most: int) -> Pace:
     """The pace of a game, from passes over its largest batch with one and with `most` coalitions.
 
     Where one takes long, only those from the lowest block are timed: next to the blocks, what else
@@ -103,7 +103,7 @@ def measure(game: Game, most: int) -> Pace:
     return Pace((tokens, tokens * most), (depth[low], depth[high]), (from_low, from_high))
 
 
-def estimated(game: Game, gates: Any) -> Estimate:
+def estimated(game: PlayedGame, gates: Any) -> Estimate:
     """See `Game.estimate`."""
     order = {site: i for i, site in enumerate(game.model.sites)}
     if isinstance(gates, int):
@@ -136,7 +136,7 @@ def estimated(game: Game, gates: Any) -> Estimate:
     )
 
 
-def _seconds(game: Game, passes: list[tuple[int, int, float]]) -> float:
+def _seconds(game: PlayedGame, passes: list[tuple[int, int, float]]) -> float:
     """Of passes given by batch, coalitions and share of the blocks."""
     if game.pace is None and len(passes) > _FEW:
         game.pace = measure(game, max(n for _, n, _ in passes))

@@ -25,14 +25,44 @@ from interp.model.locate.sites import Site
 if TYPE_CHECKING:
     from interp.causal.task import Task
 
-KINDS = (
-    "zero",
-    "mean-batch",
-    "mean-position",
-    "mean-dataset",
-    "resample",
-    "uniform-attention",
-)
+
+@dataclass(frozen=True)
+class Kind:
+    """A replacement for z of a head that is taken out, and the questions it does not answer."""
+
+    does: str
+    not_for: str
+
+
+KINDS: Mapping[str, Kind] = {
+    "zero": Kind(
+        "The head writes nothing: z is 0.",
+        "later layers that rely on a head's constant part: zero is then far from anything "
+        "they have seen, and the damage is partly that.",
+    ),
+    "mean-batch": Kind(
+        "z is its mean over all prompts and positions of the task.",
+        "few prompts: the mean is then made of them, and a prompt keeps part of itself.",
+    ),
+    "mean-position": Kind(
+        "z is its mean over the prompts at each position.",
+        "prompts whose positions mean different things.",
+    ),
+    "mean-dataset": Kind(
+        "z is its mean over reference prompts that you give.",
+        "a reference that is nothing like the task.",
+    ),
+    "resample": Kind(
+        "z is that of the corrupted prompt, or of another prompt of the same length.",
+        "the question what a head does at all: it asks what it does about the difference "
+        "between the two prompts.",
+    ),
+    "uniform-attention": Kind(
+        "Attention is spread evenly over what the query sees; values still flow.",
+        "taking a head out: it still writes the mean of the values. It asks whether the "
+        "choice of tokens matters.",
+    ),
+}
 
 
 @dataclass(frozen=True, eq=False)

@@ -28,6 +28,7 @@ from interp.causal.measures import loss
 from interp.core.errors import NonFiniteError, OptionError, UnknownName
 from interp.core.prompts import Prompts, bos_id
 from interp.model.content import model_provenance
+from interp.model.given import takes_model
 from interp.model.identity import identity_of
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ KINDS = ("uniform-attention", "zero")
 _BLOCK = 64  # texts that are sorted by length and run together
 
 
+@takes_model
 def attention_influence(
     model: Model,
     texts: Path | Iterable[Any],
@@ -84,6 +86,17 @@ def attention_influence(
             scores.
         PromptError: a file without texts or with a malformed line (its number is named), or text
             for a model without a tokenizer.
+
+    Unit: relative loss of a text.
+
+    Cost: 2 forward passes per text, and one for each random set.
+
+    Null: random sets of as many heads in the same layers.
+
+    Not for: comparing domains or lengths: a relative loss depends on what the loss is to begin
+    with.
+
+    Reference: "AttentionInfluence" (arXiv 2505.07293); from a description, its code is not public.
     """
     if kind not in KINDS:
         raise UnknownName("kind of masking", kind, KINDS)

@@ -10,7 +10,7 @@ from pathlib import Path
 from interp.causal.pruning.plot import plot_curves
 from interp.causal.pruning.result import PruningCurve
 from interp.core.files import write_atomically
-from interp.draw.page import html_table, page, text
+from interp.draw.page import page
 
 
 def save_curves(curves: Sequence[PruningCurve], folder: str | os.PathLike) -> tuple[Path, ...]:
@@ -31,8 +31,7 @@ def save_curves(curves: Sequence[PruningCurve], folder: str | os.PathLike) -> tu
     made = curves[0].made
     title = f"Pruning {made.get('model_id', '')}: {made.get('task', '')}"
     parts = [
-        (c.name, f"<p>{text(c.summary)}</p>{html_table(f.drop(columns='ranking'))}")
-        for c, f in zip(curves, frames, strict=True)
+        (c.name, c.summary, f.drop(columns="ranking")) for c, f in zip(curves, frames, strict=True)
     ]
     told = {c.name: dict(c.made) for c in curves}
     write_atomically(paths[1], page(title, figure, parts, told, file_name="pruning"))

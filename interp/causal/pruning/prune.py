@@ -25,6 +25,7 @@ from interp.causal.task import Task
 from interp.core.errors import OptionError, UnknownName
 from interp.core.table import HeadTable
 from interp.model.content import model_provenance
+from interp.model.given import takes_model
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -35,6 +36,7 @@ MOST = 60_000  # evaluations that greedy starts without being told to
 LOOPS = 20  # bootstrap draws in which prompts are ranked and judged anew
 
 
+@takes_model
 def pruning_curve(
     model: Model,
     task: Task,
@@ -86,6 +88,16 @@ def pruning_curve(
     Raises:
         OptionError, UnknownName: a ranking that lacks players or names unknown ones; options that
             do not fit; greedy beyond `max_evaluations`.
+
+    Unit: of the task.
+
+    Cost: One forward pass per step and order; greedy n(n+1)/2.
+
+    Null: random orders on the same prompts.
+
+    Not for: reporting a greedy curve on the prompts that it was fitted to.
+
+    Reference: Michel et al. 2019, "Are Sixteen Heads Really Better than One?".
     """
     plan = _plan(
         model, task, ranking, how, order, kind, n_random, seed, steps, name, options,
@@ -143,6 +155,7 @@ def pruning_curve(
     )
 
 
+@takes_model
 def estimate_pruning(
     model: Model,
     task: Task,

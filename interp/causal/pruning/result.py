@@ -18,6 +18,7 @@ from interp.causal.importance import standard_error
 from interp.causal.pruning.folds import loop_interval
 from interp.core.clusters import count
 from interp.core.display import Displayed
+from interp.core.doors import behind
 from interp.core.errors import OptionError, StoreError
 from interp.core.files import read_bytes, write_atomically
 from interp.core.intervals import around
@@ -217,9 +218,7 @@ class PruningCurve(Displayed):
 
     def plot(self) -> go.Figure:
         """The curve with its interval, the random band, and the undisturbed model's value."""
-        from interp.causal.pruning.plot import plot_curves
-
-        return plot_curves([self])
+        return behind("PruningCurve.plot")([self])
 
     def save(self, folder: str | os.PathLike) -> tuple[Path, Path, Path]:
         """Write `pruning.csv`, `pruning.json` and `pruning.html`, each whole or not at all.
@@ -227,7 +226,7 @@ class PruningCurve(Displayed):
         Raises:
             StoreError: the folder or disk refuses.
         """
-        from interp.draw.page import html_table, page, text
+        from interp.draw.page import page
 
         folder = Path(folder)
         paths = folder / "pruning.csv", folder / "pruning.json", folder / "pruning.html"
@@ -235,7 +234,7 @@ class PruningCurve(Displayed):
         write_atomically(paths[0], frame.to_csv(index=False, lineterminator="\n").encode())
         write_atomically(paths[1], self.to_json())
         title = f"Pruning {self.made.get('model_id', '')}: {self.made.get('task', '')}"
-        parts = [("In numbers", f"<p>{text(self.summary)}</p>{html_table(frame)}")]
+        parts = [("In numbers", self.summary, frame)]
         content = page(title, self.plot(), parts, self.made, file_name="pruning")
         write_atomically(paths[2], content)
         return paths

@@ -53,6 +53,7 @@ from interp.causal.shapley_values.surrogate import (
 from interp.causal.task import Task
 from interp.core.errors import NonFiniteError, UnknownName
 from interp.core.intervals import Part
+from interp.model.given import takes_model
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -79,6 +80,7 @@ class Sampled(Importance):
         return [*super()._errors(), (self.sampling_sem, self.sampling_df)]
 
 
+@takes_model
 def shapley(
     model: Model,
     task: Task,
@@ -115,6 +117,15 @@ def shapley(
         OptionError: too many players for the exact mode, an error that is not positive, a budget
             that is too small, or options that do not fit the game.
         NonFiniteError: the task is NaN or infinite.
+
+    Cost: Exact to 12 heads: 2^n coalitions; else 16 per head, with an error of their own.
+
+    Null: none unless asked for; then random weights.
+
+    Not for: what breaks if one head goes: a fair share of shared work is another question. It is
+    too expensive for a first look.
+
+    Reference: Shapley 1953; of heads, Held and Yang 2023, "Shapley Head Values".
     """
     game = Game(model, task, kind=kind, seed=seed, **options)
     beside = None
@@ -170,6 +181,7 @@ def shapley_of(
     )  # fmt: skip
 
 
+@takes_model
 def shapley_per_layer(
     model: Model,
     task: Task,
@@ -189,6 +201,15 @@ def shapley_per_layer(
 
     Raises:
         OptionError: more than 16 players in one layer, or players that span layers.
+
+    Cost: 2^heads coalitions of each layer.
+
+    Null: none.
+
+    Not for: comparing layers: each layer is a game of its own, and values of two layers must not be
+    added.
+
+    Reference: Shapley 1953; this project's games of layers.
     """
     from interp.causal.shapley_values.layers import layer_values
 

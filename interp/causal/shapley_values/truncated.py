@@ -11,6 +11,7 @@ from interp.causal.shapley_values.scores import Sampled, as_importance
 from interp.causal.shapley_values.solution import Solution, Told
 from interp.causal.task import Task
 from interp.core.errors import OptionError
+from interp.model.given import takes_model
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 PERMUTATIONS = 32
 
 
+@takes_model
 def truncated_shapley(
     model: Model,
     task: Task,
@@ -47,6 +49,15 @@ def truncated_shapley(
     Raises:
         OptionError: a share outside (0, 1), an error that is not positive, or a budget below one
             truncated permutation.
+
+    Cost: 32 half permutations unless told otherwise.
+
+    Null: none.
+
+    Not for: a replacement of Shapley values: it is biased, and more samples do not help. It is kept
+    to compare with published numbers.
+
+    Reference: Held and Yang 2023, "Shapley Head Values".
     """
     game = Game(model, task, kind=kind, seed=seed, **options)
     found = truncated_values(

@@ -54,6 +54,8 @@ def attribution_patching(
     slope (`plain`) and computed (not with `grad_drop`). Every layer's attention is read once more
     for each writer before it. With `grad_drop` this is AtP*.
 
+    Not for: saturated answers, and heads that stand in for each other: verify what matters.
+
     Reference: Nanda 2023, "Attribution Patching"; Syed et al. 2023 (arXiv 2310.10348) for edges;
     Kramar et al. 2024 (arXiv 2403.00745) for dropped gradients and computed softmaxes.
     """

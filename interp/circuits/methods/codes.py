@@ -76,6 +76,15 @@ def codes(
     p values twice the median.
     permutations: of the sides of the pairs, for p values.
 
+    Unit: codes.
+
+    Cost: One forward pass per prompt and the training of a small autoencoder.
+
+    Null: an untrained autoencoder; sides of the pairs exchanged (p values)
+
+    Not for: showing that a head is used: it finds heads whose output varies with the contrast, read
+    or not. The untrained control ranks about as well.
+
     Reference: O'Neill and Bui 2024, "Sparse Autoencoders Enable Scalable and Reliable Circuit
     Identification in Language Models"; where text and code differ, the code.
     """

@@ -36,6 +36,11 @@ def exact_patching(
     the default asks what is needed.
     norm: `exact`, or `freeze`: the reader's norm keeps its scale.
 
+    Cost: One forward pass per node; per edge at the level of edges.
+
+    Not for: heads that stand in for each other: one at a time finds none of them. Edges of large
+    models take thousands of forward passes.
+
     Reference: Vig et al. 2020; Wang et al. 2022 (path patching); Goldowsky-Dill et al. 2023.
     """
     graph = ResidualGraph.of(model)

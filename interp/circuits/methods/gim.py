@@ -22,6 +22,8 @@ def gim(model: Model, task: ContrastTask, level: str) -> Found:
     gradients to queries, keys and values are scaled by a quarter, a quarter and a half, and both
     factors of a gated MLP by a half. As cheap as one gradient.
 
+    Not for: estimates of what patching would give: the rules rank, they do not measure.
+
     Reference: Edin et al. 2025, "GIM" (arXiv 2505.17630).
     """
     return by_gradient(

@@ -32,6 +32,10 @@ def integrated_patching(
     the passes as there are groups.
     steps: midpoints on the path.
 
+    Cost: A gradient per step; with the path over activations, per step and group of nodes.
+
+    Not for: heads that stand in for each other, and steep paths with few steps.
+
     Reference: Hanna et al. 2024 (arXiv 2403.17806); the path over activations as in Mueller et al.
     2025 (arXiv 2504.13151).
     """

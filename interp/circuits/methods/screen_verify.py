@@ -49,6 +49,10 @@ def screen_verify(
     primaries: heads that others are taken out beside, each a forward for every head.
     backups: look a second time.
 
+    Cost: Some gradients, one forward pass per candidate, and one per head for each primary head.
+
+    Not for: edges, and circuits in which three heads must go at once: it looks at pairs.
+
     Reference: screening by gradients as in Kramar et al. 2024 (arXiv 2403.00745); conditional
     effects as in CoAx (arXiv 2607.01940).
     """

@@ -67,6 +67,16 @@ def svd_trace(
     check: heads and MLPs (and edges) of most credit that are patched; 0 for none.
     seed: of the random slices of the control, and of the nodes patched beside.
 
+    Unit: credit; the seeds' direct effects are 1 together.
+
+    Cost: Four forward passes and a gradient per pair, a singular value decomposition per firing,
+    and a forward pass for each node that is patched to check the trace.
+
+    Null: signals taken apart in random slices; heads in random order.
+
+    Not for: heads that only pass on a value: it follows what makes a head attend. Where the heads
+    that do the task attend to no key more than to others, it is refused.
+
     Reference: Franco and Crovella 2024, "Sparse Attention Decomposition Applied to Circuit Tracing"
     (arXiv 2410.00340), scores of writers exact rather than by the roots of singular values.
     """

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from interp.core.errors import OptionError, UnknownName
 
@@ -137,6 +137,9 @@ def make_contrast(
             that cannot be read, or whose pairs have one side, or sides of unequal length.
         OptionError: n is below 1; a template that there is not; a planted task on another model.
     """
+    from interp.model.given import one_model
+
+    model = one_model(model)
     name = known_task(name)
     if n < 1:
         raise OptionError(f"n={n} pairs; 1 or more")
@@ -163,6 +166,24 @@ def make_contrast(
         built = of_model(model)
         if built is not None and "induction" in built.roles:
             task = task.known(truth_of(built), edges_of(built))
+    return task
+
+
+def contrast_of(model: Model, task: Any) -> ContrastTask:
+    """Return a contrast task as it is, or make the one of a name or file.
+
+    Raises:
+        OptionError: something else; what `make_contrast` raises.
+    """
+    if isinstance(task, str | Path):
+        return make_contrast(model, str(task))
+    from interp.circuits.contrast import ContrastTask
+
+    if not isinstance(task, ContrastTask):
+        raise OptionError(
+            f"{type(task).__name__} is not a contrast task; give what"
+            " interp.make_contrast(model, 'induction') returns, a task's name, or a .jsonl file"
+        )
     return task
 
 

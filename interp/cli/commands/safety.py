@@ -157,7 +157,8 @@ def _sets(
 def write(found: SafetyStudy, folder: Path, command: str) -> None:
     """Tables, one JSON document and a page, each whole or not at all."""
     from interp.core.files import write_atomically
-    from interp.draw.page import html_table, page, text, to_json
+    from interp.draw.page import page, to_json
+    from interp.draw.svg import element
 
     heads = found.table.to_pandas()
     directions, curves = found.search.to_pandas(), found.curves.to_pandas()
@@ -170,10 +171,10 @@ def write(found: SafetyStudy, folder: Path, command: str) -> None:
         "refused": list(found.search.refused), "provenance": made,
     }  # fmt: skip
     parts = [
-        ("In short", f"<pre>{text(found)}</pre>"),
-        ("Heads", html_table(heads.drop(columns=["model", "kv_head"]))),
-        ("Candidate directions", html_table(directions)),
-        ("Heads out, one after another", html_table(curves)),
+        ("In short", element("pre", str(found))),
+        ("Heads", heads.drop(columns=["model", "kv_head"])),
+        ("Candidate directions", directions),
+        ("Heads out, one after another", curves),
     ]
     title = f"Refusal of {found.model}"
     content = page(title, found.curves.plot(), parts, made, file_name="safety")

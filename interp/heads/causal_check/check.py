@@ -25,6 +25,7 @@ from interp.heads.causal_check.sets import Chosen, anywhere, chosen, judged, mat
 from interp.heads.causal_check.tasks import HELD_OUT, own_task, plain_task
 from interp.heads.scoring import bound, score
 from interp.model.content import model_provenance
+from interp.model.given import takes_model
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 N_RANDOM = 100
 
 
+@takes_model
 def confirm(
     model: Model,
     scores: Any,
@@ -81,6 +83,17 @@ def confirm(
         OptionError: more heads than there are, no other set of the same shape, a constant task, or
             scores that have no value for any head.
         UnknownName: no such metric or order.
+
+    Unit: of the task.
+
+    Cost: One forward pass per random set; 100 of them or as many as there are.
+
+    Null: random sets of as many heads in the same layers.
+
+    Not for: a task that the heads do not serve: then it says only that plain loss does not need
+    them.
+
+    Reference: this project; permutation test of head sets.
     """
     if n_random < 1 or not 0 < level < 1:
         raise OptionError(f"n_random={n_random}, level={level}; at least 1, and between 0 and 1")

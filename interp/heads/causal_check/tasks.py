@@ -5,33 +5,31 @@ A metric that is not named here has no task of its own, and its heads are checke
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from interp.causal.measures import next_token_task
+from interp.causal.measures import next_token_task, repeats_task
 from interp.causal.task import Task
 from interp.core.resources import folder
+from interp.heads.causal_check.needles import needle_task
 from interp.heads.outliers.prompts import random_tokens
 
 if TYPE_CHECKING:
     from interp.model.model import Model
 
-# By metric: `module:function(model, n=..., longest=..., seed=...)`, imported when it is needed.
-_REPEATS = "interp.causal.measures:repeats_task"
-_NEEDLE = "interp.heads.causal_check.needles:needle_task"
-OWN_TASK: dict[str, str] = {
-    "induction": _REPEATS,
-    "previous_token": _REPEATS,
-    "duplicate_token": _REPEATS,
-    "copying_score": _REPEATS,
-    "ov_copying": _REPEATS,
-    "echo": _REPEATS,
-    "razor_induction": _REPEATS,
-    "retrieval": _NEEDLE,
-    "qr_retrieval": _NEEDLE,
-    "retrieval_gates": _NEEDLE,
+# By metric: `function(model, n=..., longest=..., seed=...)`.
+OWN_TASK: dict[str, Callable[..., Task]] = {
+    "induction": repeats_task,
+    "previous_token": repeats_task,
+    "duplicate_token": repeats_task,
+    "copying_score": repeats_task,
+    "ov_copying": repeats_task,
+    "echo": repeats_task,
+    "razor_induction": repeats_task,
+    "retrieval": needle_task,
+    "qr_retrieval": needle_task,
+    "retrieval_gates": needle_task,
 }
 HELD_OUT = 1000
 """Added to the seed for the prompts of default tasks, which are not those of the scores."""
@@ -56,12 +54,11 @@ def own_task(
     Raises:
         Unanswered: the model answers no needle, so no head can be needed to retrieve it.
     """
-    where = OWN_TASK.get(metric.partition(":")[0])
-    if where is None:
+    make = OWN_TASK.get(metric.partition(":")[0])
+    if make is None:
         return None
-    module, _, function = where.partition(":")
-    more = {"seed": seed, "scored": scored} if where == _NEEDLE else {"seed": seed + HELD_OUT}
-    return getattr(import_module(module), function)(model, **more, **sizes)
+    more = {"seed": seed, "scored": scored} if make is needle_task else {"seed": seed + HELD_OUT}
+    return make(model, **more, **sizes)
 
 
 def plain_task(

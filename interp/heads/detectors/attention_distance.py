@@ -10,6 +10,9 @@ def attention_distance():
     A head that attends uniformly to everything before it has mean (T - 1)/4 over T rows. A head
     parked on the first token scores high without using what is there: read it beside `first_token`.
 
+    Not for: showing that a head reads what is far: a head parked on the first token has a large
+    distance and uses nothing there. Read it beside `first_token`.
+
     Reference: Raghu et al. 2021, "Do Vision Transformers See Like Convolutional Neural Networks?".
     """
     from interp_kernels.reductions import Distance

@@ -7,6 +7,9 @@ from interp.heads.declaration import detector
 def current_token(query, key):
     """Attends to the current token itself.
 
+    Not for: encoders with a mask token, and calling a head inactive: attending to oneself can write
+    as much as any other attention.
+
     >>> picture(current_token, "a b c")
       a b c
     a # . .

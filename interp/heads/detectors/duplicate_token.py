@@ -7,6 +7,9 @@ from interp.heads.declaration import detector
 def duplicate_token(query, key, tokens):
     """Attends to earlier copies of the current token.
 
+    Not for: texts whose tokens repeat for other reasons (spaces, punctuation, `the`): the targets
+    are then everywhere and the score is mostly the base rate. Compare with the null.
+
     Reference: Wang et al. 2022, "Interpretability in the Wild".
 
     >>> picture(duplicate_token, "a b a a")

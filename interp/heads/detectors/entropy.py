@@ -10,6 +10,9 @@ def entropy():
     A head that attends uniformly to everything before it has mean ln(T!)/T over T rows; a head
     that attends to one token has 0. A sink's share (softmax weight on no token) is left out.
 
+    Not for: comparing prompts of different lengths (even attention has a larger entropy on longer
+    prompts), or measuring importance.
+
     Reference: per head in Michel et al. 2019, "Are Sixteen Heads Really Better than One?".
     """
     from interp_kernels.reductions import Entropy

@@ -10,6 +10,9 @@ def first_token(query, key, *, tokens_of_sink: int = 1):
     The first query rows, which see nothing else, do not count: a row has a target only when it
     also has a key that is none.
 
+    Not for: finding sinks: they can stand on any token (`sink` looks everywhere), and in prompts
+    without BOS the first token is a word.
+
     Options:
         tokens_of_sink: how many tokens count as first.
 

@@ -10,6 +10,9 @@ def induction(query, key, tokens):
     Also called prefix matching. A high score says that the head attends there, not that it
     copies: pair it with `ov_copying` and an ablation.
 
+    Not for: showing that a head copies, or that the model needs it. On prompts of one period, heads
+    of a fixed offset score as well; the default prompts vary the period.
+
     Reference: Olsson et al. 2022, "In-context Learning and Induction Heads".
 
     >>> picture(induction, "a b c a b")

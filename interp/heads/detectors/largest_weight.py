@@ -7,6 +7,9 @@ from interp.heads.declaration import statistic
 def largest_weight():
     """How sure a head is: the largest weight of each row, averaged (a head's confidence).
 
+    Not for: measuring importance by itself: a head can be sure of a token that it does nothing
+    with, such as a sink.
+
     Reference: Voita et al. 2019, "Analyzing Multi-Head Self-Attention".
     """
     from interp_kernels.reductions import Largest

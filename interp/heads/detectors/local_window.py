@@ -9,6 +9,9 @@ def local_window(query, key, *, width: int = 4):
 
     Rows that see no more than the window do not count: every head would score 1 there.
 
+    Not for: comparing prompts of different lengths: a fixed window holds a smaller share of a
+    longer prompt. `recency` grows with the prompt.
+
     Options:
         width: tokens in the window.
 

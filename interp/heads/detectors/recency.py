@@ -11,6 +11,9 @@ def recency(query, key, *, share: float = 0.25):
     even spread scores about the share at any length. Rows with only one token in the window, and
     rows that see nothing beyond it, do not count.
 
+    Not for: choosing the size of a cache, which is a number of tokens: use `local_window` or
+    `streaming`.
+
     Options:
         share: part of the visible tokens that is recent, the current one included.
 

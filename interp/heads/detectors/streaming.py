@@ -10,6 +10,9 @@ def streaming(query, key, *, first: int = 1, last: int = 4):
     Rows that see no more than these do not count: every head would score 1 there. For long
     prompts the papers take 4 and 256, or 64 and 256.
 
+    Not for: prompts hardly longer than the window, where few rows count. The default of 1 and 4
+    tokens is for short prompts; caches take hundreds.
+
     Options:
         first: tokens at the start, where attention is parked.
         last: tokens at the end, the current one included.

@@ -17,6 +17,9 @@ def active_dormant(model, lab, *, n: int = 16, longest: int = 48, period: int = 
     random tokens said again and again. Near 0: the same on both, be it a sink or not. For two
     domains of your own: `interp.heads.outliers.active_dormant`.
 
+    Not for: comparing domains on the default prompts, which are random tokens and repeated ones.
+    Give texts of two domains to `interp.heads.outliers.active_dormant`.
+
     Options:
         n: prompts of each kind.
         longest: tokens per prompt.

@@ -27,6 +27,9 @@ def echo(
     mask is the model's own. The period differs from prompt to prompt, unless there is one prompt:
     at one period a head with a fixed offset would score as well.
 
+    Not for: models with a small vocabulary and long periods, where tokens repeat within a copy; or
+    a threshold for keeping a cache that was not tried.
+
     Options:
         period: tokens per copy, at most (the paper takes 2500); cut to what the model has room for.
         copies: how often they stand in a row.

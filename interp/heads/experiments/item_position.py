@@ -25,6 +25,9 @@ def item_position(
     of the highest heads and the mean share at every place over all heads;
     `interp.heads.experiments._items.by_slot` gives every place per head.
 
+    Not for: the effect of content: items are random tokens. With few `orders` an item and its place
+    cannot be told apart.
+
     Options:
         items: how many stand in a row.
         size: tokens per item, all different where the vocabulary allows.

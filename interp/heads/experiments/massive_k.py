@@ -16,6 +16,9 @@ def massive_k(model, lab, *, n: int = 16, longest: int = 48):
     rotation and norms). Jin et al. call a channel massive beyond 5 times the mean. Heads that share
     keys share the score. What depends on it: `interp.heads.outliers.disruption`.
 
+    Not for: models whose keys pass a norm of their own (Qwen 3, Gemma 3, OLMo 2), which evens out
+    the channels.
+
     Options:
         n: prompts of random tokens.
         longest: tokens per prompt.

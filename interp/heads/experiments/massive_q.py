@@ -16,6 +16,9 @@ def massive_q(model, lab, *, n: int = 16, longest: int = 48):
     (after rotation and norms). Jin et al. call a channel massive beyond 5 times the mean. What
     depends on it: `interp.heads.outliers.disruption`.
 
+    Not for: deciding to protect a channel before `interp.heads.outliers.disruption` has shown that
+    something depends on it.
+
     Options:
         n: prompts of random tokens.
         longest: tokens per prompt.

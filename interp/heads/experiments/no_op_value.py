@@ -18,6 +18,9 @@ def no_op_value(model, lab, *, n: int = 16, longest: int = 48):
     does not look at their size, below 0 for a head that seeks large values. What is written may
     still be small for other reasons: see `no_op_written`.
 
+    Not for: use alone: values can be small where the head does its work. Read `no_op_written`
+    beside it.
+
     Options:
         n: prompts of random tokens.
         longest: tokens per prompt.

@@ -16,6 +16,9 @@ def no_op_written(model, lab, *, n: int = 16, longest: int = 48):
     A no-op head has a score near 0, so the lowest are listed first. It is the size that counts, not
     the attention: a head can attend to something and write nothing.
 
+    Not for: post-norm models, in which the sum is scaled afterwards. A head may also be silent on
+    random tokens only.
+
     Options:
         n: prompts of random tokens.
         longest: tokens per prompt.

@@ -9,6 +9,8 @@ def outliers_inf_norm(model, lab, *, n: int = 16, longest: int = 48):
 
     Read it beside `outliers_kurtosis`: a head may write one large entry or large ones everywhere.
 
+    Not for: comparing models: it is in units of the residual stream. Compare heads of one model.
+
     Options:
         n: prompts of random tokens.
         longest: tokens per prompt.

@@ -11,6 +11,9 @@ def outliers_kurtosis(model, lab, *, n: int = 16, longest: int = 48):
     large for a few outliers. It depends on the basis of the stream, as quantisation does. Per
     layer, for the stream and the blocks: `interp.heads.outliers.layer_outliers`.
 
+    Not for: statements that do not depend on the basis: a rotation of the residual stream changes
+    it.
+
     Options:
         n: prompts of random tokens.
         longest: tokens per prompt.

@@ -34,6 +34,14 @@ def qr_retrieval(
     the null, which is the same with a question about something that is not there. The instances of
     a needle are a cluster.
 
+    Cost: Per instance one prompt under three questions; nothing is generated. By default two passes
+    per task and instance to choose the task, eight instances each.
+
+    Null: the same with a question about something that is not there.
+
+    Not for: showing that a head copies: attention mass on the needle does not put its token into
+    the output.
+
     Options:
         task: `auto`, the task that the model answers best, and `ids` where it answers none; `ids`,
             a key and its values among random tokens; `completion`, the beginning of a sentence

@@ -28,6 +28,9 @@ def razor_induction(
     mask is the model's own. The period differs from prompt to prompt, unless there is one prompt:
     at one period a head with a fixed offset would score as well.
 
+    Not for: a replacement of `induction`: it uses more copies, all rows of later copies and, if
+    asked, the maximum of a key-value group.
+
     Options:
         period: tokens per copy, at most (the paper takes 2500); cut to what the model has room for.
         copies: how often they stand in a row.

@@ -36,6 +36,13 @@ def retrieval(
     By default each task is tried on eight instances and the one that the model answers best is
     taken; a model that answers none gets no scores, since attention alone is no retrieval.
 
+    Cost: Per instance one forward pass; only the rows of the answer are formed. By default two
+    passes per task and instance to choose the task, eight instances each. `authors` generates.
+
+    Not for: comparing models on the default task, which is chosen for each model: name one. Heads
+    that paraphrase or collect do not score, since only literal copies count. Few needles with many
+    haystacks look precise and are not; take more needles.
+
     Options:
         task: `auto`; `ids`, a key and its values among random tokens; `completion`, the beginning
             of a sentence read before, and `question`, one about such a sentence (both English, for

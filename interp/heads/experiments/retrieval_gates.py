@@ -23,6 +23,9 @@ def retrieval_gates(
     does not care, 1 for one that looks at the oldest. Heads that choose by content come out at 1/2:
     rank heads by it, or take a quantile; a fixed threshold says little.
 
+    Not for: a fixed threshold: in grouped-query models nearly all gates are high. Rank the heads,
+    or take a quantile.
+
     Options:
         length: distances.
         trials: random prompts of twice that many tokens (or as many as fit), one pass each.

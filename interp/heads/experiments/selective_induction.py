@@ -23,6 +23,11 @@ def selective_induction(
     tokens, another in every round over the lags; a round is a cluster. The notes say how often the
     mass picks the likeliest lag, for the best head.
 
+    Null: the mass on the wrong lags.
+
+    Not for: models that were not trained on such chains and cannot know their law: they can only
+    score on it by accident.
+
     Options:
         lags: the lags are 1 to so many.
         states: tokens of the chain; a model that states its law has its own.

@@ -19,6 +19,9 @@ def sink(model, lab, *, n: int = 16, longest: int = 48, copies: int = 1):
     tell the sink metric of Gu et al. (share of heads and prompts above 0.3) and how many of those
     sinks are the first token. For texts of your own: `interp.heads.outliers.sink_mass`.
 
+    Not for: prompts with something to find, or a threshold from another paper at another length:
+    even attention alone gives H_T / T.
+
     Options:
         n: prompts.
         longest: tokens per prompt (Gu et al. take 64).

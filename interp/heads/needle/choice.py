@@ -71,6 +71,16 @@ def stability(
     Raises:
         PromptError: fewer than two instances.
         OptionError: `top` or `draws` below 1.
+
+    Unit: overlap of heads, rank correlation.
+
+    Cost: Nothing beside the scores.
+
+    Null: random halves of the instances.
+
+    Not for: a single needle: what changes from needle to needle cannot show.
+
+    Reference: this project.
     """
     import pandas as pd
 

@@ -15,6 +15,7 @@ import torch
 from interp.core.errors import PromptError
 from interp.core.prompts import Prompts
 from interp.heads.needle.instance import Instance
+from interp.model.given import takes_model
 from interp.model.inputs import takes
 
 if TYPE_CHECKING:
@@ -45,10 +46,21 @@ class Tried:
         return f"{self.task} {self.answered} of {self.n}"
 
 
+@takes_model
 def try_tasks(model: Model, tasks: Mapping[str, Build]) -> list[Tried]:
     """Every task on its instances, in the order given.
 
     A task whose instances do not fit the model is listed with the reason.
+
+    Unit: instances answered.
+
+    Cost: Two forward passes per instance.
+
+    Null: the same question without the needle.
+
+    Not for: measuring ability: eight instances choose a task and no more.
+
+    Reference: this project.
     """
     found = []
     for task, build in tasks.items():

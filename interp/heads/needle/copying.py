@@ -17,6 +17,7 @@ from torch import Tensor
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
 from interp.heads.needle.instance import Instance
+from interp.model.given import takes_model
 from interp.model.hooks.calls import Call
 from interp.model.hooks.inference import inference
 from interp.model.inputs import takes
@@ -76,6 +77,7 @@ class CopyPaste:
         return self.where(keep)
 
 
+@takes_model
 def copy_paste(
     model: Model,
     instances: Sequence[Instance],
@@ -98,6 +100,17 @@ def copy_paste(
 
     Raises:
         PromptError: no instances, or prompts that do not fit the model.
+
+    Unit: share of the needle.
+
+    Cost: One forward pass per instance; only the rows of the answer are formed.
+
+    Null: an even draw of the top key, computed.
+
+    Not for: instances that the model cannot answer, if only successes are taken; say how many were
+    left.
+
+    Reference: Wu et al. 2024, "Retrieval Head Mechanistically Explains Long-Context Factuality".
     """
     if not instances:
         raise PromptError("no needles to look for: give at least one instance")

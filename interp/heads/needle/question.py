@@ -13,6 +13,7 @@ from torch import Tensor
 from interp.core.errors import PromptError
 from interp.core.prompts import Prompts, bos_id
 from interp.heads.needle.instance import Instance
+from interp.model.given import takes_model
 from interp.model.hooks.calls import Call
 from interp.model.inputs import takes
 from interp.model.locate.sites import Site
@@ -33,6 +34,7 @@ class QuestionMass:
     other: dict[Site, Float[Tensor, "trial head"]]
 
 
+@takes_model
 def question_mass(
     model: Model,
     instances: Sequence[Instance],
@@ -49,6 +51,17 @@ def question_mass(
 
     Raises:
         PromptError: no instances, or prompts that do not fit the model.
+
+    Unit: attention mass.
+
+    Cost: One prompt under three questions.
+
+    Null: a question about something that is not there.
+
+    Not for: showing that a head copies.
+
+    Reference: Zhang et al. 2025, "Query-Focused Retrieval Heads Improve Long-Context Reasoning and
+    Re-ranking".
     """
     if not instances:
         raise PromptError("no needles to look for: give at least one instance")

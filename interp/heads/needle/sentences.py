@@ -19,6 +19,7 @@ import numpy as np
 from interp.core.errors import OptionError
 from interp.heads.needle.instance import Instance
 from interp.heads.needle.text import Needle, hidden, tokens_of
+from interp.model.given import takes_model
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -64,6 +65,7 @@ MOST = len(FRAMES) * len(NAMES)
 """Different needles that can be made."""
 
 
+@takes_model
 def sentence_instances(
     model: Model,
     *,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from interp.core.errors import PromptError
 from interp.core.prompts import bos_id
 from interp.heads.needle.instance import Instance, check_depths, check_room, place, room
+from interp.model.given import takes_model
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -42,6 +43,7 @@ class Needle:
         return len(self.question) == 0
 
 
+@takes_model
 def text_instances(
     model: Model,
     needles: Sequence[Needle],

@@ -16,6 +16,7 @@ from interp.core.prompts import Prompts
 from interp.heads.outliers.passes import equal_lengths
 from interp.heads.outliers.written import kurtosis
 from interp.model.capture import STREAM_NAMES
+from interp.model.given import takes_model
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -97,6 +98,7 @@ class Outliers(Displayed):
         }
 
 
+@takes_model
 def layer_outliers(
     model: Model,
     prompts: Any,
@@ -119,6 +121,17 @@ def layer_outliers(
         OptionError: thresholds below zero.
         UnreadableAttention: no layer has any of the activations.
         NonFiniteError: NaN or infinity in an activation, naming the layer.
+
+    Unit: size of an entry, kurtosis, counts.
+
+    Cost: One forward pass per prompt.
+
+    Null: kurtosis 3 of Gaussian entries.
+
+    Not for: small models with the published thresholds: their residual streams are small.
+
+    Reference: Sun et al. 2024, "Massive Activations in Large Language Models"; Bondarenko et al.
+    2023, "Quantizable Transformers".
     """
     for name in names:
         if name not in STREAM_NAMES:

@@ -28,6 +28,7 @@ from interp.core.prompts import Prompts
 from interp.core.statistics import bootstrap_interval
 from interp.heads.outliers.passes import PerPrompt, captured
 from interp.model.edits import Edit
+from interp.model.given import takes_model
 from interp.model.hooks.calls import Call, ComputedCall
 from interp.model.hooks.inference import inference
 from interp.model.locate.sites import Site
@@ -63,12 +64,23 @@ class Massive(Displayed):
         )  # fmt: skip
 
 
+@takes_model
 def massive(model: Model, prompts: Any, part: Part = "q") -> Massive:
     """The largest channel of each head's queries or keys, in times the mean channel.
 
     Raises:
         OptionError: another part.
         UnreadableAttention: the scores of this family are no product of queries and keys.
+
+    Unit: times the mean channel.
+
+    Cost: One forward pass per prompt.
+
+    Null: 1 for channels of one size.
+
+    Not for: models with norms of queries and keys, as `massive_k`.
+
+    Reference: Jin et al. 2025 (arXiv 2502.01563)
     """
     if part not in ("q", "k"):
         raise OptionError(f"part {part!r}: q or k")
@@ -177,6 +189,7 @@ class Disruption(Displayed):
         return pd.DataFrame([row])
 
 
+@takes_model
 def disruption(
     model: Model,
     task: Task,
@@ -194,6 +207,16 @@ def disruption(
     Raises:
         OptionError: a task on tensors, or wrong words.
         UnreadableAttention: attention that cannot be computed again.
+
+    Unit: of the task.
+
+    Cost: Three runs over the task's prompts.
+
+    Null: the smallest channel in place of the largest.
+
+    Not for: finding out which head: the channel of every head is set at once.
+
+    Reference: Jin et al. 2025 (arXiv 2502.01563)
     """
     if not isinstance(task.prompts, Prompts):
         raise OptionError(f"task {task.name} is on given tensors; the test needs prompts")

@@ -19,6 +19,7 @@ from interp.core.display import Displayed
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
 from interp.heads.outliers.passes import PerPrompt, each_call, seen_by, statistic
+from interp.model.given import takes_model
 from interp.model.hooks.calls import Call
 from interp.model.locate.sites import Site
 from interp_kernels.reductions import Received
@@ -71,6 +72,7 @@ class SinkMass(Displayed):
         )  # fmt: skip
 
 
+@takes_model
 def sink_mass(
     model: Model, prompts: Any, *, position: int | None = None, engine: str = "auto"
 ) -> SinkMass:
@@ -86,6 +88,16 @@ def sink_mass(
     Raises:
         OptionError: a position that some prompt does not have.
         PromptError: prompts that do not fit the model.
+
+    Unit: attention per query.
+
+    Cost: One forward pass per prompt, streamed where long.
+
+    Null: even attention: H_T / T.
+
+    Not for: comparing lengths with one threshold.
+
+    Reference: Gu et al. 2025, "When Attention Sink Emerges in Language Models".
     """
     given = Prompts.of(prompts, model)
     shortest = min(map(len, given.ids), default=0)
@@ -108,6 +120,7 @@ def sink_mass(
     )
 
 
+@takes_model
 def active_dormant(model: Model, dormant_on: Any, active_on: Any) -> tuple[PerPrompt, PerPrompt]:
     """Sink mass of every head on two sets of prompts; a head that parks on one is active-dormant.
 
@@ -115,6 +128,14 @@ def active_dormant(model: Model, dormant_on: Any, active_on: Any) -> tuple[PerPr
 
     Raises:
         PromptError: the two sets are the same prompts, or do not fit the model.
+
+    Unit: attention per query.
+
+    Cost: One forward pass per prompt.
+
+    Null: the other set of prompts.
+
+    Not for: sets of prompts of different lengths.
     """
     first, second = Prompts.of(dormant_on, model), Prompts.of(active_on, model)
     same = set(first.ids) & set(second.ids)

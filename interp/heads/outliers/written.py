@@ -16,6 +16,7 @@ from interp.heads.outliers.passes import (
     statistic,
     visible_mean,
 )
+from interp.model.given import takes_model
 from interp.model.hooks.calls import Call, spread
 from interp.model.locate.sites import Site
 from interp_kernels.reductions import RightProduct
@@ -24,12 +25,23 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 
+@takes_model
 def value_shortfall(model: Model, prompts: Any, *, engine: str = "auto") -> PerPrompt:
     """How much smaller than the usual values are those a head attends to, `[prompt, head]`.
 
     1 - (sum over keys of attention times value norm) / (mean value norm of the keys in sight),
     averaged over the queries that see at least two keys: 0 for a head that attends evenly, 1 for
     one that attends to nothing but values of size zero, negative for one that seeks large values.
+
+    Unit: share of the usual value norm.
+
+    Cost: One forward pass per prompt.
+
+    Null: 0 for even attention.
+
+    Not for: use alone; `written_share` says whether the head is silent.
+
+    Reference: Bondarenko et al. 2023.
     """
 
     def measure(site: Site, call: Call, engine: str) -> tuple[Tensor, ...]:
@@ -44,11 +56,22 @@ def value_shortfall(model: Model, prompts: Any, *, engine: str = "auto") -> PerP
     return {site: x[0] for site, x in found.items()}
 
 
+@takes_model
 def written_share(model: Model, prompts: Any) -> PerPrompt:
     """Norm of what a head writes over the norm of the stream it is added to, `[prompt, head]`.
 
     The mean over positions of |z W_O| / |resid_pre|; near 0 for a head that does nothing, whatever
     its attention looks like.
+
+    Unit: share of the stream's norm.
+
+    Cost: One forward pass per prompt.
+
+    Null: the same on random weights, as the experiment `no_op_written` has it.
+
+    Not for: post-norm models.
+
+    Reference: Bondarenko et al. 2023.
     """
 
     def measure(site: Site, x: dict[str, Tensor]) -> Tensor:
@@ -58,13 +81,37 @@ def written_share(model: Model, prompts: Any) -> PerPrompt:
     return captured(model, prompts, ("result", "resid_pre"), measure)
 
 
+@takes_model
 def result_kurtosis(model: Model, prompts: Any) -> PerPrompt:
-    """Kurtosis of all entries that a head writes for a prompt; see `kurtosis`."""
+    """Kurtosis of all entries that a head writes for a prompt; see `kurtosis`.
+
+    Unit: kurtosis.
+
+    Cost: One forward pass per prompt.
+
+    Null: 3 for Gaussian entries.
+
+    Not for: statements that do not depend on the basis.
+
+    Reference: Bondarenko et al. 2023.
+    """
     return captured(model, prompts, ("result",), lambda site, x: kurtosis(_rows(x["result"])))
 
 
+@takes_model
 def result_inf_norm(model: Model, prompts: Any) -> PerPrompt:
-    """The largest entry, in size, that a head writes for a prompt."""
+    """The largest entry, in size, that a head writes for a prompt.
+
+    Unit: size of an entry.
+
+    Cost: One forward pass per prompt.
+
+    Null: the same on random weights, as the experiment `outliers_inf_norm` has it.
+
+    Not for: comparing models.
+
+    Reference: Bondarenko et al. 2023.
+    """
     return captured(model, prompts, ("result",), lambda site, x: _rows(x["result"]).abs().amax(-1))
 
 

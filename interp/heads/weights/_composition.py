@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 from interp.core.errors import OptionError
+from interp.model.given import takes_model
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -56,6 +57,7 @@ class Compositions:
         return sorted(found, key=lambda pair: -pair[-1])[:k]
 
 
+@takes_model
 def composition_scores(model: Model, kind: Kind) -> Compositions:
     """Q-, K- or V-composition of every pair of heads, of which the first comes before the second.
 

@@ -16,6 +16,11 @@ def copying_score(model, *, tokens: int = 25, samples: int = 8, draw: int = 0):
     tokens and takes the head's true output; here the head attends to one token at a time with the
     embedding as its input, so the score needs no prompt, and sees no earlier layer.
 
+    Cost: Products of factors for a few hundred tokens.
+
+    Not for: heads of late layers, whose input is far from an embedding. It says nothing about where
+    the head attends.
+
     Options:
         tokens: how many ids compete; the whole vocabulary where it is smaller.
         samples: how many times they are drawn.

@@ -17,6 +17,12 @@ def k_composition(model, *, subtract_baseline: bool = True):
     A maximum over many pairs lies above their mean, so chance is what the random weights of the
     null score. What MLPs in between do is left out.
 
+    Cost: All pairs of heads of different layers; products of d_head x d_head factors.
+
+    Not for: models in which positions enter the scores by rotation and the distance matters: the
+    circuit is that of distance zero. A maximum over many pairs is above zero for random weights
+    too.
+
     Options:
         subtract_baseline: subtract the mean score of random matrices of the same shapes (about
             1/sqrt(d_model), measured), so that 0 is what one random pair scores.

@@ -17,6 +17,12 @@ def ov_copying(model):
     post-norm models (BART) are passed over. In an encoder-decoder the encoder's heads write no
     logits and get no score.
 
+    Cost: One d_model x d_model matrix per way of reading the stream, then d_head eigenvalues per
+    head.
+
+    Not for: comparing sizes: small weights score like large ones. In deep models the input of a
+    head is not an embedding, and the score describes a head that reads one.
+
     Reference: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits".
     """
     from interp.model.locate.layout import stream_read

@@ -11,6 +11,8 @@ def ov_rank(model, *, by_entropy: bool = False):
     are equal, 0 where there are none. It says how many directions count, not which; a head of
     small weights can have full rank.
 
+    Not for: finding out which directions are written, or how strongly.
+
     Options:
         by_entropy: the exponential of the entropy of the singular values' shares instead, which
             counts weak directions more.

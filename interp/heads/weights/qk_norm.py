@@ -13,6 +13,9 @@ def qk_norm(model):
     keys pass a norm of their own (Qwen 3, Gemma 3), what that norm divides by is left out as well:
     compare heads then by `qk_rank`, not by size.
 
+    Not for: comparing models with and without a norm of queries and keys, whose scale it leaves
+    out.
+
     Reference: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits".
     """
     return {site: model.weights_of(site).QK.norm() for site in model.sites}

@@ -11,6 +11,8 @@ def qk_rank(model, *, by_entropy: bool = False):
     are equal, 0 where there are none. It says how many directions count, not which; a head of
     small weights can have full rank.
 
+    Not for: finding out what a head looks for: a rank counts directions and names none.
+
     Options:
         by_entropy: the exponential of the entropy of the singular values' shares instead, which
             counts weak directions more.

@@ -16,6 +16,11 @@ def v_composition(model, *, subtract_baseline: bool = True):
     A maximum over many pairs lies above their mean, so chance is what the random weights of the
     null score. What MLPs in between do is left out.
 
+    Cost: All pairs of heads of different layers; products of d_head x d_head factors.
+
+    Not for: claiming that a virtual head is used: both attention patterns must fall on the right
+    tokens as well.
+
     Options:
         subtract_baseline: subtract the mean score of random matrices of the same shapes (about
             1/sqrt(d_model), measured), so that 0 is what one random pair scores.

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 import torch
@@ -20,13 +21,15 @@ from torch.overrides import TorchFunctionMode
 
 from interp.model.hooks.calls import Call, ComputedCall, RecordedCall
 from interp.model.hooks.inference import in_this_thread
-from interp.model.hooks.tap import inside_interface
 
 _SOFTMAX = {torch.softmax, F.softmax, Tensor.softmax}
 _PRODUCT = {torch.matmul, Tensor.matmul, Tensor.__matmul__, torch.bmm, Tensor.bmm}
 _ADDED_PRODUCT = {torch.baddbmm, Tensor.baddbmm}
 _EINSUM = {torch.einsum, torch.functional.einsum}
 _SDPA = F.scaled_dot_product_attention
+
+# set while a function of transformers' attention interface runs: its softmax is shown already
+inside_interface: ContextVar[bool] = ContextVar("interp_inside_interface", default=False)
 
 
 @dataclass

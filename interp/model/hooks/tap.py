@@ -36,7 +36,9 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from interp.core.errors import UnreadableAttention
 from interp.model.hooks.calls import Call, ComputedCall
 from interp.model.hooks.inference import in_this_thread
+from interp.model.hooks.softmax_watch import inside_interface, watching
 from interp.model.locate.sites import Site
+from interp_kernels.problem import Attention
 
 Visitor = Callable[[nn.Module, int, Call], None]
 """Gets the attention module, how often it ran before in this tap, and the call."""
@@ -60,7 +62,6 @@ class _Tap:
 
 
 _taps: ContextVar[tuple[_Tap, ...]] = ContextVar("interp_taps", default=())
-inside_interface: ContextVar[bool] = ContextVar("interp_inside_interface", default=False)
 _lock = Lock()
 _open = 0
 _before: dict[str, Callable] = {}
@@ -166,8 +167,6 @@ def tapped(model: nn.Module, visit: Visitor, *, watch: bool, fused: bool = False
         watch: also look for softmaxes outside transformers' attention interface.
         fused: the visitor computes z itself and assigns it; the model's kernel does not run.
     """
-    from interp.model.hooks.softmax_watch import watching
-
     tap = _Tap(frozenset(model.modules()), visit, fused)
     own = getattr(model, "tapped_by_itself", None)
     if own is not None:
@@ -283,3 +282,36 @@ def _seen(call: Call) -> Tensor:
     if isinstance(call, ComputedCall) and call.mask is None:
         return torch.ones(call.z.shape[0], call.z.shape[2], dtype=torch.bool, device=call.z.device)
     return call.visible().any(2).any(1)
+
+
+def to_attention(call: Call, real: Tensor, tokens: Tensor | None) -> Attention:
+    """An attention call in the words of the kernels."""
+    queries, keys = call.z.shape[2], call.v.shape[2]
+    same_sequence = queries == keys
+    common: dict[str, Any] = {
+        "query_padding": None if bool(real.all()) else real,
+        "key_padding": real if same_sequence and not bool(real.all()) else None,
+        "tokens": tokens if same_sequence else None,
+    }
+    if isinstance(call, ComputedCall):
+        bias, mask = call.bias, call.mask
+        if bias is not None and mask is not None:
+            mask = mask[..., :keys]
+            hidden = ~mask if mask.dtype == torch.bool else mask <= torch.finfo(mask.dtype).min / 2
+            bias = bias[..., :keys].masked_fill(hidden, torch.finfo(bias.dtype).min)
+            if mask.dtype != torch.bool:
+                bias = bias + mask.masked_fill(hidden, 0)
+        elif bias is None and mask is not None:
+            bias = mask[..., :keys]
+        return Attention(
+            q=call.q, k=call.k, v=call.v, causal=call.causal, scale=call.scale, bias=bias,
+            softcap=call.softcap, sinks=call.sinks,
+            offset=0 if call.causal else keys - queries, **common,
+        )  # fmt: skip
+    # The scores of such a call are what they are; only positions and visibility are asked here.
+    shape = (*call.z.shape[:3], 1)
+    return Attention(
+        q=call.v.new_zeros(shape), k=call.v.new_zeros(*call.v.shape[:3], 1), v=call.v, causal=False,
+        bias=call.visible(),
+        offset=keys - queries, **common,
+    )  # fmt: skip

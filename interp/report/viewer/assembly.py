@@ -9,6 +9,7 @@ from html import escape
 from importlib.resources import files as resources
 
 from interp.core.errors import OptionError
+from interp.draw.coding import codes, resolution, triangular
 from interp.report.viewer.budget import (
     Detail,
     Store,
@@ -18,7 +19,6 @@ from interp.report.viewer.budget import (
     terms_size,
     terms_written,
 )
-from interp.report.viewer.coding import codes, resolution, triangular
 from interp.report.viewer.showing import View
 from interp.report.viewer.stack import Stack
 from interp.report.viewer.static import (
@@ -166,7 +166,7 @@ class _Frame:
 
     def filled(self, written: list[dict], store: Store, told: list[str]) -> str:
         """The whole page."""
-        from interp.draw.plot import palette
+        from interp.draw.colours import palette
 
         view = self.view
         data = {

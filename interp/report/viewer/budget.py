@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from interp.core.head import Head
-from interp.report.viewer.coding import as_text, coarser, codes, packed, triangular
+from interp.draw.coding import as_text, coarser, codes, packed, triangular
 from interp.report.viewer.showing import View
 from interp.report.viewer.stack import Stack, Terms, summary
 

@@ -19,10 +19,10 @@ from torch import Tensor
 from interp.core.errors import OptionError, PromptError, StatisticsError
 from interp.core.head import Head
 from interp.core.prompts import Prompts
-from interp.heads.engine import to_attention
 from interp.model.content import model_provenance
 from interp.model.given import one_model
 from interp.model.hooks.calls import Call, RecordedCall
+from interp.model.hooks.tap import to_attention
 from interp.model.inputs import takes
 from interp.model.locate.sites import Site
 from interp.report.viewer.running import (

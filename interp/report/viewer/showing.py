@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from interp.core.display import Displayed
+from interp.core.doors import behind
 from interp.core.errors import OptionError
 from interp.core.head import Head
 from interp.report.viewer.stack import Picture, Stack, summary
@@ -155,8 +156,8 @@ class View(Displayed):
         """One head's weights as a plotly heat map; the first named head, or the first of all."""
         import plotly.graph_objects as go
 
+        from interp.draw.colours import palette
         from interp.draw.page import text
-        from interp.draw.plot import palette
 
         shown = self.stack(stack)
         which = shown.head(head or next(iter(h for h in self.named if h in shown.weights), None)
@@ -195,9 +196,7 @@ class View(Displayed):
         Raises:
             OptionError: no detail brings it within `budget` bytes.
         """
-        from interp.report.viewer.assembly import assembled
-
-        return assembled(self, title or self.title, budget)
+        return behind("View.html")(self, title or self.title, budget)
 
     def save_html(
         self, path: str | os.PathLike, *, title: str | None = None, budget: int = BUDGET

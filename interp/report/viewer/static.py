@@ -40,7 +40,7 @@ def about(view: View) -> str:
 
 def colour_bar(view: View) -> str:
     """The scale, drawn with the same pictures as the maps, so that it is right in both themes."""
-    from interp.draw.plot import palette
+    from interp.draw.colours import palette
 
     of = "share of attention" if any(stack.block > 1 for stack in view.stacks) else "weight"
     colours = palette(False)
@@ -55,7 +55,7 @@ def colour_bar(view: View) -> str:
 
 def thumbs(at: int, stack: Stack) -> str:
     """All heads of a stack as one picture, layers downwards."""
-    from interp.draw.plot import palette
+    from interp.draw.colours import palette
 
     layers = stack.layers
     columns = sorted({head.head for head in stack.weights})
@@ -138,7 +138,7 @@ def tile_figures(at: int, stack: Stack) -> str:
 
 
 def _figure(at: int, number: int, tile: Tile) -> str:
-    from interp.draw.plot import palette
+    from interp.draw.colours import palette
 
     q, k = tile.queries, tile.keys
     src = data_url(thumbnails([[tile.weights]], tile.weights.shape, palette(False)))

@@ -24,6 +24,11 @@ def refusal_projection(
     stream before a layer, harmful less harmless. One forward per prompt serves all heads; what a
     head does by way of later layers is not in it.
 
+    Cost: One forward pass per prompt for all heads.
+
+    Not for: showing that a head causes refusal: what it does through later heads is not included. A
+    model that declines nothing has no such direction.
+
     Options:
         task: `marker` for random tokens with and without the marker that the model's config states
             (any token where it states none: then there is nothing to refuse), or a JSONL file with

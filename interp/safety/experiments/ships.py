@@ -19,6 +19,11 @@ def ships(
     A head that the model needs for everything scores high, too: `contrast` takes off the same on
     harmless prompts.
 
+    Cost: One forward pass per head and prompt above the head's layer.
+
+    Not for: use without harmless prompts: a head that everything needs scores highest. Use
+    `contrast`.
+
     Options:
         task: `marker` for random tokens with and without the marker that the model's config states
             (any token where it states none: then there is nothing to refuse), or a JSONL file with

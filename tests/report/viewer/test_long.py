@@ -13,8 +13,8 @@ from zoo import FAMILIES
 
 import interp
 from interp.core.errors import OptionError, PromptError
+from interp.draw.coding import resolution
 from interp.report.viewer import long_view
-from interp.report.viewer.coding import resolution
 
 
 @pytest.fixture(scope="module")

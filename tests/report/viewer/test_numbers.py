@@ -10,9 +10,9 @@ from report.viewer import reading
 from zoo import FAMILIES
 
 import interp
+from interp.draw.coding import checked, codes, resolution, weights_of
 from interp.report.viewer import View, view
 from interp.report.viewer.budget import order
-from interp.report.viewer.coding import checked, codes, resolution, weights_of
 
 WITH_PRODUCTS = ["gpt2", "llama", "gemma2", "gpt_oss", "mistral_sliding", "deepseek_v3", "bert",
                  "t5", "falcon_alibi", "bloom", "gpt_neo", "gptj", "mpnet"]  # fmt: skip
@@ -114,7 +114,7 @@ def test_smaller_pages_state_what_they_leave_out() -> None:
     found = View.of_patterns(patterns, [f"t{i}" for i in range(96)], named=["L1H2"])
     [last] = [str(head) for _, head in order(found)[-1:]]  # attends to the most keys
     ways = []
-    for budget in range(300_000, 100_000, -12_500):
+    for budget in range(300_000, 112_500, -12_500):
         page = found.html(budget=budget)
         assert len(page.encode()) <= budget
         heads = {h["name"]: h for h in reading.data_of(page)["stacks"][0]["heads"]}

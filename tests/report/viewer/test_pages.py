@@ -15,9 +15,9 @@ from zoo import FAMILIES
 
 import interp
 from interp.core.errors import OptionError, PromptError
+from interp.draw.coding import coarser
 from interp.draw.sprite import shrunk, thumbnails
 from interp.report.viewer import View, cached, view
-from interp.report.viewer.coding import coarser
 from interp.report.viewer.stack import Stack, summary
 
 EVIL = "<script>alert(1)</script>"

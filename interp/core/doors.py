@@ -1,0 +1,44 @@
+"""Doors: functions of later files that an earlier file calls, looked up by name when it does.
+
+Imports run one way, from later folders to earlier ones. Three things need the other direction, and
+they are listed here with all that they open. Nothing else in the package resolves a name of its
+own at run time, except registries and the packages' public faces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+DOORS: Mapping[str, Mapping[str, str]] = {
+    "a result shows itself as text, table, figure or page": {
+        "ActivationCache._repr_html_": "interp.report.viewer.cached:cache_html",
+        "ActivationCache.view": "interp.report.viewer.cached:view_of_cache",
+        "Attribution._repr_html_": "interp.report.tokens:inline",
+        "Attribution.save_html": "interp.report.tokens:render",
+        "Circuit.plot": "interp.circuits.drawing:draw",
+        "Circuit.to_dot": "interp.circuits.forms:dot_of",
+        "Circuit.to_graphml": "interp.circuits.forms:graphml_of",
+        "Circuit.to_mermaid": "interp.circuits.forms:mermaid_of",
+        "Circuit.to_networkx": "interp.circuits.forms:networkx_of",
+        "Circuit.to_svg": "interp.circuits.still:still",
+        "Comparison.plot": "interp.causal.comparison.plot:scatter_matrix",
+        "Faithfulness.page": "interp.report.faithfulness:render",
+        "Faithfulness.plot": "interp.attribution.evaluation.plot:bars",
+        "PruningCurve.plot": "interp.causal.pruning.plot:plot_curves",
+        "Published.circuit": "interp.circuits.published_graph:circuit_of",
+        "View.html": "interp.report.viewer.assembly:assembled",
+    },
+    "a circuit is evaluated": {
+        "Circuit.evaluate": "interp.circuits.evaluation:evaluate",
+    },
+}
+"""Reason of each door, and the function behind each method that uses it."""
+
+
+def behind(method: str) -> Any:
+    """Import the function behind a method, such as `Circuit.plot`."""
+    [target] = [opens[method] for opens in DOORS.values() if method in opens]
+    module, _, name = target.partition(":")
+    return getattr(import_module(module), name)

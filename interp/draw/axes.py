@@ -1,0 +1,184 @@
+"""The axes of a static figure: places of values, ticks, labels and grid lines."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from markupsafe import Markup
+
+from interp.draw.svg import element
+
+_LEFT, _RIGHT, _BOTTOM = 70, 30, 56
+_LONG = 34  # letters of a tick
+_FEW = 4  # plots beside and below each other
+
+
+class Axis:
+    """One axis between two places in pixels; names stand in the order in which they come."""
+
+    def __init__(self, layout: Any, name: str, values: list[Any], place: tuple[float, float]):
+        self.layout, self.name, self.upright = layout, name, name[0] == "y"
+        self.first, self.last = place
+        self.names = list(dict.fromkeys(v for v in values if isinstance(v, str)))
+        self.at = {name: i for i, name in enumerate(self.names)}
+        numbers = [self._scaled(v) for v in values if not isinstance(v, str) and math.isfinite(v)]
+        self.reversed = layout.autorange == "reversed"
+        self.cells, self.labelled = False, True
+        if self.names:
+            self.low, self.high = -0.5, len(self.names) - 0.5
+        elif layout.range is not None:
+            self.low, self.high = map(float, layout.range)
+        else:
+            low, high = min(numbers, default=0.0), max(numbers, default=1.0)
+            if layout.rangemode == "tozero":
+                low, high = min(low, 0.0), max(high, 0.0)
+            pad = 0.04 * ((high - low) or abs(high) or 1.0)
+            self.low, self.high = low - pad * (low != 0 or self.upright), high + pad
+
+    def over_cells(self, count: int) -> None:
+        """Give each of so many rows or columns of a map the same room."""
+        if not self.names:
+            self.low, self.high, self.cells = -0.5, count - 0.5, True
+
+    def __call__(self, value: Any) -> float:
+        """Place a value, in pixels."""
+        number = self.at[value] if isinstance(value, str) else self._scaled(value)
+        part = (number - self.low) / ((self.high - self.low) or 1.0)
+        if self.reversed != self.upright:
+            part = 1 - part
+        return self.first + part * (self.last - self.first)
+
+    def _scaled(self, value: float) -> float:
+        return math.log10(value) if self.layout.type == "log" else float(value)
+
+    @property
+    def step(self) -> float:
+        """Pixels of one name or one unit."""
+        return (self.last - self.first) / max(abs(self.high - self.low), 1e-9)
+
+    def spelled(self, value: Any) -> str:
+        """A value for people."""
+        return html.unescape(value) if isinstance(value, str) else f"{float(value):.4g}"
+
+    def ticks(self) -> list[tuple[float, str]]:
+        """Places and labels, as many as there is room for."""
+        room = (16 if self.names else 32) if self.upright else 22 if self.names else 64
+        room = min(room, abs(self.last - self.first) / 2.5)
+        if self.layout.tickvals is not None:
+            found = [(self(v), str(t)) for v, t in
+                     zip(self.layout.tickvals, self.layout.ticktext, strict=True)]  # fmt: skip
+        elif self.names:
+            found = [(self(name), self.spelled(name)) for name in self.names]
+        else:
+            size = abs(self.high - self.low)
+            raw = size * room / max(abs(self.last - self.first), 1.0)
+            ten = 10.0 ** math.floor(math.log10(raw or 1.0))
+            unit = next(ten * s for s in (1, 2, 5, 10) if ten * s >= raw)
+            unit = max(unit, 1.0) if self.cells else unit
+            low, high = sorted((self.low, self.high))
+            numbers = [i * unit for i in range(math.ceil(low / unit), math.floor(high / unit) + 1)]
+            return [(self(v), f"{round(v, 10):g}") for v in numbers]
+        kept: list[tuple[float, str]] = []
+        for at, label in reversed(found):  # the last always, others where there is room
+            wide = room if self.upright or self.names else 7 * len(label) + 10
+            if not kept or abs(kept[-1][0] - at) >= wide:
+                kept.append((at, label))
+        return kept[::-1]
+
+    def drawn(self, other: Axis) -> list[Markup]:
+        """Draw the grid lines, ticks and title, beside or below the plot that `other` spans."""
+        if self.layout.visible is False:
+            return []
+        out, turned = [], False
+        ticks = [(at, t if len(t) <= _LONG else t[: _LONG - 1] + "…") for at, t in self.ticks()]
+        if not self.upright and self.names:
+            turned = sum(7 * len(t) + 8 for _, t in ticks) > self.last - self.first
+        for at, label in ticks:
+            if self.upright:
+                line = f"M{other.first:.1f} {at:.1f}H{other.last:.1f}"
+                style: dict[str, Any] = {"x": other.first - 6, "y": at + 4, "text_anchor": "end"}
+            else:
+                line = f"M{at:.1f} {other.first:.1f}V{other.last:.1f}"
+                style = {"x": at, "y": other.last + 16, "text_anchor": "middle"}
+                if turned:
+                    turn = f"translate({at + 4:.1f} {other.last + 8:.1f}) rotate(-60)"
+                    style = {"transform": turn, "text_anchor": "end"}
+            if not self.names:
+                out.append(element("path", d=line, class_="grid"))
+            if self.labelled:
+                out.append(element("text", label, class_="soft", **style))
+        title = html.unescape(self.layout.title.text or "")
+        middle = (self.first + self.last) / 2
+        if title and self.upright:
+            turn = f"translate({other.first - self.margin + 12:.1f} {middle:.1f}) rotate(-90)"
+            out.append(element("text", title, transform=turn, text_anchor="middle"))
+        elif title:
+            below = other.last + (self.margin - 8)
+            out.append(element("text", title, x=middle, y=below, text_anchor="middle"))
+        return out
+
+    margin = 56.0
+
+
+def axes(
+    layout: Any, traces: Sequence[Any], size: tuple[float, float], top: float
+) -> dict[int, tuple[Axis, Axis]]:
+    """The two axes of every trace, by its number; traces of one plot share them."""
+    wide, tall = size
+    used: dict[str, list[Any]] = {}
+    over: dict[str, int] = {}
+    for trace in traces:
+        for letter in "xy":
+            name = getattr(trace, f"{letter}axis") or letter
+            values = getattr(trace, letter)
+            used.setdefault(name, []).extend([] if values is None else list(values))
+            if trace.type == "bar" and (trace.orientation == "h") == (letter == "x"):
+                used[name] += _ends(trace, values, letter)
+            if trace.type == "heatmap":
+                over[name] = len(trace.z) if letter == "y" else len(trace.z[0])
+    for shape in layout.shapes:
+        if shape.yref in used:
+            used[shape.yref].append(shape.y0)
+    longest = {
+        n: max((len(str(v)) for v in vs if isinstance(v, str)), default=0) for n, vs in used.items()
+    }
+    left = max(
+        _LEFT, 34 + 7 * min(_LONG, max((v for n, v in longest.items() if n[0] == "y"), default=0))
+    )
+    words = [n for n, v in longest.items() if n[0] == "x" and v]
+    crowded = any(7 * sum(len(v) for v in dict.fromkeys(map(str, used[n]))) > wide for n in words)
+    bottom = _BOTTOM + (5.6 * min(_LONG, max(longest[n] for n in words)) if crowded else 0)
+    right = _RIGHT + 90 * any(t.type == "heatmap" for t in traces)
+    made: dict[str, Axis] = {}
+    for name, values in used.items():
+        asked = layout[f"{name[0]}axis{name[1:]}"]
+        low, high = asked.domain or (0.0, 1.0)
+        if name[0] == "x":
+            place = (left + low * (wide - left - right), left + high * (wide - left - right))
+        else:
+            place = (
+                top + (1 - high) * (tall - top - bottom),
+                top + (1 - low) * (tall - top - bottom),
+            )
+        made[name] = Axis(asked, name, values, place)
+        made[name].margin = left if name[0] == "y" else bottom
+        if name in over:
+            made[name].over_cells(over[name])
+    found = {i: (made[t.xaxis or "x"], made[t.yaxis or "y"]) for i, t in enumerate(traces)}
+    if len(set(found.values())) > _FEW:  # in a grid, only the outer axes have room for numbers
+        for x, y in found.values():
+            x.labelled, y.labelled = y.last >= tall - bottom - 1, x.first <= left + 1
+    return found
+
+
+def _ends(trace: Any, values: Sequence[float], letter: str) -> list[float]:
+    """What a bar reaches with its error; bars begin at zero."""
+    error = getattr(trace, f"error_{letter}")
+    if error.visible is False or error.array is None:
+        return [0.0]
+    less = error.array if error.arrayminus is None else error.arrayminus
+    ends = [v + e for v, e in zip(values, error.array, strict=True)]
+    return [0.0, *ends, *(v - e for v, e in zip(values, less, strict=True))]

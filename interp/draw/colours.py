@@ -1,0 +1,201 @@
+"""Colours that mean a score: scales, palettes of both themes, and their style rules."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from interp.core.errors import OptionError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+# An end of a range is None (or infinite) where the metric has no bound there.
+Range = tuple[float | None, float | None]
+Theme = Literal["light", "dark"]
+
+# Okabe and Ito 2008, "Color Universal Design": distinguishable with every common kind of colour
+# blindness. Dashes and markers differ too, so that a grey print can be read.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
+GREY, BAND = "#6b6b6b", "rgba(107,107,107,0.20)"
+BINS = 33  # odd: zero has a colour of its own on a signed scale
+
+# Blue for above zero and orange for below are told apart by every common kind of colour blindness,
+# and the steps differ in lightness, so that they are also told apart on a grey print. The weakest
+# score is close to the page it lies on: what stands out is what scores high.
+_BLUES = {"light": ("#f1f5f8", "#4a98c9", "#06264f"), "dark": ("#262d34", "#2b7bba", "#d9f0ff")}
+_ORANGES = {"light": ("#6b2a00", "#df8a3e"), "dark": ("#ffe0b8", "#c4661c")}
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Mapping of scores to the BINS colours: from low to high, signed ones around zero.
+
+    `note` says in words where the ends come from that the metric does not state; "" where it
+    states both.
+    """
+
+    low: float
+    high: float
+    signed: bool
+    note: str = field(default="", compare=False)
+
+    @classmethod
+    def fit(cls, scores: Iterable[float], declared: Range | None = None) -> Scale:
+        """The declared range of a metric; an end that it leaves open comes from the scores.
+
+        Raises OptionError when the ends are the wrong way round.
+        """
+        low, high = given = tuple(_bound(end) for end in declared or (None, None))
+        seen = [score for score in scores if math.isfinite(score)]
+        if low is None:
+            low = min([0.0, *seen] if high is None or high > 0 else [high - 1.0, *seen])
+        signed = low < 0 and (high is None or high > 0)
+        if high is None:
+            high = max([0.0, *seen] if signed else [low, *seen])
+        if high < low:
+            raise OptionError(f"a colour range goes from low to high, not from {low} to {high}")
+        if signed:
+            size = max(-low, high)
+            return cls(-size, size, True, _even(size, given))
+        top = high if high > low else low + 1.0
+        return cls(low, top, False, _one_way(low, top, given, seen))
+
+    def bins(self, scores: np.ndarray) -> np.ndarray:
+        """The number of each score's colour, 0 to BINS - 1; -1 for NaN. Beyond an end is at it."""
+        import numpy as np
+
+        part = np.clip((scores - self.low) / (self.high - self.low), 0.0, 1.0)
+        return np.where(np.isnan(part), -1, np.rint(np.nan_to_num(part) * (BINS - 1))).astype(int)
+
+    def beyond(self, scores: np.ndarray) -> int:
+        """How many scores lie outside, and are shown as the nearest end."""
+        slack = 1e-6 * (self.high - self.low)  # rounding in float32 is no finding
+        return int(((scores < self.low - slack) | (scores > self.high + slack)).sum())
+
+
+def declared_range(ranges: Mapping[str, Range], metric: str) -> Range | None:
+    """The range of a metric label; `name:option=value` has that of `name` if it has none itself."""
+    return ranges.get(metric, ranges.get(metric.partition(":")[0]))
+
+
+def palette(signed: bool, theme: Theme = "light") -> list[str]:
+    """BINS colours as #rrggbb, in equal steps to the eye (linear in OKLab) between few anchors."""
+    anchors = [_oklab(colour) for colour in (_ORANGES[theme] if signed else ()) + _BLUES[theme]]
+    colours = []
+    for step in range(BINS):
+        at = step / (BINS - 1) * (len(anchors) - 1)
+        left = min(int(at), len(anchors) - 2)
+        ends = zip(anchors[left], anchors[left + 1], strict=True)
+        colours.append(_hex([a + (at - left) * (b - a) for a, b in ends]))
+    return colours
+
+
+def rules(theme: Theme) -> str:
+    """The palettes as style rules: `--c` of the class of a bin is its colour, `--i` an ink on it.
+
+    Classes begin with q for scores in one direction and with d for signed ones.
+    """
+    lines = []
+    for letter, signed in (("q", False), ("d", True)):
+        colours = palette(signed, theme)
+        lines += [f".{letter}{i}{{--c:{c};--i:{ink(c)}}}" for i, c in enumerate(colours)]
+        lines.append(f".bar-{letter}{{background:linear-gradient(90deg,{','.join(colours)})}}")
+    return "".join(lines)
+
+
+def ink(colour: str) -> str:
+    """Black or white, whichever can be read on a colour."""
+    return "#fff" if luminance(colour) < 0.22 else "#111"
+
+
+def faded(colour: str, share: float) -> str:
+    """A colour `#rrggbb` with this opacity."""
+    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return f"rgba({red},{green},{blue},{share})"
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance (WCAG 2.2), 0 to 1."""
+    red, green, blue = _linear(colour)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def ends(scale: Scale) -> tuple[str, str]:
+    """The two ends of a scale as text."""
+    return f"{scale.low:.3g}", f"{scale.high:.3g}"
+
+
+def _even(size: float, declared: tuple[float | None, ...]) -> str:
+    """Why a scale around zero ends where it does; "" for a metric whose range is just that."""
+    low, high = declared
+    if high == size and low == -size:
+        return ""
+    origin = "the largest size of a score on this page"
+    if high == size:
+        origin = "the metric's highest value"
+    elif low == -size:
+        origin = "the size of the metric's lowest value"
+    return (
+        f"colours: from {-size:.3g} to {size:.3g}, as far below 0 as above; {size:.3g} is {origin}"
+    )
+
+
+def _one_way(low: float, high: float, declared: tuple[float | None, ...], seen: list[float]) -> str:
+    """Why a scale in one direction ends where it does; "" where the metric states both ends."""
+    if None not in declared:
+        return ""
+    parts = [f"colours: from {low:.3g}", f" to {high:.3g}"]
+    if declared[0] is not None:
+        parts[0] += ", the metric's lowest value,"
+    elif low in seen and low != 0:
+        parts[0] += ", the lowest score on this page,"
+    if declared[1] is not None:
+        parts[1] += ", the metric's highest value"
+    elif high in seen:
+        parts[1] += ", the highest score on this page"
+    else:
+        parts[1] += f"; no score on this page is above {low:.3g}"
+    return "".join(parts)
+
+
+def _bound(end: float | None) -> float | None:
+    return float(end) if end is not None and math.isfinite(end) else None
+
+
+# OKLab: Bjorn Ottosson 2020, "A perceptual color space for image processing" (the two matrices).
+_TO_LMS = (
+    (0.4122214708, 0.5363325363, 0.0514459929),
+    (0.2119034982, 0.6806995451, 0.1073969566),
+    (0.0883024619, 0.2817188376, 0.6299787005),
+)
+_TO_LAB = (
+    (0.2104542553, 0.7936177850, -0.0040720468),
+    (1.9779984951, -2.4285922050, 0.4505937099),
+    (0.0259040371, 0.7827717662, -0.8086757660),
+)
+
+
+def _oklab(colour: str) -> list[float]:
+    return _times(_TO_LAB, [math.cbrt(x) for x in _times(_TO_LMS, _linear(colour))])
+
+
+def _linear(colour: str) -> list[float]:
+    srgb = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    return [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in srgb]
+
+
+def _hex(lab: list[float]) -> str:
+    import numpy as np
+
+    lms = np.linalg.solve(_TO_LAB, lab) ** 3
+    linear = np.clip(np.linalg.solve(_TO_LMS, lms), 0.0, 1.0)
+    srgb = np.where(linear <= 0.0031308, 12.92 * linear, 1.055 * linear ** (1 / 2.4) - 0.055)
+    return "#" + "".join(f"{round(255 * channel):02x}" for channel in srgb)
+
+
+def _times(matrix: Iterable[Iterable[float]], vector: list[float]) -> list[float]:
+    return [sum(a * b for a, b in zip(row, vector, strict=True)) for row in matrix]

@@ -1,0 +1,67 @@
+"""Public calls take a model by name, and say in one line what is wrong with what they are given."""
+
+from __future__ import annotations
+
+import pytest
+
+import interp
+from interp.causal import attribution_patching, banzhaf
+from interp.circuits import evaluate_edges, signals
+from interp.core.errors import OptionError
+from interp.heads import needle, outliers
+from interp.model.given import takes_model
+from interp.safety import ships
+from interp.syntax import dependency_trees
+
+NAME = "planted:backup"
+
+
+def test_a_model_by_name_gives_what_the_loaded_one_gives() -> None:
+    model = interp.load(NAME)
+    task = interp.repeats_task(model, n=2)
+    by_name = interp.ablate(NAME, interp.repeats_task(NAME, n=2), null="none")
+    loaded = interp.ablate(model, task, null="none")
+    assert by_name.score.tolist() == loaded.score.tolist()
+    text = "Anna sings so"
+    lens = [interp.logit_lens(x, text) for x in ("bundled:deceive", interp.load("bundled:deceive"))]
+    assert lens[0].to_pandas().equals(lens[1].to_pandas())
+
+
+def test_a_circuit_is_found_for_a_task_by_name() -> None:
+    found = interp.find_circuit(NAME, "induction", "attribution_patching")
+    pairs = interp.make_contrast(NAME, "induction")
+    same = interp.find_circuit(interp.load(NAME), pairs, "attribution_patching")
+    assert found.to_pandas().equals(same.to_pandas())
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        interp.score, interp.ablate, interp.shapley, interp.find_circuit, banzhaf,
+        interp.evaluate_circuit, interp.faithfulness, interp.logit_lens, interp.confirm, signals,
+        evaluate_edges, needle.ids_instances, outliers.sink_mass, ships, dependency_trees,
+        attribution_patching, interp.check_model,
+    ],
+)  # fmt: skip
+def test_something_else_is_refused_in_one_line(call) -> None:
+    with pytest.raises(OptionError, match=r"int is not a model; give what interp\.load returns"):
+        call(3)
+
+
+def test_a_task_that_is_none_is_refused_in_one_line() -> None:
+    with pytest.raises(OptionError, match=r"str is not a task; give a Task, such as what interp\."):
+        interp.ablate(NAME, "induction")
+    with pytest.raises(OptionError, match=r"int is not a contrast task; give what interp\.make_c"):
+        interp.find_circuit(NAME, 3)
+    with pytest.raises(OptionError, match=r"repeats needs the vocabulary of a loaded model"):
+        interp.repeats(NAME)
+
+
+def test_signature_and_docstring_stay() -> None:
+    @takes_model
+    def measured(model, k: int = 2) -> int:
+        """Count."""
+        return k * model.n_heads
+
+    assert (measured.__name__, measured.__doc__) == ("measured", "Count.")
+    assert measured(NAME, k=3) == measured(model=NAME, k=3) == 3 * interp.load(NAME).n_heads
