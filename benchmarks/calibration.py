@@ -36,7 +36,7 @@ from interp.core.table import HeadTable
 from interp.heads.declaration import BoundAnalysis
 from interp.heads.score_rows import Found, means, table_of
 from interp.heads.scoring import _arrays, _exact, _Run, bound, why_not
-from interp.report.catalogue import LEVEL, Catalogue, catalogue_of
+from interp.heads.special import LEVEL, Catalogue, catalogue_of
 
 HERE = Path(__file__).parent
 SHAPES = ("gpt2", "llama", "bert", "neox")

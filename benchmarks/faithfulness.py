@@ -24,7 +24,8 @@ import interp
 from interp.attribution.evaluation.result import MEASURES, Faithfulness
 from interp.attribution.evaluation.run import faithfulness, nearest
 from interp.core.registry import ATTRIBUTION_METHODS
-from interp.report.faithfulness import svg
+from interp.draw.figure import svg
+from interp.draw.svg import standing
 
 HERE = Path(__file__).parent
 MEASURED = ("spearman", "aopc", "soft_comprehensiveness", "soft_sufficiency")
@@ -86,7 +87,7 @@ def write(found: Faithfulness, given: argparse.Namespace, spent: tuple[float, fl
         "length": [r["tokens"] for r in found.rows[: given.n]],
     }  # fmt: skip
     (HERE / "faithfulness.json").write_text(json.dumps(made, indent=1, default=str) + "\n")
-    (HERE / "faithfulness.svg").write_text(svg(found, "spearman"))
+    (HERE / "faithfulness.svg").write_text(standing(svg(found.plot("spearman")), style=True))
     (HERE / "faithfulness.md").write_text(report(found, made["provenance"]))
 
 

@@ -241,8 +241,8 @@ def write(rows: list[dict[str, Any]], repeats: int, browser: str) -> None:
         "",
         "Patterns of a random GPT-2 of the small size (12 layers x 12 heads), as files that "
         f"{browser} opens from disk without a network; medians of {repeats} opens on two CPU cores "
-        "without a GPU. A page of `interp` keeps to 10 MB unless told otherwise. Made by "
-        "`python benchmarks/pages.py`.",
+        "without a GPU. Unless told otherwise, a page of attention keeps to 1.5 MB and a page of "
+        "scores to 10 MB. Made by `python benchmarks/pages.py`.",
         "",
         "| page | tokens | shown | MB | written in | load | first paint | a head opens | shows |",
         "|---|---|---|---|---|---|---|---|---|",

@@ -29,7 +29,7 @@ BEGIN = (  # modules that the index describes, beside the packages
     "interp.core.prompts", "interp.heads.scoring", "interp.core.table",
     "interp.model.capture", "interp.model.edits",
     "interp.heads.declaration", "interp.core.registry", "interp.core.errors",
-    "interp.heads.estimate", "interp.draw.plot",
+    "interp.heads.estimate", "interp.draw.plot", "interp.draw.colours",
     "interp.core.store",
 )  # fmt: skip
 DECLARED = {  # room -> how what its files declare is called

@@ -148,7 +148,8 @@ class Attribution(Displayed):
         """A bar per source token, in the order of the text."""
         import plotly.graph_objects as go
 
-        from interp.draw.page import COLOURS, text
+        from interp.draw.colours import COLOURS
+        from interp.draw.page import text
 
         names = [f"{i} {text(token)}" for i, token in enumerate(self.tokens)]
         colour = [COLOURS[0] if score >= 0 else COLOURS[1] for score in self.scores]

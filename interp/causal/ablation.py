@@ -19,6 +19,7 @@ from interp.causal.importance import Importance, make_importance
 from interp.causal.task import Task
 from interp.core.errors import NonFiniteError, OptionError, UnknownName
 from interp.core.sign import ALONE
+from interp.core.steps import finishing
 from interp.model.given import takes_model
 
 if TYPE_CHECKING:
@@ -120,6 +121,7 @@ def _each_alone(game: Game) -> Tensor:
     return gates.fill_diagonal_(1)
 
 
+@finishing()
 def _change(
     model: Model,
     task: Task,

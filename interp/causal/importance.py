@@ -154,7 +154,8 @@ class Importance(Displayed):
         """Bars of the k players that the task needs most, with 95 % intervals over prompts."""
         import plotly.graph_objects as go
 
-        from interp.draw.page import COLOURS, text
+        from interp.draw.colours import COLOURS
+        from interp.draw.page import text
 
         rows: Any = self.shown().head(k)
         error: dict[str, Any] = {"visible": False}

@@ -12,6 +12,7 @@ from interp.causal.comparison.questions import METHODS
 from interp.core.declaration import parse_name
 from interp.core.errors import OptionError, UnknownName
 from interp.core.option import Option, options_of
+from interp.core.steps import finishing
 
 if TYPE_CHECKING:
     from interp.causal.game.game import Progress
@@ -28,6 +29,7 @@ GRADIENT = {
 _CALLS = {"ablation": "leave_one_out"}  # a method whose function has another name
 
 
+@finishing()
 def importances(
     model: Model,
     task: Task,

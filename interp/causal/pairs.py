@@ -28,6 +28,7 @@ from interp.core import clusters as grouped
 from interp.core.display import Displayed
 from interp.core.errors import OptionError, UnknownName
 from interp.core.intervals import around
+from interp.core.steps import finishing
 from interp.model.given import takes_model
 
 if TYPE_CHECKING:
@@ -166,6 +167,7 @@ class Interactions(Displayed):
 
 
 @takes_model
+@finishing()
 def interactions(
     model: Model,
     task: Task,

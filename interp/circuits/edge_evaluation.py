@@ -19,10 +19,10 @@ from interp.circuits.contrast import Batch, ContrastTask
 from interp.circuits.edge_forward import EdgeForward
 from interp.circuits.evaluation import SHARES, area, faithful
 from interp.circuits.identity import of_model, of_task
+from interp.circuits.kept_steps import Kept
 from interp.circuits.residual_graph import ResidualGraph
 from interp.circuits.result import Circuit
 from interp.circuits.steps import Progress, advance, counted, following, step
-from interp.circuits.steps_file import Store
 from interp.core.display import Displayed
 from interp.core.errors import OptionError
 from interp.core.statistics import auroc, auroc_interval
@@ -30,6 +30,7 @@ from interp.model.given import takes_model
 
 if TYPE_CHECKING:
     import pandas as pd
+    import plotly.graph_objects as go
 
     from interp.model.model import Model
 
@@ -133,6 +134,13 @@ class EdgeEvaluation(Displayed):
             }
         )
 
+    def plot(self) -> go.Figure:
+        """Faithfulness over the number of edges, beside random orders."""
+        from interp.draw.curve_picture import curve
+
+        title = f"{self.circuit.task}: the first edges of {self.circuit.method}"
+        return curve(self.to_pandas(), "edges", title)
+
     def __repr__(self) -> str:
         n = self.per_prompt.shape[1]
         return f"EdgeEvaluation({self.circuit.method}, {n} pairs: {self.told()})"
@@ -221,7 +229,7 @@ def evaluate_edges(
     store = None
     if ledger is not None:
         told = {"orders": hashlib.sha256(json.dumps([orders, sizes]).encode()).hexdigest()}
-        store = Store(ledger, of_model(model) | of_task(model, task) | told)
+        store = Kept(ledger, of_model(model) | of_task(model, task) | told)
     with following(store, progress):
         found = _values(graph, task, masks)
     full, empty = found[0], found[1]

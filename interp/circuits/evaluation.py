@@ -24,6 +24,7 @@ from interp.core.clusters import numbered
 from interp.core.display import Displayed
 from interp.core.errors import OptionError
 from interp.core.statistics import auroc, auroc_interval, percentile_interval, redraw, tails_of
+from interp.core.steps import finishing
 from interp.model.given import takes_model
 
 if TYPE_CHECKING:
@@ -221,27 +222,10 @@ class Evaluation(Displayed):
 
     def plot(self) -> go.Figure:
         """f over the number of heads, with the band of random orders."""
-        import plotly.graph_objects as go
+        from interp.draw.curve_picture import curve
 
-        from interp.draw.page import BAND, COLOURS, GREY, text
-
-        rows: Any = self.to_pandas()
-        figure = go.Figure()
-        figure.add_scatter(
-            x=[*rows["heads"], *rows["heads"][::-1]], fill="toself", fillcolor=BAND,
-            y=[*rows["random_high"], *rows["random_low"][::-1]], line={"width": 0},
-            name="random orders, middle 95 %", hoverinfo="skip",
-        )  # fmt: skip
-        figure.add_scatter(x=rows["heads"], y=rows["faithfulness"], mode="lines+markers",
-                           line={"color": COLOURS[0]}, name=self.circuit.method)  # fmt: skip
-        figure.add_hline(y=1, line={"color": GREY, "dash": "dot", "width": 1})
-        figure.update_layout(
-            template="plotly_white",
-            title=text(f"{self.circuit.task}: the first heads alone, others {self.ablation}"),
-        )
-        figure.update_xaxes(title_text="heads at work")
-        figure.update_yaxes(title_text="faithfulness")
-        return figure
+        title = f"{self.circuit.task}: the first heads of {self.circuit.method}"
+        return curve(self.to_pandas(), "heads", title)
 
     def __repr__(self) -> str:
         low, high = self.interval()
@@ -258,6 +242,7 @@ class Evaluation(Displayed):
 
 
 @takes_model
+@finishing()
 def evaluate(
     model: Model,
     circuit: Circuit,

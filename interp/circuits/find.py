@@ -49,10 +49,10 @@ def score_nodes(
     store = None
     if ledger is not None:
         from interp.circuits.identity import of_method, of_model, of_task
-        from interp.circuits.steps_file import Store
+        from interp.circuits.kept_steps import Kept
 
         told = of_model(model) | of_task(model, task) | of_method(found, level, options)
-        store = Store(ledger, told)
+        store = Kept(ledger, told)
     with following(store, progress):
         step("gap", lambda: task.gap(model))
         return Found(**step("found", lambda: _plain(found(model, task, level, **options))))

@@ -35,10 +35,12 @@ def write(
         patched: its first nodes patched on the held-out pairs, or why they were not.
     """
     import pandas as pd
+    from markupsafe import Markup
 
     from interp.core.files import write_atomically
-    from interp.draw.curve_picture import curve as picture
-    from interp.draw.page import html_table, page, text, to_json
+    from interp.draw.figure import svg
+    from interp.draw.page import page, to_json
+    from interp.draw.svg import element, standing
 
     found.to_json(folder / "circuit.json")
     found.to_toml(folder / "circuit.toml")
@@ -57,42 +59,35 @@ def write(
     write_atomically(
         folder / "evaluation.json", to_json(_told(measured, edges, held_out) | {"figures": figures})
     )
-    pictured = picture(curve, "heads")
-    write_atomically(folder / "evaluation.svg", pictured.encode())
-    summary = html_table(pd.DataFrame(figures))
-    parts = [
-        ("The same without a script", f'<div class="scroll">{drawn}</div>'),
-        ("Evaluation", f"<p>{text(held_out)}</p>{summary}"),
-        ("The first heads alone, over sizes", f"{pictured}{html_table(curve)}"),
-        ("Nodes", html_table(_nodes(found))),
-        *(
-            [("The first nodes patched on held-out pairs", html_table(_told_columns(frame)))]
-            if (frame := frames.get("patched")) is not None
-            else []
-        ),
-        *(
-            (f"Table: {name}", html_table(pd.DataFrame(rows)))
-            for name, rows in found.tables.items()
-            if rows
-        ),
-        ("Notes", "".join(f"<p>{text(note)}</p>" for note in found.notes) or "<p>none</p>"),
+    pictured = svg(measured.plot())
+    write_atomically(folder / "evaluation.svg", standing(pictured, style=True).encode())
+    parts: list[tuple[Any, ...]] = [
+        ("Evaluation", held_out, pd.DataFrame(figures)),
+        ("The first heads alone, over sizes", pictured, curve),
     ]
-    if found.edges:
-        parts.insert(4, ("Edges", html_table(_largest_first(found.top(SHOWN).edges_to_pandas()))))
-        shown = f"<p>{text(edges if isinstance(edges, str) or edges is None else edges.told())}</p>"
-        if not isinstance(edges, str) and edges is not None:
-            shown += picture(edges.to_pandas(), "edges") + html_table(edges.to_pandas())
-        parts.insert(4, ("Evaluation of edges", shown))
     if against is not None:
-        told = against.compared(found)
-        shown = f"<p>{text(against.source)}</p>" + html_table(pd.DataFrame([told]))
-        drawn = f'<div class="scroll">{against.to_svg()}</div>'
-        parts.insert(1, (f"Published: {against.name}", shown + drawn))
+        told = pd.DataFrame([against.compared(found)])
+        theirs = element("div", Markup(against.to_svg()), class_="scroll", tabindex=0)
+        parts.insert(0, (f"Published: {against.name}", against.source, told, theirs))
+    if found.edges:
+        of = edges if isinstance(edges, str) or edges is None else edges.told()
+        shown: list[Any] = [str(of)]
+        if not isinstance(edges, str) and edges is not None:
+            shown += [svg(edges.plot()), edges.to_pandas()]
+        parts.append(("Evaluation of edges", *shown))
+        parts.append(("Edges", _largest_first(found.top(SHOWN).edges_to_pandas())))
+    parts.append(("Nodes", _nodes(found)))
+    if "patched" in frames:
+        parts.append(
+            ("The first nodes patched on held-out pairs", _told_columns(frames["patched"]))
+        )
+    parts += [(f"Table: {n}", pd.DataFrame(rows)) for n, rows in found.tables.items() if rows]
+    parts.append(("Notes", *(found.notes or ["none"])))
     made = dict(found.made) | {"command": command}
-    title = f"{found.task} in {found.model}"
-    write_atomically(
-        folder / "circuit.html", page(title, found.plot(), parts, made, file_name="circuit")
+    content = page(
+        f"{found.task} in {found.model}", Markup(drawn), parts, made, file_name="circuit"
     )
+    write_atomically(folder / "circuit.html", content)
 
 
 def _nodes(found: Circuit) -> pd.DataFrame:

@@ -1,6 +1,6 @@
 """Finished steps of a long run: said while it goes, and kept, so that it goes on where it was.
 
-    with following(Store(folder, identity), tell):
+    with following(Kept(folder, identity), tell):
         scores = step("screen", lambda: slow(model))      # arrays, numbers, texts, lists, tuples
         with counted("patching", total=len(masks)):       # advance(n) says how far it is
 
@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TypeVar
 
-from interp.circuits.steps_file import Key, Store
+from interp.circuits.kept_steps import Kept, Key
 
 T = TypeVar("T")
 Progress = Callable[[str, int, int], None]
@@ -27,7 +27,7 @@ Progress = Callable[[str, int, int], None]
 class _Run:
     """Where a run is: the steps that it is in, and how far each count has come."""
 
-    def __init__(self, store: Store | None, tell: Progress | None) -> None:
+    def __init__(self, store: Kept | None, tell: Progress | None) -> None:
         self.store, self.tell = store, tell
         self.path: list[tuple[str, int]] = []
         self.seen: list[Counter[str]] = [Counter()]
@@ -67,7 +67,7 @@ _RUN: ContextVar[_Run | None] = ContextVar("interp_circuit_run", default=None)
 
 
 @contextmanager
-def following(store: Store | None, tell: Progress | None) -> Iterator[None]:
+def following(store: Kept | None, tell: Progress | None) -> Iterator[None]:
     """Inside the block steps are kept in `store`, and counts are told to `tell`.
 
     What is finished is on disk when the block is left, also by an error or Ctrl-C.
@@ -79,6 +79,8 @@ def following(store: Store | None, tell: Progress | None) -> Iterator[None]:
         _RUN.reset(token)
         if store is not None:
             store.flush()
+    if store is not None:
+        store.steps.finish()
 
 
 def step(name: str, work: Callable[[], T]) -> T:

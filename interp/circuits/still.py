@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from html import escape
-
 import numpy as np
+from markupsafe import Markup
 
 from interp.circuits.drawing import places
 from interp.circuits.forms import colour
 from interp.circuits.nodes import layer_of, node_of
 from interp.circuits.result import Circuit
+from interp.draw.svg import element, picture, standing
 
 _WIDE, _HIGH = 58, 22  # of a node
 _COLUMN, _ROW = 72, 84  # from node to node at least, from layer to layer
@@ -40,21 +40,35 @@ def still(circuit: Circuit, most: int) -> str:
         for name, (x, y) in where.items()
     }
     told = caption(circuit, shown), weight(shown)
-    name = escape("; ".join(told))
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
-        f'height="{height}" role="img" aria-label="{name}" font-family="sans-serif" '
-        'font-size="12">',
-        f"<title>{escape(f'{circuit.task} in {circuit.model}, by {circuit.method}')}</title>",
-        f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
-        *_rows(shown, at, rows, width),
-        *_edges(shown, at),
-        *_nodes(shown, at),
-        f'<text x="8" y="{height - 28}" fill="#444444">{escape(told[0])}</text>',
-        f'<text x="8" y="{height - 12}" fill="#444444">{escape(told[1])}</text>',
-        "</svg>",
-    ]
-    return "\n".join(parts) + "\n"
+    ranks = _ranks(shown)
+    what = "edges" if shown.edges else "nodes"
+    return standing(
+        picture(
+            width, height,
+            element("title", f"{circuit.task} in {circuit.model}, by {circuit.method}"),
+            *_rows(shown, at, rows, width), *_edges(shown, at), *_nodes(shown, at, ranks),
+            *(element("text", line, x=8, y=height - 28 + 16 * i) for i, line in enumerate(told)),
+            font_family="sans-serif", font_size=12, role="img",
+            aria_label="; ".join(told), data_what=what, data_ranks=len(shown.edges) or len(shown),
+        )
+    )  # fmt: skip
+
+
+def _ranks(shown: Circuit) -> dict[str, int]:
+    """The place of each node in the order in which a slider shows them, 0 first."""
+    if not shown.edges:
+        return {name: i for i, name in enumerate(shown.ranking)}
+    found: dict[str, int] = {}
+    for rank, i in enumerate(_by_size(shown)):
+        a, b = shown.edges[i]
+        found.setdefault(a, rank)
+        found.setdefault(node_of(b), rank)
+    return found
+
+
+def _by_size(shown: Circuit) -> list[int]:
+    """The edges, the largest score first."""
+    return np.argsort(-np.abs(shown.edge_score), kind="stable").tolist()
 
 
 def caption(circuit: Circuit, shown: Circuit) -> str:
@@ -82,49 +96,49 @@ def weight(shown: Circuit) -> str:
 
 def _rows(
     circuit: Circuit, at: dict[str, tuple[float, float]], rows: list[float], width: int
-) -> list[str]:
+) -> list[Markup]:
     names = {y: name for name, (_, y) in at.items()}
     out = []
     for y, name in sorted(names.items()):
-        layer = layer_of(name, circuit.n_layers)
-        said = f"layer {layer:.0f}" if name.startswith("L") else name
-        out.append(
-            f'<line x1="{_LEFT - 6}" x2="{width}" y1="{y:.1f}" y2="{y:.1f}" stroke="#eeeeee"/>'
-            f'<text x="8" y="{y + 4:.1f}" fill="#666666">{escape(said)}</text>'
-        )
-    assert len(names) == len(rows)
+        said = f"layer {layer_of(name, circuit.n_layers):.0f}" if name.startswith("L") else name
+        out.append(element("line", x1=_LEFT - 6, x2=width, y1=y, y2=y, stroke="#eeeeee"))
+        out.append(element("text", said, x=8, y=y + 4, fill="#666666"))
     return out
 
 
-def _edges(circuit: Circuit, at: dict[str, tuple[float, float]]) -> list[str]:
+def _edges(circuit: Circuit, at: dict[str, tuple[float, float]]) -> list[Markup]:
     size = float(np.abs(circuit.edge_score).max(initial=0.0)) or 1.0
     lettered = len(circuit.edges) <= LABELLED
     width = 3.4 * min(1.0, LABELLED / max(1, len(circuit.edges)))  # many are told apart if thin
     out, letters = [], []
-    for i in np.argsort(np.abs(circuit.edge_score), kind="stable"):  # the largest on top
+    for rank, i in reversed([*enumerate(_by_size(circuit))]):  # the largest on top
         (a, b), score = circuit.edges[i], float(circuit.edge_score[i])
         part = b.partition(".")[2]
         x0, y0 = at[a][0], at[a][1] - _HIGH / 2
         x1 = at[node_of(b)][0] + _WIDE * _ENDS.get(part, 0.0)
         y1 = at[node_of(b)][1] + _HIGH / 2
         bend = (y0 - y1) / 2
-        broken = "" if score >= 0 else ' stroke-dasharray="5 3"'
+        way = f"M{x0:.1f} {y0:.1f}C{x0:.1f} {y0 - bend:.1f}"
+        way += f" {x1:.1f} {y1 + bend:.1f} {x1:.1f} {y1:.1f}"
         out.append(
-            f'<path d="M{x0:.1f} {y0:.1f}C{x0:.1f} {y0 - bend:.1f} {x1:.1f} {y1 + bend:.1f}'
-            f' {x1:.1f} {y1:.1f}" fill="none" stroke="{colour(score)}" stroke-opacity="0.75"'
-            f' stroke-width="{0.6 + width * abs(score) / size:.2f}"{broken}>'
-            f"<title>{escape(f'{a} to {b}: {score:.4g} {circuit.unit}')}</title></path>"
-        )
+            element(
+                "path", element("title", f"{a} to {b}: {score:.4g} {circuit.unit}"), d=way,
+                fill="none", stroke=colour(score), stroke_opacity=0.75,
+                stroke_width=0.6 + width * abs(score) / size,
+                stroke_dasharray=None if score >= 0 else "5 3", data_rank=rank,
+            )
+        )  # fmt: skip
         if part and lettered:
             letters.append(
-                f'<text x="{x1:.1f}" y="{y1 + 12:.1f}" font-size="10" text-anchor="middle"'
-                f' fill="#222222" stroke="#ffffff" stroke-width="3" paint-order="stroke">'
-                f"{escape(part)}</text>"
-            )
+                element("text", part, x=x1, y=y1 + 12, font_size=10, text_anchor="middle",
+                        stroke="#ffffff", stroke_width=3, paint_order="stroke", data_rank=rank)
+            )  # fmt: skip
     return out + letters
 
 
-def _nodes(circuit: Circuit, at: dict[str, tuple[float, float]]) -> list[str]:
+def _nodes(
+    circuit: Circuit, at: dict[str, tuple[float, float]], ranks: dict[str, int]
+) -> list[Markup]:
     known = dict(zip(circuit.nodes, circuit.largest.tolist(), strict=True))
     said = {n: circuit.said(i, circuit.unit) for i, n in enumerate(circuit.nodes)}
     size = max((abs(s) for s in known.values()), default=0.0) or 1.0
@@ -132,16 +146,17 @@ def _nodes(circuit: Circuit, at: dict[str, tuple[float, float]]) -> list[str]:
     out = []
     for name, (x, y) in at.items():
         score = known.get(name, 0.0)
-        broken = "" if score >= 0 else ' stroke-dasharray="4 2"'
         told = f"{name}: {said[name]}" if name in known else name
         told += f", {role[name]}" if name in role else ""
+        box = {"x": x - _WIDE / 2, "y": y - _HIGH / 2, "width": _WIDE, "height": _HIGH, "rx": 4}
         out.append(
-            f'<g><rect x="{x - _WIDE / 2:.1f}" y="{y - _HIGH / 2:.1f}" width="{_WIDE}"'
-            f' height="{_HIGH}" rx="4" fill="#ffffff"/>'
-            f'<rect x="{x - _WIDE / 2:.1f}" y="{y - _HIGH / 2:.1f}" width="{_WIDE}"'
-            f' height="{_HIGH}" rx="4" fill="{colour(score)}" stroke="{colour(score)}"'
-            f' fill-opacity="{0.04 + 0.4 * abs(score) / size:.2f}"{broken}/>'
-            f'<text x="{x:.1f}" y="{y + 4:.1f}" text-anchor="middle" fill="#111111">'
-            f"{escape(name)}</text><title>{escape(told)}</title></g>"
-        )
+            element(
+                "g", element("rect", **box, fill="#ffffff"),
+                element("rect", **box, fill=colour(score), stroke=colour(score),
+                        fill_opacity=0.04 + 0.4 * abs(score) / size,
+                        stroke_dasharray=None if score >= 0 else "4 2"),
+                element("text", name, x=x, y=y + 4, text_anchor="middle"),
+                element("title", told), data_rank=ranks.get(name, 0),
+            )
+        )  # fmt: skip
     return out

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
-import re
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +18,9 @@ from interp.cli.each import each_model
 from interp.cli.loading import Loading, import_first, loading_options, named
 from interp.cli.progress import Voice
 from interp.cli.reference import reference_option, reference_prompts, require_reference
+from interp.cli.written import folder_for, kept_folder, model_folder
 from interp.core.errors import StoreError
+from interp.core.steps import finishing
 
 if TYPE_CHECKING:
     from interp.causal.importance import Importance
@@ -74,6 +76,7 @@ class Causal:
             from interp.core.store import Store
 
             Store(self.out).prepare()
+            kept_folder(self.out)
         code = 0
         try:
             failed = each_model(named(sources), self.voice, lambda s, n: self._model(s, n, work))
@@ -107,9 +110,10 @@ class Causal:
             )  # fmt: skip
             options = dict(self.game)
             if self.out is not None:
-                options["ledger"] = self.out / "ledger"
+                options["ledger"] = kept_folder(self.out)
             options |= reference_prompts(self.reference, model)
-            found = work(model, task, options, tell)
+            with finishing():
+                found = work(model, task, options, tell)
         self.found.append(found)
         if self.form is None:
             click.echo(found.text)
@@ -118,11 +122,23 @@ class Causal:
         """Tell time and memory before a run."""
         return lambda estimate: self.voice.note(f"{model.name}: {estimate}")
 
-    def folder(self, model: Model) -> Path | None:
-        """Where this model's own files go; None without --out."""
+    def folder(self, model: Model, task: Task, file: str, **settings: Any) -> Path | None:
+        """Where this model's own files go; None without --out.
+
+        Args:
+            file: one of them, which must not replace the same of another run.
+            settings: what they depend on, beside the model, the task and the game.
+        """
         if self.out is None:
             return None
-        return self.out / (re.sub(r"[^A-Za-z0-9._-]+", "-", model.name).strip("-.") or "model")
+        reference = None if self.reference is None else self.reference.read_bytes()
+        about = {"weights": model.content_hash, "task": task.about(), "game": self.game} | settings
+        if reference is not None:
+            about["reference"] = hashlib.sha256(reference).hexdigest()
+        folder = folder_for(self.out, model.name, file, about)
+        if folder != (plain := model_folder(self.out, model.name)):
+            self.voice.note(f"{folder}: {file}; that of other settings stays in {plain}")
+        return folder
 
     def _end(self, code: int) -> None:
         from interp.core.table import HeadTable

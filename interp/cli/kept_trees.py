@@ -1,25 +1,24 @@
-"""Finished searches for trees in a folder, one file each, so that the same command goes on.
-
-A file is named by all that its numbers depend on; a search with anything else never finds it.
-"""
+"""Finished searches for trees in a run store, so that the same command continues."""
 
 from __future__ import annotations
 
-import hashlib
+import contextlib
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from interp import __version__
-from interp.core.errors import StoreError
-from interp.core.files import read_bytes, set_aside, write_atomically
+from interp.core.files import read_bytes, rows_from_parquet, set_aside
+from interp.core.steps import Steps
+from interp.core.store import Store
 
 if TYPE_CHECKING:
     from interp.model.model import Model
     from interp.syntax.result import TreeScores
 
-_FORMAT = "interp kept trees 1"
+_ROW = "result"
 
 
 class KeptTrees:
@@ -28,10 +27,9 @@ class KeptTrees:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def path(self, key: Mapping[str, Any]) -> Path:
-        """Where the result of a key is or would be."""
-        digest = hashlib.sha256(_line(key).encode()).hexdigest()[:32]
-        return self.folder / f"{digest}.json"
+    def paths(self) -> list[Path]:
+        """All files of results, the one asked for last at the end."""
+        return sorted(self.folder.glob("*.trees.*.parquet"), key=lambda p: p.stat().st_mtime_ns)
 
     def find(self, key: Mapping[str, Any]) -> tuple[TreeScores, str] | None:
         """The result of a key and the version of interp that made it; None if there is none.
@@ -39,13 +37,15 @@ class KeptTrees:
         A damaged file is set aside with a warning (DamagedKept), and its result is not there.
 
         Raises:
-            StoreError: the file cannot be read.
+            StoreError: the folder cannot be read, or is of an earlier version.
         """
-        path = self.path(key)
-        found = self._read(path, key)
-        if found is not None:
-            path.touch()  # asked for last
-        return found
+        steps = self._steps(key)
+        content = steps.find([_ROW]).get(_ROW)
+        if content is None:
+            return None
+        with contextlib.suppress(OSError):
+            os.utime(steps.finished)  # asked for last
+        return _read(content), steps.version or __version__
 
     def newest(self) -> list[TreeScores]:
         """The result last asked for of every model, the latest first.
@@ -53,44 +53,24 @@ class KeptTrees:
         Raises:
             StoreError: a file cannot be read.
         """
-        paths = sorted(self.folder.glob("*.json"), key=lambda p: p.stat().st_mtime_ns)
         found: dict[tuple[str, str], TreeScores] = {}
-        for path in reversed(paths):
-            kept = self._read(path)
-            if kept is not None:
-                one = kept[0]
-                found.setdefault((one.model, str(one.provenance.get("content_hash"))), one)
+        for path in reversed(self.paths()):
+            try:
+                one = _read(rows_from_parquet(read_bytes(path))[0][_ROW])
+            except (ValueError, KeyError) as error:
+                set_aside(path, error)
+                continue
+            found.setdefault((one.model, str(one.provenance.get("content_hash"))), one)
         return list(found.values())
-
-    def _read(
-        self, path: Path, key: Mapping[str, Any] | None = None
-    ) -> tuple[TreeScores, str] | None:
-        from interp.syntax.result import TreeScores
-
-        if not path.exists():
-            return None
-        content = read_bytes(path)
-        try:
-            told = json.loads(content)
-            body = told["result"]
-            if told["format"] != _FORMAT or (key and _line(told["key"]) != _line(key)):
-                raise ValueError("it is of something else")
-            if told["sha256"] != hashlib.sha256(_line(body).encode()).hexdigest():
-                raise ValueError("its checksum is wrong")
-            return TreeScores.from_dict(body), str(told["interp"])
-        except (ValueError, KeyError, TypeError, StoreError) as error:
-            set_aside(path, error)
-            return None
 
     def keep(self, key: Mapping[str, Any], found: TreeScores) -> None:
         """Keep a result, whole or not at all; raises StoreError."""
-        body = found.to_dict()
-        digest = hashlib.sha256(_line(body).encode()).hexdigest()
-        told = {
-            "format": _FORMAT, "interp": __version__, "key": dict(key), "sha256": digest,
-            "result": body,
-        }  # fmt: skip
-        write_atomically(self.path(key), json.dumps(told, allow_nan=False).encode())
+        steps = self._steps(key)
+        steps.add({_ROW: json.dumps(found.to_dict(), allow_nan=False).encode()})
+        steps.finish()
+
+    def _steps(self, key: Mapping[str, Any]) -> Steps:
+        return Store(self.folder).steps("trees", key["model"]["content_hash"], key)
 
 
 def key_of(model: Model, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -100,6 +80,7 @@ def key_of(model: Model, settings: Mapping[str, Any]) -> dict[str, Any]:
     return {"name": model.name, "model": identity_of(model), "settings": dict(settings)}
 
 
-def _line(x: Any) -> str:
-    """Plain data as one line, the same for the same data in any order."""
-    return json.dumps(x, sort_keys=True, allow_nan=False)
+def _read(content: bytes) -> TreeScores:
+    from interp.syntax.result import TreeScores
+
+    return TreeScores.from_dict(json.loads(content))

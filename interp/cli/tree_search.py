@@ -181,7 +181,7 @@ class TreeSearch:
         for name, content in contents.items():
             write_atomically(folder / name, content.encode())
         self.voice.note(f"{folder}: {', '.join(contents)}")
-        hidden = len(list((folder / "kept").glob("*.json"))) - len(found)
+        hidden = len(KeptTrees(folder / "kept").paths()) - len(found)
         if hidden > 0:
             self.voice.note(
                 f"{hidden} more results of these models, with other settings, are kept in"

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
+from interp.core.earlier import refuse_steps
 from interp.core.errors import OptionError
+from interp.core.files import write_atomically
 
+_ABOUT = "about.json"
 _PAGES = (".html", ".htm")
 _NUMBERS = (".csv", ".json", ".parquet")
 
@@ -20,6 +24,16 @@ _NUMBERS = (".csv", ".json", ".parquet")
 def model_folder(out: Path, name: str) -> Path:
     """The folder of a model among the results; signs that file systems dislike become dashes."""
     return out / (re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "model")
+
+
+def kept_folder(out: Path) -> Path:
+    """The folder of the run store among the results.
+
+    Raises:
+        StoreError: the results hold steps in the format of version 0.1.0.
+    """
+    refuse_steps(out / "ledger")
+    return out / "kept"
 
 
 def page_file(out: Path, name: str) -> Path:
@@ -64,6 +78,33 @@ def own_folder(
     if list(there) == list(mine):
         return plain
     return model_folder(out, ".".join([f"{name}-{mine[0][:8]}", *mine[1:]]))
+
+
+def folder_for(out: Path, name: str, file: str, about: Mapping[str, Any]) -> Path:
+    """The folder of a model, or one beside it where that holds the same file of other settings.
+
+    Args:
+        file: the file to be written; `about.json` beside it says what it is of.
+        about: all that the file depends on: the weights, the task, the options.
+    """
+    about = json.loads(json.dumps(about, default=str))
+    digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:8]
+    for folder in (model_folder(out, name), model_folder(out, f"{name}-{digest}")):
+        there = _about(folder)
+        if there.get(file) == about or not (folder / file).exists():
+            break
+    write_atomically(
+        folder / _ABOUT, json.dumps(there | {file: about}, indent=1, ensure_ascii=False).encode()
+    )
+    return folder
+
+
+def _about(folder: Path) -> dict[str, Any]:
+    try:
+        found = json.loads((folder / _ABOUT).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def as_given() -> str:

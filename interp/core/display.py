@@ -76,17 +76,19 @@ class Displayed:
 
         Whole or not at all; raises StoreError.
         """
+        from markupsafe import Markup
+
         from interp.core.files import write_atomically
         from interp.core.pages import drawn_by
 
-        # a picture that the result draws itself goes before its figure for notebooks
-        plot = getattr(self, "_picture", getattr(self, "plot", None))
+        plot, to_svg = getattr(self, "plot", None), getattr(self, "to_svg", None)
+        figure = Markup(to_svg()) if to_svg is not None else plot() if plot is not None else None
         name = re.sub(r"(?<!^)(?=[A-Z])", " ", type(self).__name__).capitalize()
         file = name.lower().replace(" ", "-")
         rows = drawn_by("data_table")(self.shown(), file)
         content = drawn_by("page")(
             title or name,
-            plot() if plot is not None else None,
+            figure,
             [("In numbers", self.heading(), rows)],
             dict(getattr(self, "provenance", None) or getattr(self, "made", None) or {}),
             file_name=file,

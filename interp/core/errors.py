@@ -50,6 +50,18 @@ class DamagedKept(KeptWarning):
     """A kept result that could not be read back and was renamed, to be computed again."""
 
 
+class DamagedResult(StoreError):
+    """A stored result that cannot be read back, with its name and the remedy."""
+
+
+class OtherVersion(KeptWarning):
+    """Stored results that another version of interp made."""
+
+
+class OtherResults(KeptWarning):
+    """Stored results that are shown under other names, or that are not shown."""
+
+
 class UnknownName(InterpError):
     """A name that is not known, with the nearest ones that are."""
 

@@ -10,8 +10,11 @@ import json
 import math
 import os
 import secrets
+import sqlite3
+import time
 import tomllib
 import warnings
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +25,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _FORMAT = "interp HeadTable 1"
+_ROWS_FORMAT = "interp steps 1"
+_ABANDONED_S = 24 * 3600  # no write takes a day: such a temporary file's process was killed
+_OF_SQLITE = {sqlite3.SQLITE_FULL: errno.ENOSPC, sqlite3.SQLITE_BUSY: errno.EBUSY} | dict.fromkeys(
+    (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM), errno.EACCES
+)
 _INFINITE = {math.inf: "Infinity", -math.inf: "-Infinity"}
 
 
@@ -126,13 +134,7 @@ def to_parquet(frame: pd.DataFrame, provenance: Provenance, **extra: str) -> byt
 
 def from_parquet(content: bytes) -> tuple[dict[str, list], Provenance, dict[str, str]]:
     """Columns, provenance and extra texts of `to_parquet`'s bytes; ValueError when damaged."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        table = pq.read_table(pa.BufferReader(content), page_checksum_verification=True)
-    except (pa.ArrowException, OSError) as error:
-        raise ValueError(str(error).splitlines()[0]) from error
+    table = _checked_table(content)
     notes = _notes(table.schema.metadata)
     known = _known(table.column_names)
     if known is None:
@@ -153,7 +155,37 @@ def parquet_notes(path: Path) -> dict[str, str]:
             raise ValueError(str(error).splitlines()[0]) from error
 
 
-def write_atomically(path: Path, content: bytes) -> None:
+def rows_to_parquet(rows: Mapping[str, bytes], notes: Mapping[str, str]) -> bytes:
+    """Named bytes as Parquet, with texts in the file's metadata."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    schema = pa.schema(
+        [("name", pa.string()), ("value", pa.large_binary())],
+        metadata={"interp": _ROWS_FORMAT} | {f"interp.{name}": x for name, x in notes.items()},
+    )
+    table = pa.table([list(rows), list(rows.values())], schema=schema)
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
+    return sink.getvalue().to_pybytes()
+
+
+def rows_from_parquet(content: bytes) -> tuple[dict[str, bytes], dict[str, str]]:
+    """Rows and texts of `rows_to_parquet`'s bytes; ValueError when damaged."""
+    table = _checked_table(content)
+    notes = _notes(table.schema.metadata, _ROWS_FORMAT)
+    columns = (table[name].to_pylist() for name in ("name", "value"))
+    return dict(zip(*columns, strict=True)), notes
+
+
+def require_writable(folder: Path) -> None:
+    """Make the folder and write a trial file, before hours of work; raises StoreError."""
+    trial = folder / ".trial"
+    write_atomically(trial, b"interp\n")
+    trial.unlink(missing_ok=True)
+
+
+def write_atomically(path: Path, content: bytes | Iterable[bytes]) -> None:
     """Put content at path, whole or not at all: a reader sees the old file or the new one.
 
     Raises StoreError when the folder or disk refuses; what was there before is then untouched.
@@ -165,7 +197,8 @@ def write_atomically(path: Path, content: bytes) -> None:
             # os.open, not tempfile: the file gets the permissions the user's umask asks for.
             handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
             with open(handle, "wb") as out:
-                out.write(content)
+                for part in [content] if isinstance(content, bytes) else content:
+                    out.write(part)
                 out.flush()
                 os.fsync(out.fileno())
             os.replace(temporary, path)
@@ -176,23 +209,12 @@ def write_atomically(path: Path, content: bytes) -> None:
         raise StoreError(cannot_write(path, error)) from error
 
 
-def append(path: Path, content: bytes) -> int:
-    """Add to a file, on disk when this returns; gives where the content begins.
-
-    Another process may have added to it meanwhile.
-
-    Raises:
-        StoreError: it cannot be written.
-    """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("ab") as out:
-            out.write(content)
-            out.flush()
-            os.fsync(out.fileno())
-            return out.tell() - len(content)
-    except OSError as error:
-        raise StoreError(cannot_write(path, error)) from error
+def clear_abandoned(folder: Path) -> None:
+    """Remove temporary files of processes that were killed in `write_atomically`."""
+    for left in folder.glob(".*.tmp"):
+        with contextlib.suppress(FileNotFoundError):  # another process may clear it first
+            if time.time() - left.stat().st_mtime > _ABANDONED_S:
+                left.unlink()
 
 
 def set_aside(path: Path, why: object) -> None:
@@ -218,22 +240,36 @@ def set_aside(path: Path, why: object) -> None:
     )
 
 
-def warn_dropped(path: Path, before: str) -> None:
-    """Warn DamagedKept that a file is damaged, and what of it is still used."""
-    said = f"{path} is damaged after {before}; what followed is computed again"
-    warnings.warn(said, DamagedKept, stacklevel=3)
-
-
 def read_bytes(path: Path) -> bytes:
     """The bytes of a file; StoreError when it is missing or cannot be opened."""
     try:
         return path.read_bytes()
     except OSError as error:
-        raise StoreError(f"cannot read {path}: {error.strerror or error}") from error
+        raise StoreError(cannot_read(path, error)) from error
 
 
-def cannot_write(path: Path, error: OSError) -> str:
+def listed(folder: Path) -> list[Path]:
+    """The files of a folder in order of name, none where it does not exist; StoreError."""
+    try:
+        return sorted(folder.iterdir())
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise StoreError(cannot_read(folder, error)) from error
+
+
+def cannot_read(path: Path, error: OSError) -> str:
     """One line for an OSError on the way to path: what is wrong and what to do."""
+    if error.errno == errno.ENOTDIR:
+        return f"{path} is a file or in one; choose another folder"
+    return f"cannot read {path}: {error.strerror or error}"
+
+
+def cannot_write(path: Path, error: OSError | sqlite3.Error) -> str:
+    """One line for an error on the way to path: what is wrong and what to do."""
+    if isinstance(error, sqlite3.Error):
+        code = _OF_SQLITE.get(error.sqlite_errorcode & 0xFF, 0)
+        error = OSError(errno.EISDIR if path.is_dir() else code, str(error))
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"no space left for {path}; free some, then run again: finished results are kept"
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
@@ -241,6 +277,8 @@ def cannot_write(path: Path, error: OSError) -> str:
     if error.errno in (errno.ENOTDIR, errno.EEXIST):
         file = next(part for part in (path, *path.parents) if part.exists())
         return f"cannot write {path}: {file} is a file, not a folder; choose another folder"
+    if error.errno == errno.EBUSY:
+        return f"another process is writing {path}; wait until it ends, then run again"
     if error.errno == errno.EISDIR:
         return f"cannot write {path}: it is a folder; choose another name"
     return f"cannot write {path}: {error.strerror or error}"
@@ -263,8 +301,18 @@ def _keyed(entries: Any) -> Provenance:
     return {(entry["model"], entry["metric"]): entry["provenance"] for entry in entries}
 
 
-def _notes(metadata: dict[bytes, bytes] | None) -> dict[str, str]:
+def _checked_table(content: bytes) -> Any:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return pq.read_table(pa.BufferReader(content), page_checksum_verification=True)
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(str(error).splitlines()[0]) from error
+
+
+def _notes(metadata: dict[bytes, bytes] | None, form: str = _FORMAT) -> dict[str, str]:
     notes = {key.decode(): text.decode() for key, text in (metadata or {}).items()}
-    if notes.get("interp") != _FORMAT:
+    if notes.get("interp") != form:
         raise ValueError("it is a Parquet file of something else")
     return {key[7:]: text for key, text in notes.items() if key.startswith("interp.")}

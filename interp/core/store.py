@@ -7,44 +7,31 @@ import hashlib
 import json
 import os
 import re
-import time
 import warnings
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from interp import __version__
 from interp.core import files
-from interp.core.errors import KeptWarning, OptionError, StoreError
-from interp.core.files import set_aside
+from interp.core.errors import DamagedResult, OptionError, OtherResults, OtherVersion, StoreError
 from interp.core.merge import merged
+from interp.core.steps import Steps
 from interp.core.table import HeadTable
 
+T = TypeVar("T")
 _OWN_NAME = re.compile(r"[a-z0-9-]+\.[a-z0-9-]+\.[0-9a-f]{32}\.parquet")
-_INDEX = "index.json"
-_ABANDONED_S = 24 * 3600  # no write takes a day: such a temporary file's process was killed
-
-
-class DamagedResult(StoreError):
-    """A stored result that cannot be read back, with its name and the remedy."""
-
-
-class OtherVersion(KeptWarning):
-    """Stored results that another version of interp made."""
-
-
-class OtherResults(KeptWarning):
-    """Stored results that are shown under other names, or that are not shown."""
 
 
 @dataclass(frozen=True, eq=False)
 class Key:
-    """What a stored result is the result of: run it again and the same numbers come out.
+    """Identity of a result: a run with an equal key gives the same numbers.
 
-    `weights` is the content hash of the model; `settings` is all else that moves the scores: the
+    `weights` is the content hash of the model; `settings` is all else that moves the numbers: the
     rest of its identity (`interp.model.identity`), prompts hash, seed, null kind, ...
-    Raises OptionError when settings are no plain JSON data.
+    Raises OptionError when settings are not plain JSON data.
     """
 
     model: str
@@ -56,9 +43,8 @@ class Key:
         try:
             plain = json.loads(json.dumps(dict(self.settings), allow_nan=False))
         except (TypeError, ValueError) as error:
-            raise OptionError(
-                f"settings of {self.metric!r} are no plain JSON data: {error}"
-            ) from None
+            text = f"settings of {self.metric!r} are no plain JSON data: {error}"
+            raise OptionError(text) from None
         object.__setattr__(self, "settings", plain)
 
     def __eq__(self, other: object) -> bool:
@@ -74,13 +60,12 @@ class Key:
     @property
     def file_name(self) -> str:
         """ASCII, no longer than 100 letters, safe on every file system; different for every key."""
-        # The words are for people; 128 bits of the digest, in lower case, keep names apart also
-        # where a file system does not tell upper from lower case.
-        words = [
+        # The words are for people. The digest is in lower case, as file systems may fold case.
+        model, metric = (
             re.sub(r"[^a-z0-9]+", "-", s.lower()).strip("-") for s in (self.model, self.metric)
-        ]
+        )
         digest = hashlib.sha256(self.as_json().encode()).hexdigest()[:32]
-        return f"{words[0][-30:] or 'model'}.{words[1][:30] or 'metric'}.{digest}.parquet"
+        return f"{model[-30:] or 'model'}.{metric[:30] or 'metric'}.{digest}.parquet"
 
 
 class Store:
@@ -98,9 +83,13 @@ class Store:
 
     def prepare(self) -> None:
         """Make the folder and write a trial file, before hours of work; raises StoreError."""
-        trial = self.folder / ".trial"
-        files.write_atomically(trial, b"interp\n")
-        trial.unlink(missing_ok=True)
+        files.require_writable(self.folder)
+
+    def steps(self, what: str, weights: str, settings: Mapping[str, Any]) -> Steps:
+        """The steps of an unfinished or finished run, whose numbers follow from these settings."""
+        key = Key(weights[:8], weights, what, settings)
+        path = (self.folder / key.file_name).with_suffix(".rows.parquet")  # it is no table
+        return Steps(path, {"key": key.as_json(), "version": self.version})
 
     def find(self, key: Key) -> HeadTable | None:
         """The result, or None where it is not there; it counts as the one asked for last.
@@ -108,17 +97,12 @@ class Store:
         A damaged file is set aside with a warning (DamagedKept), and its result is not there.
         """
         path = self.folder / key.file_name
-        if not path.exists():
-            self._names()  # the folder itself may be unusable
+        if path not in self._names():
             return None
-        try:
-            self._notes(path)
-            table = HeadTable.from_parquet(path)
-        except StoreError as error:
-            set_aside(path, error.__cause__ or error)
-            return None
-        with contextlib.suppress(OSError):  # in a folder that may only be read
-            os.utime(path)
+        table = self._table(path)
+        if table is not None:
+            with contextlib.suppress(OSError):  # in a folder that may only be read
+                os.utime(path)
         return table
 
     def write(self, key: Key, table: HeadTable) -> Path:
@@ -132,10 +116,8 @@ class Store:
         path = self.folder / key.file_name
         made = table.provenance[key.model, key.metric].get("versions", {})
         version = made.get("interp", "") if isinstance(made, dict) else ""
-        content = files.to_parquet(
-            table.to_pandas(), table.provenance, key=key.as_json(), version=version
-        )
-        files.write_atomically(path, content)
+        notes = {"key": key.as_json(), "version": version}
+        files.write_atomically(path, files.to_parquet(table.to_pandas(), table.provenance, **notes))
         self._write_index()
         return path
 
@@ -156,25 +138,20 @@ class Store:
         results of one model and metric, made with different settings.
         """
         paths = self._paths()
-        chosen = list(paths if keys is None else dict.fromkeys(keys))
-        if keys is None:
-            chosen.sort(key=lambda key: paths[key].stat().st_mtime_ns)
-        else:
-            self._refuse_rivals(chosen, paths)
-        tables, damaged = [], []
-        for key in chosen:
-            if key not in paths:
-                raise StoreError(
-                    f"{self.folder} has no {key.metric!r} of {key.model!r}; run it first"
-                )
-            try:
-                tables.append(HeadTable.from_parquet(paths[key]))
-            except StoreError:
-                damaged.append(paths[key].name)
-        self._refuse_damaged(damaged)
-        for note in self.other_versions(chosen):
-            warnings.warn(note, OtherVersion, stacklevel=2)
+        last = sorted(paths, key=lambda key: paths[key].stat().st_mtime_ns)
+        chosen = last if keys is None else list(dict.fromkeys(keys))
+        for key in (key for key in chosen if key not in paths):
+            raise StoreError(f"{self.folder} has no {key.metric!r} of {key.model!r}; run it first")
+        found = [paths[key] for key in chosen]
+        tables = self._each(found, HeadTable.from_parquet)
+        for version, count in Counter(self._notes(path)["version"] for path in found).items():
+            if version not in {"", self.version}:
+                note = f"{count} results in {self.folder} were made by interp {version}, this is"
+                note += f" {self.version}; they are kept, and computed again when asked for"
+                warnings.warn(note, OtherVersion, stacklevel=2)
         table, notes = merged(tables, lead)
+        if notes and keys is not None:
+            raise StoreError(f"{self.folder}: {notes[0]}; name other keys, or move one file away")
         for note in notes:
             warnings.warn(f"{self.folder}: {note}", OtherResults, stacklevel=2)
         return table
@@ -182,48 +159,42 @@ class Store:
     def set_damaged_aside(self) -> None:
         """Rename every damaged file, with a warning (DamagedKept) each."""
         for path in self._names():
-            try:
-                self._notes(path)
-                HeadTable.from_parquet(path)
-            except StoreError as error:
-                set_aside(path, error.__cause__ or error)
+            self._table(path)
 
-    def other_versions(self, keys: Iterable[Key] | None = None) -> list[str]:
-        """One line per other interp version that made some of these results (or of all)."""
-        paths = self._paths()
-        counts: dict[str, int] = {}
-        for key in paths if keys is None else keys:
-            if key in paths:
-                made = self._notes(paths[key])["version"]
-                counts[made] = counts.get(made, 0) + 1
-        return [
-            f"{count} results in {self.folder} were made by interp {made}, this is {self.version};"
-            " they are kept, and a command that asks for one of them computes it again"
-            for made, count in counts.items()
-            if made not in {"", self.version}
-        ]
+    def _table(self, path: Path) -> HeadTable | None:
+        """The table of a file; None where it was damaged and is now set aside."""
+        try:
+            self._notes(path)
+            return HeadTable.from_parquet(path)
+        except StoreError as error:
+            files.set_aside(path, error.__cause__ or error)
+            return None
 
     def _names(self) -> list[Path]:
-        try:
-            found = sorted(self.folder.iterdir())
-        except FileNotFoundError:
-            return []
-        except NotADirectoryError as error:
-            raise StoreError(f"{self.folder} is a file or in one; choose another folder") from error
-        except OSError as error:
-            raise StoreError(f"cannot read {self.folder}: {error.strerror or error}") from error
         # Other tables, pages and notes may lie in the folder too.
-        return [path for path in found if _OWN_NAME.fullmatch(path.name)]
+        return [path for path in files.listed(self.folder) if _OWN_NAME.fullmatch(path.name)]
+
+    def _each(self, paths: Iterable[Path], read: Callable[[Path], T]) -> list[T]:
+        """What each file gives; raises DamagedResult, which names all that are damaged."""
+        found, damaged = [], []
+        for path in paths:
+            try:
+                found.append(read(path))
+            except StoreError as error:
+                if isinstance(error.__cause__, OSError):
+                    raise
+                damaged.append(path.name)
+        if damaged:
+            raise DamagedResult(
+                f"damaged in {self.folder}: {', '.join(damaged)}; run the command that made them"
+                " again: it sets them aside and computes what is missing"
+            )
+        return found
 
     def _paths(self) -> dict[Key, Path]:
-        paths, damaged = {}, []
-        for path in self._names():
-            try:
-                paths[Key(**json.loads(self._notes(path)["key"]))] = path
-            except DamagedResult:
-                damaged.append(path.name)
-        self._refuse_damaged(damaged)
-        return paths
+        names = self._names()
+        notes = self._each(names, self._notes)
+        return {Key(**json.loads(n["key"])): path for n, path in zip(notes, names, strict=True)}
 
     def _notes(self, path: Path) -> dict[str, str]:
         """Key and version of a file, from its last bytes; StoreError when it is damaged."""
@@ -235,34 +206,9 @@ class Store:
                 if Key(**json.loads(notes["key"])).file_name != path.name:
                     raise ValueError("another result's key")
                 self._seen[stamp] = notes
-        except (ValueError, KeyError, TypeError) as error:
-            raise DamagedResult(self._remedy([path.name])) from error
-        except OSError as error:
-            raise StoreError(f"cannot read {path}: {error.strerror or error}") from error
+        except (ValueError, KeyError, TypeError, OSError) as error:
+            raise StoreError(f"cannot read {path}: {error}") from error
         return self._seen[stamp]
-
-    def _remedy(self, damaged: list[str]) -> str:
-        return (
-            f"damaged in {self.folder}: {', '.join(damaged)}; run the command that made them"
-            " again: it sets them aside and computes what is missing"
-        )
-
-    def _refuse_damaged(self, damaged: list[str]) -> None:
-        if damaged:
-            raise DamagedResult(self._remedy(damaged))
-
-    def _refuse_rivals(self, chosen: list[Key], paths: Mapping[Key, Path]) -> None:
-        first: dict[tuple[str, str], Key] = {}
-        for key in chosen:
-            rival = first.setdefault((key.model, key.metric), key)
-            if rival != key and key in paths and rival in paths:
-                both = [{**key.settings, "weights": key.weights} for key in (rival, key)]
-                differ = [k for k in sorted(both[0] | both[1]) if both[0].get(k) != both[1].get(k)]
-                raise StoreError(
-                    f"{self.folder} holds {key.metric!r} of {key.model!r} twice, with another"
-                    f" {', '.join(differ)}: {paths[rival].name} and {paths[key].name};"
-                    " name the keys to read, or move one away"
-                )
 
     def _write_index(self) -> None:
         entries = []
@@ -274,8 +220,5 @@ class Store:
             except StoreError as error:  # an older file: this result must not fail for it
                 entries.append({"file": path.name, "damaged": str(error)})
         text = json.dumps({"results": entries}, indent=1, ensure_ascii=False)
-        files.write_atomically(self.folder / _INDEX, text.encode())
-        for left in self.folder.glob(".*.tmp"):
-            with contextlib.suppress(FileNotFoundError):  # another process may clear it first
-                if time.time() - left.stat().st_mtime > _ABANDONED_S:
-                    left.unlink()
+        files.write_atomically(self.folder / "index.json", text.encode())
+        files.clear_abandoned(self.folder)

@@ -1,4 +1,4 @@
-"""Pages made of results: head scores, attributions, circuits, trees, checks, views."""
+"""Pages made of results: head scores, attributions, faithfulness, trees, checks, attention."""
 
 import lazy_loader
 

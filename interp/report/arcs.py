@@ -9,36 +9,24 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 from itertools import pairwise
 
-_LETTER, _SMALL = 8.0, 6.2  # width of a letter of a word and of a relation, in the fonts of STYLE
+from markupsafe import Markup
+
+from interp.draw.svg import element, picture
+
+_LETTER, _SMALL = (
+    8.0,
+    6.2,
+)  # width of a letter of a word and of a relation, in the fonts of the style sheet
 _STEP, _FIRST = 17.0, 20.0  # height of a level of arcs, and of the first
 _BAND = 24.0  # height of the row of words
 _GAP, _FAN, _ROUND = 14.0, 6.0, 6.0
-STYLE = """
-svg.arcs { display: block; height: auto; max-width: none; }
-svg.arcs text.w { font: 13px ui-monospace, monospace; fill: var(--ink); text-anchor: middle; }
-svg.arcs text.root { font-weight: 700; text-decoration: underline; }
-svg.arcs text.r { font: 10px ui-monospace, monospace; fill: var(--soft); text-anchor: middle;
-  paint-order: stroke; stroke: var(--page); stroke-width: 4px; }
-svg.arcs path { fill: none; stroke-width: 1.6; }
-svg.arcs .hit { stroke: var(--hit); }
-svg.arcs .wrong { stroke: var(--wrong); stroke-dasharray: 5 3; }
-svg.arcs .gold { stroke: var(--soft); }
-svg.arcs .missed { stroke: var(--wrong); stroke-dasharray: 1.5 3; stroke-linecap: round; }
-svg.arcs .cross { stroke: var(--wrong); stroke-width: 2; }
-svg.arcs .tip { stroke: none; }
-svg.arcs .tip.hit { fill: var(--hit); } svg.arcs .tip.wrong { fill: var(--wrong); }
-svg.arcs .tip.gold, svg.arcs .tip.missed { fill: var(--soft); }
-:root { --hit: #0b5cad; --wrong: #b3460a; }
-@media screen and (prefers-color-scheme: dark) { :root { --hit: #7cc0ff; --wrong: #ff9f5c; } }
-"""
 
 
 @dataclass(frozen=True)
 class Arc:
-    """One arc between two words; `to` is the dependent, `kind` its class in STYLE."""
+    """One arc between two words; `to` is the dependent, `kind` its style class."""
 
     head: int
     to: int
@@ -60,7 +48,7 @@ def arcs(
     *,
     directed: bool = False,
     name: str = "",
-) -> str:
+) -> Markup:
     """The picture as one SVG element.
 
     Args:
@@ -90,19 +78,14 @@ def arcs(
     total = top + _BAND + _height(down) + 8
     right = sum(arc.kind == "hit" for arc in above)
     what = f"{name}{right} of {len(above)} predicted arcs are right: {' '.join(words)}"
-    parts = [
-        f'<svg class="arcs" role="img" aria-label="{escape(what)}" width="{width:g}"'
-        f' height="{total:g}" viewBox="0 0 {width:g} {total:g}">'
-    ]
     places = _fanned(above, middles)
-    parts += [_drawn(a, places[a], up[a], top, -1, tip=directed) for a in above]
+    parts = [_drawn(a, places[a], up[a], top, -1, tip=directed) for a in above]
     places = _fanned(below, middles)
     parts += [_drawn(a, places[a], down[a], top + _BAND, 1, tip=True) for a in below]
     for at, word in enumerate(words):
         style = "w root" if heads[at] < 0 else "w"
-        x, y = middles[at], top + 16
-        parts.append(f'<text class="{style}" x="{x:g}" y="{y:g}">{escape(word)}</text>')
-    return "".join([*parts, "</svg>"])
+        parts.append(element("text", word, class_=style, x=middles[at], y=top + 16))
+    return picture(width, total, *parts, class_="arcs", role="img", aria_label=what)
 
 
 def letters(text: str) -> int:
@@ -168,21 +151,22 @@ def _fanned(all_arcs: Sequence[Arc], middles: Sequence[float]) -> dict[Arc, tupl
 
 def _drawn(
     arc: Arc, places: tuple[float, float], level: int, base: float, way: int, *, tip: bool
-) -> str:
+) -> Markup:
     """An arc that leaves the words at `base`, upwards for way -1, downwards for 1."""
     left, right = places
     y = base + way * (_FIRST + _STEP * (level - 1))
     bend = y - way * _ROUND
     path = f"M{left:g} {base:g}V{bend:g}Q{left:g} {y:g} {left + _ROUND:g} {y:g}"
     path += f"H{right - _ROUND:g}Q{right:g} {y:g} {right:g} {bend:g}V{base:g}"
-    out = [f'<g><title>{escape(arc.told)}</title><path class="{arc.kind}" d="{path}"/>']
+    out = [element("title", arc.told), element("path", class_=arc.kind, d=path)]
     if tip:
         x = left if arc.to == arc.ends[0] else right
         shape = f"M{x:g} {base:g}l-3.5 {way * 7}h7z"
-        out.append(f'<path class="tip {arc.kind}" d="{shape}"/>')
+        out.append(element("path", class_=f"tip {arc.kind}", d=shape))
     middle = (left + right) / 2
     if arc.kind == "wrong":
-        out.append(f'<path class="cross" d="M{middle - 4:g} {y - 4:g}l8 8m0 -8l-8 8"/>')
+        cross = f"M{middle - 4:g} {y - 4:g}l8 8m0 -8l-8 8"
+        out.append(element("path", class_="cross", d=cross))
     if arc.label:
-        out.append(f'<text class="r" x="{middle:g}" y="{y + 3.5:g}">{escape(arc.label)}</text>')
-    return "".join([*out, "</g>"])
+        out.append(element("text", arc.label, class_="r", x=middle, y=y + 3.5))
+    return element("g", *out)

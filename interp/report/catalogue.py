@@ -1,147 +1,23 @@
-"""Which heads of a model are special, by every metric of a table at once, and how sure that is.
-
-A head stands out in a metric if it is farther from the null than chance allows over all heads and
-metrics of the model, and the difference is large: it goes more than half of the way from the null
-to the end of the metric's range, or far from the model's other heads on the side away from the
-null. Significance alone is not enough: trained weights differ from a null almost everywhere, and
-with many prompts any difference is significant. Size alone is not either: of any heads some are
-first.
-
-Chance is the p of the table: that of one more head of one more draw of random weights, and of the
-prompts (`interp.core.clusters`, `interp.heads.score_rows`). A table without it, of another
-analysis, is judged by the errors of score and null, unless its null is random weights: one draw
-of them says nothing of how far draws lie apart, and then nothing is claimed.
-"""
+"""The section of a page on which heads of a model are special, by every metric of a table."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from markupsafe import Markup
 
 from interp.core.calibration import measured_error
 from interp.core.columns import estimate, number
 from interp.draw.page import Table
 from interp.draw.svg import element
+from interp.heads.special import APART, HALF, LEVEL, Catalogue, Special, catalogue_of
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from interp.core.table import HeadTable
 
-LEVEL = 0.05  # chance that any head at all is called special where the null holds everywhere
-APART = 4.0  # from the other heads, in their robust standard deviations
-HALF = 0.5  # of the way from the null to the end of the range
 _HEADS, _METRICS = 24, 4  # shown on a page: heads, and metrics of each
-_TO_SPREAD = 1.4826  # of a Gaussian: standard deviation over median absolute deviation
-
-
-@dataclass(frozen=True)
-class Special:
-    """One head in one metric.
-
-    Args:
-        p: the chance of a score as far from the null where there is nothing to find; `limit` is
-            what it must stay below.
-        distance: score - null over the spread of one head of the null and the error of the score,
-            or over the standard error of the difference where the spread is not known.
-        share: of the way from the null to the upper end of the metric's range; NaN without one.
-        apart: score - median of the model's heads, over their robust standard deviation.
-        exact: the score has no sampling error.
-    """
-
-    stack: str
-    layer: int
-    head: int
-    metric: str
-    score: float
-    sem: float
-    null: float
-    null_sem: float
-    n: int
-    clusters: int
-    distance: float
-    p: float
-    limit: float
-    share: float
-    apart: float
-    exact: bool
-
-    @property
-    def size(self) -> float:
-        """How large the difference is, in what is asked for at least."""
-        return max(abs(self.apart) / APART, 0.0 if math.isnan(self.share) else self.share / HALF)
-
-    @property
-    def label(self) -> str:
-        """Such as L5H1."""
-        return f"L{self.layer}H{self.head}"
-
-
-@dataclass(frozen=True)
-class Catalogue:
-    """The special heads of one model, and how many chances there were to find one."""
-
-    special: tuple[Special, ...]
-    tests: int
-    heads: int
-    without_null: tuple[str, ...]  # metrics that have none, so nothing can stand out in them
-    one_draw: tuple[str, ...]  # metrics whose null is too few draws of random weights for a claim
-
-    def by_head(self) -> list[tuple[tuple[str, int, int], list[Special]]]:
-        """Each head with what it stands out in, the largest difference first."""
-        found: dict[tuple[str, int, int], list[Special]] = {}
-        for x in sorted(self.special, key=lambda x: -x.size):
-            found.setdefault((x.stack, x.layer, x.head), []).append(x)
-        return list(found.items())
-
-
-def catalogue_of(table: HeadTable, ends: Mapping[str, float | None] | None = None) -> Catalogue:
-    """What stands out in a table of one model.
-
-    Args:
-        ends: the upper end of each metric's range, where it has one.
-
-    p must be below `LEVEL` over all heads times metrics that are judged (Bonferroni).
-    """
-    frame: Any = table.to_pandas()
-    frame = frame[frame["n"] > 0]
-    kinds = {metric: made.get("null") for (_, metric), made in table.provenance.items()}
-    drawn = frame["metric"].map(kinds) == "random-init"
-    with_null: Any = frame[frame["null"].notna()]
-    judged: Any = frame[frame["null"].notna() & (frame["p"].notna() | ~drawn)]
-    tests = len(judged)
-    special: list[Special] = []
-    for (metric, stack), rows in judged.groupby(["metric", "stack"], sort=False):
-        exact = bool(rows["sem"].isna().all())
-        distance = _distances(rows, exact)
-        score = rows["score"].to_numpy()
-        apart = _apart(score)
-        p = np.where(rows["p"].notna(), rows["p"], _p(distance, rows, exact))
-        share = _share(rows, (ends or {}).get(str(metric)))
-        # a head below its null but above the others is no finding: both must point one way
-        far = (np.abs(apart) > APART) & (np.sign(apart) == np.sign(distance))
-        stands = (p < LEVEL / tests) & (far | (share > HALF))
-        for at in np.flatnonzero(stands):
-            row = rows.iloc[int(at)]
-            special.append(
-                Special(
-                    str(stack), int(row["layer"]), int(row["head"]), str(metric),
-                    float(row["score"]), float(row["sem"]), float(row["null"]),
-                    float(row["null_sem"]), int(row["n"]), int(row["clusters"]),
-                    float(distance[at]), float(p[at]), LEVEL / tests, float(share[at]),
-                    float(apart[at]), exact,
-                )
-            )  # fmt: skip
-    heads = len(frame.drop_duplicates(["stack", "layer", "head"]))
-    has_null, has_test = set(with_null["metric"]), set(judged["metric"])
-    missing = tuple(m for m in table.metrics if m not in has_null)
-    one_draw = tuple(m for m in table.metrics if m in has_null - has_test)
-    return Catalogue(tuple(special), tests, heads, missing, one_draw)
 
 
 def section(table: HeadTable, ends: Mapping[str, float | None] | None = None) -> Markup:
@@ -215,45 +91,3 @@ def _lines(head: tuple[str, int, int], several: bool, found: list[Special]) -> l
 def _size(x: float) -> str:
     """With a sign; what is beyond all measure as such."""
     return f"{x:+.1f}" if abs(x) < 1e4 else (">" if x > 0 else "<-") + number(1e4)
-
-
-def _distances(rows: pd.DataFrame, exact: bool) -> np.ndarray:
-    """From the null, in spreads of the null or errors; infinite where both are exact and differ."""
-    gap = (rows["score"] - rows["null"]).to_numpy()
-    null = rows["null"].to_numpy()
-    among = np.full(len(rows), null.std(ddof=1) if len(rows) > 1 else math.nan)
-    other = among if exact else rows["null_sem"].fillna(0.0).to_numpy()
-    spread = np.where(rows["null_sd"].notna(), rows["null_sd"], other)
-    error = np.hypot(rows["sem"].fillna(0.0).to_numpy(), spread)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(gap == 0, 0.0, gap / error)
-
-
-def _p(distance: np.ndarray, rows: pd.DataFrame, exact: bool) -> np.ndarray:
-    """Interval of a table that states none: by the t distribution over clusters, or over heads."""
-    from scipy.stats import t as student
-
-    freedom = np.full(len(rows), len(rows) - 1) if exact else rows["clusters"].to_numpy() - 1
-    return 2 * student.sf(np.abs(distance), np.maximum(freedom, 1))
-
-
-def _share(rows: pd.DataFrame, end: float | None) -> np.ndarray:
-    """Of the way from the null to the end of the range."""
-    score, null = rows["score"].to_numpy(), rows["null"].to_numpy()
-    if end is None or not math.isfinite(end):
-        return np.full(len(rows), math.nan)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(null < end, (score - null) / (end - null), math.nan)
-
-
-def _apart(score: np.ndarray) -> np.ndarray:
-    """From the median of all heads, in robust standard deviations.
-
-    Where more than half of the heads have one score, the mean absolute deviation takes the place of
-    the median one; where all have, nothing is apart.
-    """
-    off = score - np.median(score)
-    spread = _TO_SPREAD * np.median(np.abs(off))
-    if spread <= 1e-9 * np.abs(score).max(initial=0.0):
-        spread = math.sqrt(math.pi / 2) * np.abs(off).mean()
-    return np.zeros_like(off) if spread == 0 else off / spread

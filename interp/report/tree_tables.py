@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from html import escape
 from typing import TYPE_CHECKING
+
+from markupsafe import Markup
+
+from interp.draw.colours import Scale
+from interp.draw.page import Table, fold
+from interp.draw.panel import bar
+from interp.draw.svg import element
 
 if TYPE_CHECKING:
     from interp.syntax.pairs import PairCheck
@@ -17,6 +23,7 @@ def above(r: Relation) -> bool:
     return r.gain > 0 and r.p < 0.05
 
 
+_SHARES = Scale(0.0, 1.0, False)
 FEW = 10  # dependents; a relation with fewer stands below the others
 ORDER = (
     "by the lower end of the difference's interval; relations with fewer than"
@@ -34,42 +41,42 @@ def by_gain(found: Sequence[Relation]) -> list[Relation]:
     return sorted(found, key=rank)
 
 
-def relations(one: TreeScores) -> str:
+def relations(one: TreeScores) -> Markup:
     """The best head of every relation beside its baseline, in the order of `by_gain`."""
     ordered = by_gain(one.relations)
-    body = "".join(
-        f'<tr><th scope="row">{escape(r.relation)}</th>'
-        f'<td class="words">{escape(headed((r.head,), r.direction))}</td>'
-        f'<td class="wide">{_bar(r)}</td><td>{share(r.accuracy, r.interval)}</td>'
-        f"<td>{share(r.baseline)} at {r.offset:+d}</td>"
-        f"<td>{share(r.gain, r.gain_interval, signed=True)}</td>"
-        f'<td>{r.p:.3g}</td><td class="words">{verdict(r)}</td><td>{r.n:,}</td></tr>'
+    rows = (
+        [
+            r.relation, headed((r.head,), r.direction),
+            bar(r.accuracy, _SHARES, sem=r.interval, null=r.baseline),
+            share(r.accuracy, r.interval), f"{share(r.baseline)} at {r.offset:+d}",
+            share(r.gain, r.gain_interval, signed=True), f"{r.p:.3g}", verdict(r), f"{r.n:,}",
+        ]
         for r in ordered
-    )
-    more = "".join(
-        f'<tr><th scope="row">{escape(r.relation)}</th>'
-        f'<td class="words">{escape(headed(r.ensemble))}</td>'
-        f"<td>{share(r.ensemble_accuracy, r.ensemble_interval)}</td>"
-        f"<td>{share(r.either)} {escape(headed((r.either_head,)))}</td>"
-        f"<td>{share(r.oracle)} {escape(headed((r.oracle_head,)))}</td>"
-        f"<td>{share(r.random)}</td><td>{share(r.shuffled)}</td></tr>"
+    )  # fmt: skip
+    more = (
+        [
+            r.relation, headed(r.ensemble), share(r.ensemble_accuracy, r.ensemble_interval),
+            f"{share(r.either)} {headed((r.either_head,))}",
+            f"{share(r.oracle)} {headed((r.oracle_head,))}", share(r.random), share(r.shuffled),
+        ]
         for r in ordered
+    )  # fmt: skip
+    ways = "; ".join(f"{sign} {_TOLD[way]}" for way, sign in WAYS.items())
+    unit = (
+        f"per cent of dependents whose head word is found; {ways}; the upright line is the"
+        f" baseline; in order {ORDER}"
     )
-    ways = "; ".join(f"{sign} {escape(_TOLD[way])}" for way, sign in WAYS.items())
-    return (
-        '<h3>Relations</h3><div class="scroll" tabindex="0"><table class="relations">'
-        '<caption>The best head of every relation <span class="unit">per cent of dependents'
-        f" whose head word is found; {ways}; the upright line is the baseline; in order"
-        f" {ORDER}</span></caption>"
-        f"{_row('relation', '.head', '!', 'found', 'best offset', 'difference', 'p', '.', 'n')}"
-        f"<tbody>{body}</tbody></table></div>"
-        "<details><summary>Ensembles, either direction, oracle, random weights, shuffled words"
-        '</summary><div class="scroll" tabindex="0"><table><caption>Beside the best head '
-        '<span class="unit">per cent; oracle: the head that is best on the reporting sentences'
-        " themselves; either: where one of the two words attends to the other</span></caption>"
-        f"{_row('relation', '.ensemble', 'found', *_BESIDE)}"
-        f"<tbody>{more}</tbody></table></div></details>"
+    columns = ["relation", ".head", ("", "wide"), "found", "best offset", "difference", "p", ".",
+               "n"]  # fmt: skip
+    first = Table(columns, rows, "The best head of every relation", unit, "relations")
+    unit = (
+        "per cent; oracle: the head that is best on the reporting sentences themselves; either:"
+        " where one of the two words attends to the other"
     )
+    columns = ["relation", ".ensemble", "found", *_BESIDE]
+    second = Table(columns, more, "Beside the best head", unit)
+    summary = "Ensembles, either direction, oracle, random weights, shuffled words"
+    return Markup(first.__html__()) + fold(summary, second)
 
 
 WAYS = {"row": "→", "column": "←", "both": "↔"}
@@ -94,85 +101,49 @@ def verdict(r: Relation) -> str:
     return "not told apart"
 
 
-def trees(one: TreeScores) -> str:
+def trees(one: TreeScores) -> Markup:
     """Every way to make trees and every baseline, the best first, with and without punctuation."""
-    return "<h3>Trees</h3>" + "".join(
+    return Markup("").join(
         _tree_table([t for t in one.trees if t.punct == punct], punct)
         for punct in (True, False)
         if any(t.punct == punct for t in one.trees)
     )
 
 
-def minimal_pairs(found: PairCheck | str) -> str:
+def minimal_pairs(found: PairCheck | str) -> Markup | Table:
     """What the model loses without the heads, beside random heads of the same layers."""
     if isinstance(found, str):
-        return f"<h3>Minimal pairs</h3><p>{escape(found)}</p>"
+        return element("p", found)
     drawn, sem = found.random_drops, found.drop_sem
-    cells = [
-        f"{found.accuracy:.1%}",
-        f"{found.accuracy_without:.1%}",
+    row = [
+        headed(found.heads), f"{found.accuracy:.1%}", f"{found.accuracy_without:.1%}",
         f"{found.margin.mean():.3g}",
         f"{found.drop:.3g}" + (f" ± {sem:.2g}" if math.isfinite(sem) else ""),
-        f"{drawn.mean():.3g} [{drawn.min():.3g}, {drawn.max():.3g}]",
-        f"{found.p:.2g}",
+        f"{drawn.mean():.3g} [{drawn.min():.3g}, {drawn.max():.3g}]", f"{found.p:.2g}",
         f"{len(found.margin):,}",
-    ]
-    heads = f'<th scope="row" class="words">{escape(headed(found.heads))}</th>'
-    named = ("right", "right without", "margin", "lost", "lost to random heads", "p", "pairs")
-    return (
-        '<h3>Minimal pairs</h3><div class="scroll" tabindex="0"><table class="pairs"><caption>'
-        f'Without the heads <span class="unit">{escape(found.kind)} of the good sentence less that'
-        f" of the bad one, nats; ± is one standard error over pairs; {len(drawn)} random sets of"
-        " heads of the same layers with lowest and highest; p: the share of sets that cost as"
-        f" much</span></caption>{_row('.heads', *named)}<tbody><tr>{heads}"
-        f"{''.join(f'<td>{cell}</td>' for cell in cells)}</tr></tbody></table></div>"
+    ]  # fmt: skip
+    columns = [".heads", "right", "right without", "margin", "lost", "lost to random heads", "p",
+               "pairs"]  # fmt: skip
+    unit = (
+        f"{found.kind} of the good sentence less that of the bad one, nats; ± is one standard"
+        f" error over pairs; {len(drawn)} random sets of heads of the same layers with lowest and"
+        " highest; p: the share of sets that cost as much"
     )
+    return Table(columns, [row], "Without the heads", unit, "pairs")
 
 
-def _tree_table(trees: Sequence[Trees], punct: bool) -> str:
-    ordered = sorted(trees, key=lambda t: (-t.uuas, t.method))
-    body = "".join(
-        f'<tr class="{"baseline" if t.baseline else "own"}"><th scope="row">{escape(t.method)}'
-        f"{' (baseline)' if t.baseline else ''}</th>"
-        f'<td class="words">{escape(headed(t.heads, t.direction))}</td>'
-        f"<td>{fraction(t.uuas, t.uuas_interval)}</td><td>{fraction(t.uas, t.uas_interval)}</td>"
-        f"<td>{t.edges:,}</td></tr>"
-        for t in ordered
+def _tree_table(trees: Sequence[Trees], punct: bool) -> Table:
+    rows = []
+    for t in sorted(trees, key=lambda t: (-t.uuas, t.method)):
+        name = f"{t.method} (baseline)" if t.baseline else t.method
+        rows.append([name, headed(t.heads, t.direction), fraction(t.uuas, t.uuas_interval),
+                     fraction(t.uas, t.uas_interval), f"{t.edges:,}"])  # fmt: skip
+    unit = (
+        "UUAS: share of gold edges in the tree, whichever way; UAS: share of words with the right"
+        " head"
     )
-    return (
-        '<div class="scroll" tabindex="0"><table class="trees"><caption>'
-        f'{"With" if punct else "Without"} punctuation <span class="unit">UUAS: share of gold'
-        " edges in the tree, whichever way; UAS: share of words with the right head</span>"
-        f"</caption>{_row('method', '.heads', 'UUAS', 'UAS', 'edges')}<tbody>{body}</tbody>"
-        "</table></div>"
-    )
-
-
-def _row(*names: str) -> str:
-    """The head of a table; a name that begins with a dot is of words, `!` is the bars."""
-    cells = []
-    for name in names:
-        style = ' class="words"' if name.startswith(".") else ""
-        if name == "!":
-            cells.append('<th scope="col" class="wide"></th>')
-        else:
-            cells.append(f'<th scope="col"{style}>{escape(name.lstrip("."))}</th>')
-    return f"<thead><tr>{''.join(cells)}</tr></thead>"
-
-
-def _bar(r: Relation) -> str:
-    """What the head finds, from 0 to 100 %, its interval, and the baseline as an upright line."""
-
-    def x(value: float) -> float:
-        return round(160 * min(max(value, 0.0), 1.0), 1)
-
-    out = f'<rect x="0" y="3" width="{x(r.accuracy):g}" height="8" class="q18"/>'
-    if all(map(math.isfinite, r.interval)):
-        low, high = map(x, r.interval)
-        out += f'<path class="error" d="M{low:g} 7H{high:g}M{low:g} 4v6M{high:g} 4v6"/>'
-    if math.isfinite(r.baseline):
-        out += f'<path class="null" d="M{x(r.baseline):g} 0v14"/>'
-    return f'<svg class="score" viewBox="-1 0 162 14" aria-hidden="true">{out}</svg>'
+    caption = f"{'With' if punct else 'Without'} punctuation"
+    return Table(["method", ".heads", "UUAS", "UAS", "edges"], rows, caption, unit, "trees")
 
 
 def share(

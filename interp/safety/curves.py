@@ -25,6 +25,7 @@ from interp.causal.task import Task
 from interp.core.display import Displayed
 from interp.core.errors import OptionError
 from interp.core.head import Head
+from interp.core.steps import finishing
 from interp.core.table import HeadTable
 from interp.model.content import model_provenance
 from interp.model.given import takes_model
@@ -120,6 +121,7 @@ class SafetyCurves(Displayed):
 
 
 @takes_model
+@finishing()
 def safety_curves(
     model: Model,
     ranking: HeadTable | Importance | Sequence[Any],

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from interp.core.errors import OptionError
 from interp.core.prompts import Prompts
+from interp.core.steps import finishing
 from interp.core.table import HeadTable
 from interp.model.content import model_provenance
 from interp.model.given import takes_model
@@ -81,6 +82,7 @@ class SafetyStudy:
 
 
 @takes_model
+@finishing()
 def study(
     model: Model,
     harmful: Any,

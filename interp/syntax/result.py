@@ -184,7 +184,7 @@ class TreeScores(Displayed):
         """Accuracy of the best head per relation with its interval, the offset baseline beside."""
         import plotly.graph_objects as go
 
-        from interp.draw.page import COLOURS, GREY
+        from interp.draw.colours import COLOURS, GREY
 
         names = [r.relation for r in self.relations]
         error = {

@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 import zoo
+from core.kept import finished, unfinished
 from scipy import stats
 
 import interp
@@ -256,24 +257,39 @@ def test_what_is_saved_can_be_read_and_escapes_what_texts_say(model, tmp_path) -
 
 
 def test_an_interrupted_run_goes_on_and_gives_the_same(model, tmp_path) -> None:
-    keep = tmp_path / "rows.jsonl"
+    keep = tmp_path / "kept"
     options = {"draws": 1, "warn": False, "keep": keep}
-    whole = faithfulness(model, TEXTS[:2], ["raw_attention"], TARGETS[:2], **options)
-    lines = keep.read_text().splitlines(keepends=True)
-    keep.write_text("".join(lines[:-2]) + lines[-2][:15])  # cut off in the middle of a line
-    seen = []
-    again = faithfulness(
-        model, TEXTS[:2], ["raw_attention"], TARGETS[:2], tell=lambda *a: seen.append(a), **options
-    )
+
+    def killed(what: str, done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):  # after the first of two texts
+        faithfulness(model, TEXTS[:2], ["raw_attention"], TARGETS[:2], tell=killed, **options)
+    first = unfinished(keep)
+    assert len(first) == 4
+    whole = faithfulness(model, TEXTS[:2], ["raw_attention"], TARGETS[:2], draws=1, warn=False)
+    again = faithfulness(model, TEXTS[:2], ["raw_attention"], TARGETS[:2], **options)
     assert again.rows == whole.rows
-    assert len(keep.read_text().splitlines()) == len(lines)
+    kept = finished(keep)
+    assert len(kept) == 8
+    assert first.items() <= kept.items()
+    assert not unfinished(keep)
     more = faithfulness(model, TEXTS[:2], ["raw_attention", "attn_lrp"], TARGETS[:2], **options)
     assert [r for r in more.rows if r["method"] == "raw_attention"] == list(whole.rows[:2])
-    with pytest.raises(StoreError, match=r"another run \(differing: how"):
-        faithfulness(model, TEXTS[:2], ["raw_attention"], TARGETS[:2], how="delete", **options)
-    keep.write_text("{}\n")
-    with pytest.raises(StoreError, match="name another file"):
+    other = faithfulness(model, TEXTS[:2], ["raw_attention"], TARGETS[:2], how="delete", **options)
+    alone = faithfulness(
+        model, TEXTS[:2], ["raw_attention"], TARGETS[:2], how="delete", draws=1, warn=False
+    )
+    assert other.rows == alone.rows, "rows of another run are not used"
+    assert len(list(keep.glob("*.faithfulness.*.parquet"))) == 2
+    earlier = tmp_path / "rows.jsonl"
+    earlier.write_text('{"format": "interp faithfulness 2", "hash": ""}\n')
+    with pytest.raises(StoreError, match=r"rows of interp 0\.1\.0, .*; remove it, or choose"):
         faithfulness(model, TEXTS[:2], ["raw_attention"], TARGETS[:2], **options)
+    with pytest.raises(StoreError, match="is a file, not a folder"):
+        faithfulness(
+            model, TEXTS[:2], ["raw_attention"], TARGETS[:2], **options | {"keep": earlier}
+        )
 
 
 def test_a_method_that_fails_is_told_not_dropped(model) -> None:

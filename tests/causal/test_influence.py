@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 import zoo
+from core.kept import rows
 from torch.nn import functional as F
 
 import interp
@@ -183,7 +184,7 @@ def test_texts_are_read_as_they_are_needed(tmp_path, monkeypatch):
 
     def texts():
         for i, ids in enumerate(id_lists(22)):
-            written = out.read_bytes().count(b"\n") - 1 if out.exists() else 0
+            written = b"".join(rows(tmp_path).values()).count(b"\n")
             ahead.append(i - written)
             yield ids
 
@@ -212,8 +213,10 @@ def test_an_interrupted_run_gives_the_identical_file(tmp_path, monkeypatch):
     part = tmp_path / "part.jsonl"
     with pytest.raises(KeyboardInterrupt):
         attention_influence(tiny(), killed(), HEADS, out=part, **options)
-    assert part.read_bytes().count(b"\n") == 9
-    assert want.startswith(part.read_bytes())
+    assert not part.exists(), "a file is written whole, or not at all"
+    kept = rows(tmp_path)
+    assert [kept[name].count(b"\n") for name in sorted(kept)] == [4, 4]
+    assert b"".join(kept[name] for name in sorted(kept)) in want
     ran = []
     own = influence._Run.rows
     monkeypatch.setattr(
@@ -224,6 +227,8 @@ def test_an_interrupted_run_gives_the_identical_file(tmp_path, monkeypatch):
     attention_influence(tiny(), texts, HEADS, out=part, **options)
     assert part.read_bytes() == want
     assert ran == [4, 2]
+    assert not rows(tmp_path), "the steps of a finished run are gone"
+    # Below: files that version 0.1.0 left behind, which wrote them row by row.
     header = want.index(b"\n") + 1
     for end in (
         0,
@@ -245,6 +250,7 @@ def test_an_interrupted_run_gives_the_identical_file(tmp_path, monkeypatch):
     part.write_bytes(damaged)
     attention_influence(tiny(), texts, HEADS, out=part, **options)
     assert part.read_bytes() == want
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["part.jsonl", "whole.jsonl"]
     attention_influence(tiny(), texts[:6], HEADS, out=tmp_path / "six.jsonl", **options)
     attention_influence(tiny(), texts, HEADS, out=tmp_path / "six.jsonl", **options)
     assert (tmp_path / "six.jsonl").read_bytes() == want

@@ -1,11 +1,10 @@
-"""Finished coalitions are found again, by the same game only, and a cut-off file loses one row."""
+"""Finished coalitions are found again, by the same game only, also after a kill or damage."""
 
 from __future__ import annotations
 
-import os
-
 import pytest
 import torch
+from core import kept
 
 import interp
 from interp.causal import Game, custom, leave_one_out, loss
@@ -23,6 +22,11 @@ def rows(game, n=12, seed=0):
     generator = torch.Generator().manual_seed(seed)
     numbers = torch.randperm(2 ** len(game) - 1, generator=generator)[:n]  # no two alike
     return (numbers[:, None] >> torch.arange(len(game)) & 1).double()
+
+
+def known(game, n=None):
+    """How many of these coalitions the game's ledger holds."""
+    return int(game.ledger.find(rows(game) if n is None else n)[0].sum())
 
 
 def counted(game, monkeypatch):
@@ -73,7 +77,7 @@ def test_an_interrupted_run_keeps_what_it_finished(model, tmp_path, monkeypatch)
     with pytest.raises(KeyboardInterrupt):
         game.values(table)
     resumed = Game(model, task, ledger=tmp_path, fold=False)
-    assert len(resumed.ledger) == 8
+    assert known(resumed, table) == 8
     ran = counted(resumed, monkeypatch)
     assert torch.equal(resumed.values(table), Game(model, task, fold=False).values(table))
     assert len(ran) == 4
@@ -85,8 +89,11 @@ def test_an_interrupted_run_keeps_what_it_finished(model, tmp_path, monkeypatch)
 def test_another_game_gets_nothing(model, tmp_path, options):
     task = loss(model, PROMPTS)
     Game(model, task, ledger=tmp_path).values(torch.zeros(1, 8))
-    assert len(Game(model, task, ledger=tmp_path, **options).ledger) == 0
-    assert len(Game(model, loss(model, PROMPTS[:2]), ledger=tmp_path).ledger) == 0
+    assert known(Game(model, task, ledger=tmp_path), torch.zeros(1, 8)) == 1
+    other = Game(model, task, ledger=tmp_path, **options)
+    assert known(other, torch.zeros(1, len(other))) == 0
+    fewer = Game(model, loss(model, PROMPTS[:2]), ledger=tmp_path)
+    assert known(fewer, torch.zeros(1, 8)) == 0
 
 
 def test_two_functions_of_one_name_are_two_games(model, tmp_path):
@@ -97,8 +104,8 @@ def test_two_functions_of_one_name_are_two_games(model, tmp_path):
         return custom(model, PROMPTS, read, name="own", unit="logits", higher_is_better=True)
 
     Game(model, task(1.0), ledger=tmp_path).values(torch.zeros(1, 8))
-    assert len(Game(model, task(1.0), ledger=tmp_path).ledger) == 1
-    assert len(Game(model, task(2.0), ledger=tmp_path).ledger) == 0
+    assert known(Game(model, task(1.0), ledger=tmp_path), torch.zeros(1, 8)) == 1
+    assert known(Game(model, task(2.0), ledger=tmp_path), torch.zeros(1, 8)) == 0
 
 
 def test_a_cut_off_or_damaged_record_is_run_again(model, tmp_path):
@@ -106,22 +113,22 @@ def test_a_cut_off_or_damaged_record_is_run_again(model, tmp_path):
     game = Game(model, task, ledger=tmp_path)
     table = rows(game)
     values = game.values(table)
-    path = game.ledger.path
+    path = game.ledger.steps.path
+    kept.damage_one(tmp_path)
+    with pytest.warns(DamagedKept, match="is damaged in a finished step"):
+        assert known(game) == len(table) - 1
+    with pytest.warns(DamagedKept, match="is damaged in a finished step"):
+        torch.testing.assert_close(game.values(table), values, rtol=1e-6, atol=1e-6)
+    assert known(game) == len(table)
     whole = path.read_bytes()
-    os.truncate(path, len(whole) - 3)
-    shorter = Game(model, task, ledger=tmp_path)
-    assert len(shorter.ledger) == len(table) - 1
-    assert torch.equal(shorter.values(table)[:-1], values[:-1])
-    assert len(path.read_bytes()) == len(whole)
-    path.write_bytes(whole[:-30] + bytes([whole[-30] ^ 1]) + whole[-29:])
-    with pytest.warns(DamagedKept, match=f"damaged after {len(table) - 1} finished coalitions"):
-        assert len(Game(model, task, ledger=tmp_path).ledger) == len(table) - 1
-    path.write_bytes(whole[:20])  # cut off in its first line
-    assert len(Game(model, task, ledger=tmp_path).ledger) == 0
-    path.write_bytes(b"something else\n")
+    path.write_bytes(whole[: len(whole) // 2])
     with pytest.warns(DamagedKept, match="it is set aside as"):
-        assert len(Game(model, task, ledger=tmp_path).ledger) == 0
-    assert path.with_name(f"{path.name}.damaged").read_bytes() == b"something else\n"
+        assert known(Game(model, task, ledger=tmp_path)) == 0
+    path.write_bytes(b"something else, and not a database at all")
+    with pytest.warns(DamagedKept, match="it is set aside as"):
+        assert known(Game(model, task, ledger=tmp_path)) == 0
+    aside = path.with_name(f"{path.name}.damaged-2")
+    assert aside.read_bytes() == b"something else, and not a database at all"
 
 
 def test_a_folder_that_cannot_be_written_is_one_clear_error(model, tmp_path):
@@ -133,6 +140,9 @@ def test_a_folder_that_cannot_be_written_is_one_clear_error(model, tmp_path):
 def test_scores_with_their_null_resume(model, tmp_path):
     task = loss(model, PROMPTS)
     first = leave_one_out(model, task, ledger=tmp_path)
-    assert len(list(tmp_path.glob("*.ledger"))) == 2  # the model, and random weights
+    finished = sorted(path.name for path in tmp_path.iterdir())
+    assert len(finished) == 2  # the model, and random weights
+    assert all(".coalitions." in name for name in finished)
     again = leave_one_out(model, task, ledger=tmp_path)
     assert again.table.to_pandas().equals(first.table.to_pandas())
+    assert sorted(path.name for path in tmp_path.iterdir()) == finished

@@ -154,6 +154,6 @@ def test_stability_of_clear_and_of_random_scores() -> None:
 
 def test_it_shows_itself(model, task, tmp_path) -> None:
     found = run(model, task, "L0H3", "L1H0")
-    assert len(found.plot().data) == 2
+    assert len(found.plot().data) == 3  # the band, the circuit, random orders
     assert "CMD" in found._repr_html_()
     found.save_html(tmp_path / "e.html")

@@ -93,4 +93,4 @@ def test_the_page_shows_it_beside(run, tmp_path) -> None:
     assert "Published: own" in page
     assert published(str(own)).to_svg() in page
     assert "L0H3 to L1H0.k: 1 marks" in page
-    assert "it was &lt;built> so" in page
+    assert "it was &lt;built&gt; so" in page

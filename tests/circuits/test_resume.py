@@ -12,7 +12,7 @@ import torch
 from circuits.contrasts import induction_pairs
 
 import interp
-from interp.circuits import steps_file
+from interp.circuits import kept_steps
 from interp.circuits.contrast import ContrastTask
 from interp.circuits.declaration import Found, discovery
 from interp.circuits.edge_evaluation import evaluate_edges
@@ -43,7 +43,7 @@ CASES = [
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch):
     """Every finished step is on disk when the next one begins."""
-    monkeypatch.setattr(steps_file, "EVERY", 0.0)
+    monkeypatch.setattr(kept_steps, "EVERY", 0.0)
 
 
 @pytest.fixture(scope="module")
@@ -296,7 +296,7 @@ def test_what_a_ledger_cannot_tell_apart_is_refused(model, task, tmp_path) -> No
         score_nodes(model, task, "gim", ledger=tmp_path)
     with pytest.raises(OptionError, match="option steps of integrated_patching is a list"):
         score_nodes(model, task, "integrated_patching", ledger=tmp_path, steps=[5])
-    assert not list(tmp_path.glob("*.steps"))
+    assert not list(tmp_path.glob("*.sqlite"))
 
 
 def test_refusals_are_not_kept(model, tmp_path) -> None:

@@ -1,4 +1,4 @@
-"""Finished steps: what they give back, what is kept of them, and what a damaged file does."""
+"""Finished steps: their values, what is kept of them, and what a damaged file does."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ import warnings
 
 import numpy as np
 import pytest
+from core.kept import damage_one, finished, rows, unfinished
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interp.circuits import steps_file
+from interp.circuits import kept_steps
+from interp.circuits.kept_steps import Kept, decoded, encoded
 from interp.circuits.steps import advance, counted, following, step
-from interp.circuits.steps_file import Store, _decoded, _encoded
 from interp.core.errors import DamagedKept, StoreError
 
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch):
     """Every finished step is on disk when the next one begins."""
-    monkeypatch.setattr(steps_file, "EVERY", 0.0)
+    monkeypatch.setattr(kept_steps, "EVERY", 0.0)
 
 
 PLAIN = st.recursive(
@@ -35,7 +36,7 @@ PLAIN = st.recursive(
 
 @given(PLAIN)
 def test_plain_data_comes_back_as_it_was(value) -> None:
-    assert repr(_decoded(_encoded((), value))) == repr(value)
+    assert repr(decoded(encoded(value))) == repr(value)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +53,7 @@ def test_plain_data_comes_back_as_it_was(value) -> None:
 )
 def test_arrays_come_back_to_the_last_bit(array) -> None:
     """Among other arrays, whose bytes stand beside theirs; and they may be written to."""
-    before, found, after = _decoded(_encoded((), [np.ones(3), {"x": array}, np.arange(2)]))
+    before, found, after = decoded(encoded([np.ones(3), {"x": array}, np.arange(2)]))
     found = found["x"]
     assert type(found) is type(array)
     assert found.dtype == array.dtype
@@ -92,51 +93,63 @@ def course(calls: list[str], *, breaks: str = "") -> tuple:
     ],
 )
 def test_what_is_finished_is_not_made_again(tmp_path, breaks, again) -> None:
-    with pytest.raises(KeyboardInterrupt), following(Store(tmp_path, {}), None):
+    with pytest.raises(KeyboardInterrupt), following(Kept(tmp_path, {}), None):
         course([], breaks=breaks)
     calls: list[str] = []
-    with following(Store(tmp_path, {}), None):
+    with following(Kept(tmp_path, {}), None):
         found = course(calls)
     assert calls == again
     assert repr(found) == repr(course([]))
     calls.clear()
-    with following(Store(tmp_path, {}), None):
+    with following(Kept(tmp_path, {}), None):
         assert repr(course(calls)) == repr(found)
     assert calls == []
 
 
 def test_a_break_keeps_what_was_not_yet_due_on_disk(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(steps_file, "EVERY", 1e9)
-    with pytest.raises(KeyboardInterrupt), following(Store(tmp_path, {}), None):
+    monkeypatch.setattr(kept_steps, "EVERY", 1e9)
+    with pytest.raises(KeyboardInterrupt), following(Kept(tmp_path, {}), None):
         course([], breaks="b")
-    store = Store(tmp_path, {})
-    assert len(store) == 1  # the parts of a finished step are of no more use
+    store = Kept(tmp_path, {})
+    assert len(unfinished(tmp_path)) == 1  # the parts of a finished step are of no more use
     assert store.find((("first", 0),))[0]
 
 
 def test_two_processes_may_add_to_one_file(tmp_path) -> None:
-    """Each reads back its own, and whoever comes later reads both."""
-    first, second = Store(tmp_path, {}), Store(tmp_path, {})
+    """Each reads what the other one has added, and whoever comes later reads all."""
+    first, second = Kept(tmp_path, {}), Kept(tmp_path, {})
     for number, store in enumerate((first, second, first, second)):
         store.add((("step", number),), [number] * 10**number)
         store.flush()
-    third = Store(tmp_path, {})
+    first.steps.finish()
     for number in range(4):
-        for store in ((first, second)[number % 2], third):
+        for store in (first, second, Kept(tmp_path, {})):
             assert store.find((("step", number),)) == (True, [number] * 10**number)
-    content = third.path.read_bytes()
-    third.path.write_bytes(content[:-9] + b"xxxxxxxxx")
-    with pytest.raises(StoreError, match="was changed while it was in use; run again"):
-        third.find((("step", 3),))
+    second.add((("step", 4),), "after the other one has finished")
+    second.flush()
+    second.steps.finish()
+    assert first.find((("step", 4),))[0]
+    assert len(finished(tmp_path)) == 5
+
+
+def test_the_steps_of_a_finished_run_are_in_parquet(tmp_path) -> None:
+    with following(Kept(tmp_path, {}), None):
+        course([])
+        assert unfinished(tmp_path)
+    assert [path.suffix for path in tmp_path.iterdir()] == [".parquet"]
+    with following(Kept(tmp_path, {}), None):
+        course(calls := [])
+    assert calls == []
+    assert [path.suffix for path in tmp_path.iterdir()] == [".parquet"]
 
 
 def test_other_identities_have_other_files(tmp_path) -> None:
     for seed in (0, 1, 0):
         calls: list[str] = []
-        with following(Store(tmp_path, {"seed": seed}), None):
+        with following(Kept(tmp_path, {"seed": seed}), None):
             course(calls)
     assert calls == []
-    assert len(list(tmp_path.glob("*.steps"))) == 2
+    assert len(list(tmp_path.glob("*.steps.*.parquet"))) == 2
 
 
 def test_outside_a_run_steps_are_calls() -> None:
@@ -151,55 +164,93 @@ def test_outside_a_run_steps_are_calls() -> None:
 
 def test_what_is_no_plain_data_is_made_again(tmp_path) -> None:
     for _ in range(2):
-        with following(Store(tmp_path, {}), None):
+        with following(Kept(tmp_path, {}), None):
             assert isinstance(step("object", object), object)
             assert step("kept", lambda: [1]) == [1]
-    assert len(Store(tmp_path, {})) == 1
+    assert len(rows(tmp_path)) == 1
 
 
-def test_a_damaged_end_is_made_again(tmp_path) -> None:
-    with following(Store(tmp_path, {}), None):
-        whole = course([])
-    (path,) = tmp_path.glob("*.steps")
+def broken_off(folder) -> None:
+    """A run that is broken off after its first step."""
+    with pytest.raises(KeyboardInterrupt), following(Kept(folder, {}), None):
+        course([], breaks="c")
+
+
+@pytest.mark.parametrize("of", ["unfinished", "finished"])
+@pytest.mark.parametrize("how", ["end", "half", "start", "nothing", "flipped", "header"])
+def test_a_damaged_file_is_set_aside_and_made_again(tmp_path, of, how) -> None:
+    if of == "unfinished":
+        broken_off(tmp_path)
+    else:
+        with following(Kept(tmp_path, {}), None):
+            course([])
+    (path,) = tmp_path.iterdir()
     content = path.read_bytes()
-    starts = content.index(b"\n") + 1
-    for damaged in (
-        content[:-1],
-        content[: len(content) // 2],
-        content[:starts],
-        content[: starts - 3],  # cut off in the first line
-        b"",
-        content[:-1] + bytes([content[-1] ^ 1]),
-        content[:starts] + b"\xff" * 12 + content[starts + 12 :],  # a size beyond all memory
-    ):
-        path.write_bytes(damaged)
-        calls: list[str] = []
-        with warnings.catch_warnings(record=True) as told:
-            warnings.simplefilter("always")
-            with following(Store(tmp_path, {}), None):
-                assert repr(course(calls)) == repr(whole)
-        assert calls, "what was damaged cannot have been read"
-        changed = len(damaged) == len(content) and damaged[:starts] == content[:starts]
-        assert len(told) == (changed and damaged[starts:][:8] == content[starts:][:8])
-        with following(Store(tmp_path, {}), None):  # and is whole again
-            course(calls := [])
-        assert calls == []
+    middle = content.rindex(b'"array"') if of == "unfinished" else 8
+    damaged = {
+        "end": content[:-1],
+        "half": content[: len(content) // 2],
+        "start": content[:10],
+        "nothing": b"",
+        "flipped": content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :],
+        "header": b"x" * 24 + content[24:],
+    }[how]
+    path.write_bytes(damaged)
+    calls: list[str] = []
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        with following(Kept(tmp_path, {}), None):
+            assert repr(course(calls)) == repr(course([]))
+    assert calls, "what was damaged cannot have been read"
+    assert {w.category for w in told} <= {DamagedKept}
+    if of == "finished" or how in ("half", "start", "flipped", "header"):  # not a byte of padding
+        assert told
+    with following(Kept(tmp_path, {}), None):  # and is whole again
+        course(calls := [])
+    assert calls == []
+    with following(Kept(tmp_path, {"other": 1}), None):  # as is the file of other runs
+        course([])
+
+
+def test_a_damaged_step_is_made_again_and_the_others_stay(tmp_path) -> None:
+    broken_off(tmp_path)
+    name = damage_one(tmp_path)
+    with pytest.warns(DamagedKept, match="damaged in a finished step, which is computed again"):
+        assert name not in Kept(tmp_path, {}).steps.find(unfinished(tmp_path))
+    calls: list[str] = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with following(Kept(tmp_path, {}), None):
+            assert repr(course(calls)) == repr(course([]))
+    assert 0 < len(calls) < 5
+    with following(Kept(tmp_path, {}), None):
+        course(calls := [])
+    assert calls == []
 
 
 def test_a_file_of_something_else_is_set_aside(tmp_path) -> None:
-    path = Store(tmp_path, {}).path
-    path.write_bytes(b"something else\n")
+    path = Kept(tmp_path, {}).steps.path
+    path.write_bytes(b"something else\n" * 100)
     with pytest.warns(DamagedKept, match="it is set aside as"):
-        assert len(Store(tmp_path, {})) == 0
-    assert path.with_name(f"{path.name}.damaged").read_bytes() == b"something else\n"
-    assert len(Store(tmp_path, {})) == 0
-    path.unlink()
+        assert not Kept(tmp_path, {}).find((("first", 0),))[0]
+    assert path.with_name(f"{path.name}.damaged").read_bytes() == b"something else\n" * 100
+    assert not Kept(tmp_path, {}).find((("first", 0),))[0]
     path.mkdir()
-    with pytest.raises(StoreError, match="cannot read"):
-        Store(tmp_path, {})
+    with pytest.raises(StoreError, match="it is a folder"):
+        Kept(tmp_path, {}).find((("first", 0),))
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="is a file, not a folder"):
-        Store(tmp_path / "file", {})
+        Kept(tmp_path / "file", {})
+
+
+@pytest.mark.parametrize("name", [f"{'0f' * 16}.ledger", f"{'0f' * 16}.steps", f"{'0f' * 16}.json"])
+def test_steps_of_version_0_1_0_are_refused_with_what_to_do(tmp_path, name) -> None:
+    (tmp_path / name).write_bytes(b'{"format": "interp steps 1", "of": {}}\n')
+    with pytest.raises(
+        StoreError, match=rf"steps of interp 0\.1\.0 \({name}\), .*; remove them, or"
+    ):
+        Kept(tmp_path, {})
+    assert (tmp_path / name).exists()
 
 
 def test_counts_are_told_and_never_fall(tmp_path) -> None:
@@ -216,7 +267,7 @@ def test_counts_are_told_and_never_fall(tmp_path) -> None:
 
     for _ in range(2):  # finished steps count as well, in one go
         told.clear()
-        with following(Store(tmp_path, {}), tell), counted("outer", 5) as done:
+        with following(Kept(tmp_path, {}), tell), counted("outer", 5) as done:
             step("work", work)
             done(3)
             advance()

@@ -175,12 +175,14 @@ def test_faithfulness_prints_tables_writes_files_and_goes_on(run, tmp_path) -> N
     assert "9 texts could" in result.stdout
     assert "trained to hide the deciding word" in result.stderr
     assert {p.name for p in out.iterdir()} == {
-        "rows.jsonl", "faithfulness.csv", "faithfulness.json", "faithfulness.html",
+        "kept", "faithfulness.csv", "faithfulness.json", "faithfulness.html",
     }  # fmt: skip
-    kept = (out / "rows.jsonl").read_text()
+    [kept] = (out / "kept").iterdir()
+    content = kept.read_bytes()
     again = run(*args)
     assert again.stdout == result.stdout
-    assert (out / "rows.jsonl").read_text() == kept
+    assert [*(out / "kept").iterdir()] == [kept]
+    assert kept.read_bytes() == content
     page = (out / "faithfulness.html").read_text()
     assert not Reader(page).tags & {"script", "img", "link"}
     assert 'class="warning"' in page

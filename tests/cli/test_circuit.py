@@ -209,7 +209,7 @@ def test_edges_are_measured_against_those_that_were_built_in(run, tmp_path) -> N
     edges = json.loads((folder / "evaluation.json").read_text())["edges"]
     assert edges["truth"] == [["L0H3", "L1H0.k"]]
     assert edges["against_truth"]["auroc"] == 1.0
-    assert "L0H3>L1H0.k: AUROC 1.000" in (folder / "circuit.html").read_text()
+    assert "L0H3&gt;L1H0.k: AUROC 1.000" in (folder / "circuit.html").read_text()
 
 
 def test_edges_are_listed_and_written(run, tmp_path) -> None:

@@ -13,8 +13,9 @@ from unittest.mock import patch
 
 import pytest
 from cli.terminal import all_of
+from core.kept import unfinished
 
-from interp.circuits import steps_file
+from interp.circuits import kept_steps
 from interp.circuits.result import Circuit
 from interp.model.model import Model
 
@@ -42,18 +43,18 @@ def counting(run, *args: object) -> tuple[str, int]:
 def started(*args: object, **options) -> subprocess.Popen:
     code = (
         "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler);"
-        "from interp.circuits import steps_file; steps_file.EVERY = 0.1;"
+        "from interp.circuits import kept_steps; kept_steps.EVERY = 0.1;"
         "from interp.cli.main import main; main(sys.argv[1:])"
     )
     return subprocess.Popen([sys.executable, "-c", code, *map(str, args)], **options)
 
 
 def wait_for_steps(folder: Path, running: subprocess.Popen) -> None:
-    """Until finished steps are on disk, written on five occasions beside the first line."""
-    sizes = set()
+    """Until finished steps are on disk, written on five occasions."""
+    counts = set()
     for _ in range(3000):
-        sizes |= {path.stat().st_size for path in folder.glob("*.steps")}
-        if len(sizes) > 5:
+        counts |= {len(unfinished(folder))}
+        if len(counts) > 5:
             return
         assert running.poll() is None, "it ended before it could be killed"
         time.sleep(0.02)
@@ -65,7 +66,7 @@ def wait_for_steps(folder: Path, running: subprocess.Popen) -> None:
 def test_a_killed_search_goes_on(run, tmp_path, sent) -> None:
     whole, in_all = counting(run, *PATHS, "-o", tmp_path / "whole")
     with started(*PATHS, "-o", tmp_path / "out", stderr=subprocess.PIPE, text=True) as running:
-        wait_for_steps(tmp_path / "out" / "ledger", running)
+        wait_for_steps(tmp_path / "out" / "kept", running)
         running.send_signal(sent)
         said = running.communicate()[1]
     assert running.returncode == CODES[sent], said
@@ -88,8 +89,9 @@ def test_a_killed_search_goes_on(run, tmp_path, sent) -> None:
 def test_what_is_found_is_not_searched_again(run, monkeypatch, tmp_path) -> None:
     first, in_all = counting(run, *QUICK, "-o", tmp_path)
     # what was found, and the first nodes patched on other pairs; the evaluation on either pairs
-    assert len(list((tmp_path / "ledger").glob("*.steps"))) == 2
-    assert len(list((tmp_path / "ledger").glob("*.ledger"))) == 2
+    assert len(list((tmp_path / "kept").glob("*.steps.*.parquet"))) == 2
+    assert len(list((tmp_path / "kept").glob("*.coalitions.*.parquet"))) == 2
+    assert not (tmp_path / "kept" / "unfinished.sqlite").exists()
     from interp.circuits.methods import exact_patching
 
     def never(*args, **options):
@@ -117,14 +119,25 @@ def test_interrupted_without_a_folder(run, monkeypatch) -> None:
 
 def test_a_damaged_ledger_is_set_aside(run, tmp_path) -> None:
     first = run(*QUICK, "-o", tmp_path).stdout
-    steps, _ = (tmp_path / "ledger").glob("*.steps")
+    steps, _ = (tmp_path / "kept").glob("*.steps.*.parquet")
     content = steps.read_bytes()
     steps.write_bytes(content[:-7])
-    assert run(*QUICK, "-o", tmp_path).stdout == first
+    result = run(*QUICK, "-o", tmp_path)
+    assert (result.exit_code, result.stdout) == (0, first)
+    assert f"interp: {steps} is damaged (" in result.stderr
     steps.write_bytes(b"x" + content)
     result = run(*QUICK, "-o", tmp_path)
     assert (result.exit_code, result.stdout) == (0, first)
-    assert f"interp: {steps} is damaged (its first line is of something else);" in result.stderr
+    assert f"it is set aside as {steps.name}.damaged-2, and computed again" in result.stderr
+
+
+def test_a_folder_of_version_0_1_0_is_refused(run, tmp_path) -> None:
+    (tmp_path / "ledger").mkdir()
+    (tmp_path / "ledger" / f"{'a0' * 16}.steps").write_text('{"format": "interp steps 1"}\n')
+    result = run(*QUICK, "-o", tmp_path)
+    assert result.exit_code == 1
+    assert "ledger holds steps of interp 0.1.0" in result.stderr
+    assert "remove them, or choose another folder" in result.stderr
 
 
 @pytest.mark.slow
@@ -145,4 +158,4 @@ def test_how_far_it_is_is_said_on_stderr_alone(run, tmp_path) -> None:
     assert "\x1b" not in printed
     for what in (b"patching nodes", b"patching paths", b"evaluating edges"):
         assert what in said
-    assert steps_file.EVERY <= 2  # so that a kill costs little
+    assert kept_steps.EVERY <= 2  # so that a kill costs little

@@ -12,7 +12,7 @@ from model.test_identity import a_token, one_weight, rotary_base
 
 from interp import bundled
 from interp.causal.game.game import Game
-from interp.circuits.steps_file import Store as Steps
+from interp.core.steps import Steps
 
 COMMANDS: dict[str, tuple[str, ...]] = {
     "score": ("score", "{model}", "-m", "{own}", "--prompt-file", "{texts}", "-q"),
@@ -68,8 +68,7 @@ class Place:
 
     def kept(self) -> dict[str, int]:
         """Files of kept results and their sizes, which grow with what is computed."""
-        ends = (".ledger", ".steps", ".jsonl")
-        own = [p for p in self.out.rglob("*") if p.suffix in ends or p.parent.name == "kept"]
+        own = [p for p in self.out.rglob("*") if p.suffix == ".jsonl" or p.parent.name == "kept"]
         own += list(self.out.glob("*.*.*.parquet"))
         return {str(p.relative_to(self.out)): p.stat().st_size for p in own}
 

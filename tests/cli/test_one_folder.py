@@ -161,3 +161,55 @@ def test_circuits_of_two_tasks_and_models_of_one_name_have_folders_of_their_own(
     ])  # fmt: skip
     methods = [Circuit.from_json(path).method for path in sorted(out.glob("*/circuit.json"))]
     assert sorted(methods) == ["exact_patching", "gim", "gim"]
+
+
+FEW = ("-n", 2, "--longest", 10, "-q")
+
+
+def test_rankings_of_two_prune_commands_stand_on_one_page(run, tmp_path) -> None:
+    out = tmp_path / "out"
+    prune = ("prune", "planted:induction", *FEW, "--random", 2, "--steps", 3, "-o")
+    for name in ("ablation", "gate_gradient"):
+        assert run(*prune, out, "--by", name).exit_code == 0
+    assert run(*prune, tmp_path / "once", "--by", "gate_gradient,ablation").exit_code == 0
+    folder, once = (at / "planted-induction" for at in (out, tmp_path / "once"))
+    csv = pd.read_csv(folder / "pruning.csv")
+    assert csv["ranking"].unique().tolist() == ["gate_gradient", "ablation"]
+    assert csv.equals(pd.read_csv(once / "pruning.csv"))
+    assert "ablation" in (folder / "pruning.html").read_text()
+    (folder / "pruning-ablation.json").write_text("{")
+    result = run(*prune, out, "--by", "gate_gradient")
+    assert result.exit_code == 0
+    assert "pruning-ablation.json is damaged" in result.stderr
+    assert pd.read_csv(folder / "pruning.csv")["ranking"].unique().tolist() == ["gate_gradient"]
+
+
+@pytest.mark.parametrize(
+    ("command", "file"),
+    [
+        (("prune", "--by", "ablation", "--random", 2, "--steps", 3), "pruning.csv"),
+        (("importance", "-m", "ablation,gate_gradient"), "agreement.csv"),
+        (("shapley", "--method", "exact", "--interactions", 2), "interactions.csv"),
+    ],
+    ids=lambda x: x[0] if isinstance(x, tuple) else "",
+)
+def test_files_of_other_settings_and_models_of_one_name_stay(
+    run, models, tmp_path, command, file
+) -> None:
+    out, (name, *rest) = tmp_path / "out", command
+    heads = ("--heads", "L0H0,L0H1,L0H2")
+    asked = [(models[0], heads), (models[1], heads), (models[0], (*heads, "--kind", "mean-batch"))]
+    for model, options in [*asked, asked[0]]:
+        result = run(name, model, *rest, *options, "-n", 2, "--longest", 10, "-o", out)
+        assert result.exit_code == 0, result.stderr
+    folders = sorted(path.parent for path in out.glob(f"*/{file}"))
+    assert [folder.name.partition("-")[0] for folder in folders] == ["model"] * 3
+    assert folders[0] == out / "model"
+    for (model, options), folder in zip(asked, [folders[0], None, None], strict=True):
+        alone = tmp_path / "alone"
+        run(name, model, *rest, *options, "-n", 2, "--longest", 10, "-o", alone)
+        want = (alone / "model" / file).read_bytes()
+        shutil.rmtree(alone)
+        found = [f for f in folders if (f / file).read_bytes() == want]
+        assert found, "a file was replaced by that of another run"
+        assert folder is None or folder in found

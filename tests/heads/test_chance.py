@@ -14,8 +14,8 @@ import interp
 from interp.core.calibration import chance_of, measured, measured_error
 from interp.core.clusters import p_of_random_weights, predict, spread
 from interp.core.errors import OptionError
+from interp.heads.special import catalogue_of
 from interp.model.random_weights import RandomWeights, random_init
-from interp.report.catalogue import catalogue_of
 
 ROOT = Path(__file__).parents[2]
 

@@ -11,7 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from interp.core.resources import folder
-from interp.report.arcs import STYLE, arcs, letters
+from interp.draw.page import asset
+from interp.report.arcs import arcs, letters
 from interp.syntax.conllu import read_conllu
 
 WORDS = ("The", "dog", "chased", "a", "cat")
@@ -72,7 +73,7 @@ def test_with_a_direction_an_arc_must_point_the_right_way() -> None:
 
 def test_what_is_wrong_is_told_without_colour() -> None:
     for kind in ("wrong", "missed"):
-        [rule] = re.findall(rf"arcs \.{kind} {{([^}}]*)}}", STYLE)
+        [rule] = re.findall(rf"arcs \.{kind} {{([^}}]*)}}", asset("style.css"))
         assert "stroke-dasharray" in rule
     svg = drawn((0, 4), (0, 1))
     assert len(svg.findall("g/path[@class='cross']")) == 1

@@ -15,6 +15,7 @@ import interp
 import interp.syntax.search
 from interp.cli.tree_search import _passes
 from interp.core.errors import CheckError
+from interp.core.files import rows_from_parquet, rows_to_parquet
 from interp.core.resources import folder
 from interp.syntax.attention import Reading
 from interp.syntax.conllu import read_conllu
@@ -159,14 +160,21 @@ def test_an_interrupted_run_goes_on_with_the_models_left(
     assert told[0]["relations"] == told[1]["relations"]
 
 
+def rewritten(content: bytes, old: bytes = b"", new: bytes = b"", **notes: str) -> bytes:
+    """The file of a kept result with other contents, or other notes, and right checksums."""
+    rows, own = rows_from_parquet(content)
+    changed = {name: value.replace(old, new, 1) for name, value in rows.items()}
+    return rows_to_parquet(changed, own | notes)
+
+
 @pytest.mark.parametrize(
     "damage",
     [
-        lambda text: text[: len(text) // 2],
-        lambda text: text.replace('"accuracy": 0.', '"accuracy": 1.', 1),
-        lambda text: text.replace('"seed": 0', '"seed": 1', 1),
-        lambda text: text.replace("interp kept trees 1", "interp kept trees 2"),
-        lambda text: "[]",
+        lambda content: content[: len(content) // 2],
+        lambda content: content[:90] + bytes([content[90] ^ 1]) + content[91:],
+        lambda content: rewritten(content, key="{}"),
+        lambda content: content.replace(b"interp steps 1", b"interp steps 2"),
+        lambda content: b"[]",
     ],
     ids=["cut off", "another number", "another key", "another format", "something else"],
 )
@@ -175,15 +183,27 @@ def test_a_damaged_file_is_set_aside_and_made_again(
 ) -> None:
     run(bert, *FEW, "--no-controls", "-o", tmp_path)
     [kept] = (tmp_path / "kept").iterdir()
-    text = kept.read_text()
-    kept.write_text(damage(text))
-    assert kept.read_text() != text
+    content = kept.read_bytes()
+    kept.write_bytes(damage(content))
+    assert kept.read_bytes() != content
     result = run(bert, *FEW, "--no-controls", "-o", tmp_path)
     assert result.exit_code == 0
     [told] = [line for line in result.stderr.splitlines() if "is damaged (" in line]
     assert told.startswith(f"interp: {kept} is damaged (")
     assert told.endswith(f"; it is set aside as {kept.name}.damaged, and computed again")
-    assert json.loads(kept.read_text())["result"] == json.loads(text)["result"]
+    assert rows_from_parquet(kept.read_bytes()) == rows_from_parquet(content)
+
+
+def test_trees_of_version_0_1_0_are_refused_with_what_to_do(
+    run: Run, bert: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / f"{'0c' * 16}.json").write_text('{"format": "interp kept trees 1"}')
+    result = run(bert, *FEW, "--no-controls", "-o", tmp_path)
+    assert result.exit_code == 1
+    [told] = errors(result)
+    assert "kept holds steps of interp 0.1.0" in told
+    assert "remove them, or choose another folder" in told
 
 
 def test_two_commands_leave_the_trees_of_both(run: Run, bert: Path, tmp_path: Path) -> None:

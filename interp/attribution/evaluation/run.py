@@ -47,6 +47,7 @@ from interp.attribution.named import choose
 from interp.attribution.target import Target, similarity
 from interp.core.errors import InterpError, OptionError, PromptError
 from interp.core.statistics import spearman
+from interp.core.steps import finishing
 from interp.model.content import model_provenance
 from interp.model.given import takes_model
 
@@ -89,6 +90,7 @@ class Settings:
 
 
 @takes_model
+@finishing()
 def faithfulness(
     model: Model,
     texts: str | Path | Sequence[str],
@@ -114,7 +116,7 @@ def faithfulness(
             occlusion itself.
         warn: also try the methods on `bundled:deceive`; see
         `interp.attribution.evaluation.deceived`.
-        keep: a JSONL file of finished rows; the same call continues it.
+        keep: a folder that keeps finished rows; the same call continues there.
         settings: see `Settings`.
 
     A method that fails on a text is a row with its error, counted in the summary.
@@ -122,7 +124,7 @@ def faithfulness(
     Raises:
         PromptError: no texts, or a text with too few tokens.
         UnknownName, OptionError: a method, option or target that does not exist.
-        StoreError: `keep` holds rows of something else.
+        StoreError: `keep` cannot be written, or is of an earlier version.
     """
     how_set = Settings(**settings)
     texts = read_texts(texts)

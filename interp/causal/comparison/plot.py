@@ -10,7 +10,8 @@ import numpy as np
 
 from interp.core.errors import UnknownName
 from interp.core.statistics import ranks
-from interp.draw.page import COLOURS, text
+from interp.draw.colours import COLOURS
+from interp.draw.page import text
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

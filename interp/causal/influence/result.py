@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -13,7 +14,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from interp.causal.influence.texts import Text
 from interp.core.display import Displayed
 from interp.core.errors import OptionError, StoreError, UnknownName
-from interp.core.files import cannot_write
+from interp.core.files import write_atomically
+from interp.core.store import Store
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -102,7 +104,10 @@ class TextScores(Displayed):
 
 
 class Rows:
-    """Where rows go, block by block: to a file that may hold some already, or to memory.
+    """Rows by block of texts: in memory, or in a run store beside the file they are written to.
+
+    The file is written whole, once the last text is scored. Blocks that are in it already, from a
+    run over fewer texts or one that version 0.1.0 broke off, are not scored again.
 
     Raises:
         OptionError: the file holds scores made with other settings.
@@ -114,39 +119,37 @@ class Rows:
     ) -> None:
         self.path, self.settings = path, settings
         self.kept: list[dict[str, Any]] = []
-        self._file: BinaryIO | None = None
-        self._resuming = False
-        if path is not None:
-            head = {"format": _FORMAT, "settings": settings, "made": made}
-            self._file = self._started(path, json.dumps(head).encode() + b"\n")
+        self._names: list[str] = []  # of blocks in the store, which follow those in the file
+        self._before: BinaryIO | None = None
+        self._end = 0  # of what is used of the file
+        if path is None:
+            return
+        self._header = json.dumps({"format": _FORMAT, "settings": settings, "made": made}) + "\n"
+        if path.is_dir():
+            raise StoreError(f"cannot write {path}: it is a folder; choose another name")
+        if path.exists():
+            with _opened(path) as lines:
+                first = lines.readline()
+            if not self._header.encode().startswith(first) or first.endswith(b"\n"):
+                self._refuse_others(path, _settings(path, first))
+                self._end = len(first)
+            # else it is empty, or cut off within its first line
+        told = {**settings, "file": path.name}
+        self._steps = Store(path.parent).steps("influence", settings["content_hash"], told)
 
     def __enter__(self) -> Rows:
+        if self.path is not None and self._end:
+            self._before = _opened(self.path)
+            self._before.seek(self._end)
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self._file is not None:
-            self._file.close()
+        self._close()
 
-    def _started(self, path: Path, header: bytes) -> BinaryIO:
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.touch()
-            file = path.open("r+b")
-            first = file.readline()
-            if header.startswith(first) and first != header:  # empty, or cut off within it
-                file.seek(0)
-                file.truncate()
-                _write(file, header)
-                return file
-        except OSError as error:
-            raise StoreError(cannot_write(path, error)) from error
-        try:
-            self._refuse_others(path, _settings(path, first))
-        except (OptionError, StoreError):
-            file.close()
-            raise
-        self._resuming = True
-        return file
+    def _close(self) -> None:
+        if self._before is not None:
+            self._before.close()
+            self._before = None
 
     def _refuse_others(self, path: Path, found: Mapping[str, Any]) -> None:
         own = self.settings
@@ -158,27 +161,31 @@ class Rows:
             )
 
     def hold(self, block: Sequence[Text]) -> bool:
-        """Whether the file has a row for each of these texts, which follow those asked for before.
+        """Whether there is a row for each of these texts, which follow those asked for before.
 
-        From the first block on that is not whole, what the file holds is dropped: texts of one
+        From the first block on that is not whole in the file, the file is not used: texts of one
         block share batches, and are run together again to give the same numbers.
 
         Raises:
             OptionError: the rows are of other texts.
         """
-        if self._file is None or not self._resuming:
+        if self.path is None:
             return False
-        start = self._file.tell()
+        if self._before is not None and self._holds(block, self._before):
+            self._end = self._before.tell()
+            return True
+        self._close()
+        self._names.append(_name(block))
+        return bool(self._steps.find(self._names[-1:]))
+
+    def _holds(self, block: Sequence[Text], lines: BinaryIO) -> bool:
         for text in block:
-            line = self._file.readline()
+            line = lines.readline()
             try:
                 sha256 = json.loads(line)["sha256"] if line.endswith(b"\n") else None
             except (ValueError, KeyError, TypeError):  # damaged: made anew
                 sha256 = None
             if sha256 is None:
-                self._file.seek(start)
-                self._file.truncate()
-                self._resuming = False
                 return False
             if sha256 != text.sha256:
                 raise OptionError(
@@ -193,32 +200,45 @@ class Rows:
         Raises:
             StoreError: they cannot be written.
         """
-        if self._file is None or self.path is None:
+        if self.path is None:
             self.kept += rows
-            return
-        try:
-            _write(self._file, b"".join(map(as_line, rows)))
-        except OSError as error:
-            raise StoreError(cannot_write(self.path, error)) from error
+        else:
+            self._steps.add({self._names[-1]: b"".join(map(as_line, rows))})
 
     def scores(self) -> TextScores:
-        """What was kept, once every text is there.
+        """All rows, written to the file, once every text is there.
 
         Raises:
             OptionError: the file holds the scores of more texts.
+            StoreError: it cannot be written.
         """
-        if self._resuming and self._file is not None and self._file.read(1):
+        if self.path is None:
+            return TextScores(self.settings, self.kept)
+        if self._before is not None and self._before.read(1):
             raise OptionError(
                 f"{self.path} holds the scores of more texts than are given; "
                 "score other texts into another file"
             )
-        return TextScores(self.settings, self.kept if self.path is None else self.path)
+        if self._before is None:
+            write_atomically(self.path, self._whole(self.path))
+        self._steps.finish(keep=False)
+        return TextScores(self.settings, self.path)
+
+    def _whole(self, path: Path) -> Iterator[bytes]:
+        """The first lines of the file as they are, then the blocks that the store has."""
+        if not self._end:
+            yield self._header.encode()
+        else:
+            with _opened(path) as lines:
+                while lines.tell() < self._end:
+                    yield lines.readline()
+        for name in self._names:
+            yield self._steps.find([name])[name]
 
 
-def _write(file: BinaryIO, content: bytes) -> None:
-    file.write(content)
-    file.flush()
-    os.fsync(file.fileno())
+def _name(block: Sequence[Text]) -> str:
+    texts = " ".join(text.sha256 for text in block)
+    return f"{block[0].number} {hashlib.sha256(texts.encode()).hexdigest()}"
 
 
 def _opened(path: Path) -> BinaryIO:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from interp.causal.pruning.plot import plot_curves
 from interp.causal.pruning.result import PruningCurve
-from interp.core.files import write_atomically
+from interp.core.errors import StoreError
+from interp.core.files import set_aside, write_atomically
 from interp.draw.page import page
 
 
 def save_curves(curves: Sequence[PruningCurve], folder: str | os.PathLike) -> tuple[Path, ...]:
     """Write `pruning.html` and `pruning.csv` with all curves, and each as `pruning-NAME.json`.
+
+    Curves by other names that the folder holds are shown after them; a damaged one is set aside.
 
     Raises:
         OptionError: curves of different models or tasks.
@@ -23,6 +26,8 @@ def save_curves(curves: Sequence[PruningCurve], folder: str | os.PathLike) -> tu
     import pandas as pd
 
     folder = Path(folder)
+    written = {_file(folder, c): c for c in curves}
+    curves = [*curves, *_others(folder, written)]
     figure = plot_curves(curves)
     frames = [c.to_pandas().assign(ranking=c.name) for c in curves]
     whole = pd.concat(frames, ignore_index=True)
@@ -35,9 +40,23 @@ def save_curves(curves: Sequence[PruningCurve], folder: str | os.PathLike) -> tu
     ]
     told = {c.name: dict(c.made) for c in curves}
     write_atomically(paths[1], page(title, figure, parts, told, file_name="pruning"))
-    for curve in curves:
-        name = re.sub(r"[^A-Za-z0-9._-]+", "-", curve.name).strip("-.") or "curve"
-        path = folder / f"pruning-{name}.json"
+    for path, curve in written.items():
         write_atomically(path, curve.to_json())
         paths.append(path)
     return tuple(paths)
+
+
+def _file(folder: Path, curve: PruningCurve) -> Path:
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", curve.name).strip("-.") or "curve"
+    return folder / f"pruning-{name}.json"
+
+
+def _others(folder: Path, written: Collection[Path]) -> list[PruningCurve]:
+    found = []
+    for path in sorted(folder.glob("pruning-*.json")):
+        if path not in written:
+            try:
+                found.append(PruningCurve.read(path))
+            except StoreError as error:
+                set_aside(path, error.__cause__ or error)
+    return found

@@ -9,7 +9,8 @@ import numpy as np
 
 from interp.causal.pruning.result import PruningCurve
 from interp.core.errors import OptionError
-from interp.draw.page import BAND, COLOURS, DASHES, GREY, faded, text
+from interp.draw.colours import BAND, COLOURS, DASHES, GREY, faded
+from interp.draw.page import text
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

@@ -23,6 +23,7 @@ from interp.causal.pruning.folds import Fold, fold_orders, folds, loop_areas, sw
 from interp.causal.pruning.result import PruningCurve
 from interp.causal.task import Task
 from interp.core.errors import OptionError, UnknownName
+from interp.core.steps import finishing
 from interp.core.table import HeadTable
 from interp.model.content import model_provenance
 from interp.model.given import takes_model
@@ -37,6 +38,7 @@ LOOPS = 20  # bootstrap draws in which prompts are ranked and judged anew
 
 
 @takes_model
+@finishing()
 def pruning_curve(
     model: Model,
     task: Task,

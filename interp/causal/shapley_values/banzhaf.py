@@ -23,6 +23,7 @@ from interp.causal.shapley_values.solution import (
 )
 from interp.causal.task import Task
 from interp.core.errors import UnknownName
+from interp.core.steps import finishing
 from interp.model.given import takes_model
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ _ROUND = 32  # pairs between two looks at the error
 
 
 @takes_model
+@finishing()
 def banzhaf(
     model: Model,
     task: Task,

@@ -53,6 +53,7 @@ from interp.causal.shapley_values.surrogate import (
 from interp.causal.task import Task
 from interp.core.errors import NonFiniteError, UnknownName
 from interp.core.intervals import Part
+from interp.core.steps import finishing
 from interp.model.given import takes_model
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ class Sampled(Importance):
 
 
 @takes_model
+@finishing()
 def shapley(
     model: Model,
     task: Task,
@@ -182,6 +184,7 @@ def shapley_of(
 
 
 @takes_model
+@finishing()
 def shapley_per_layer(
     model: Model,
     task: Task,

@@ -11,6 +11,7 @@ from interp.causal.shapley_values.scores import Sampled, as_importance
 from interp.causal.shapley_values.solution import Solution, Told
 from interp.causal.task import Task
 from interp.core.errors import OptionError
+from interp.core.steps import finishing
 from interp.model.given import takes_model
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ PERMUTATIONS = 32
 
 
 @takes_model
+@finishing()
 def truncated_shapley(
     model: Model,
     task: Task,

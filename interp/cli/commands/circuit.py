@@ -13,7 +13,7 @@ from interp.cli.loading import Loading, import_first, loading_options, named
 from interp.cli.name_types import CIRCUIT_METHOD_NAME, MODEL_NAME
 from interp.cli.progress import Voice
 from interp.cli.reference import reference_option, reference_prompts, require_reference
-from interp.cli.written import own_folder
+from interp.cli.written import kept_folder, own_folder
 from interp.core.declaration import parse_name
 from interp.core.errors import OptionError, UnreadableAttention
 from interp.core.registry import CIRCUIT_METHODS
@@ -206,7 +206,7 @@ def _prepared(out: Path | None) -> Path | None:
     from interp.core.store import Store
 
     Store(out).prepare()
-    return out / "ledger"
+    return kept_folder(out)
 
 
 def _of(told: dict[str, Any]) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from interp.cli.commands.attribute import loaded
 from interp.cli.loading import Loading, loading_options
 from interp.cli.name_types import ATTRIBUTION_NAMES, MODEL_NAME
 from interp.cli.progress import Voice
+from interp.cli.written import kept_folder
 
 if TYPE_CHECKING:
     from interp.attribution.evaluation.result import Faithfulness
@@ -114,7 +115,7 @@ def faithfulness(
         found = measure(
             model, texts, chosen, None if target == "default" else target,
             how=how, special=special, draws=draws, seed=seed, batch_size=batch_size,
-            keep=None if out is None else out / "rows.jsonl", tell=tell,
+            keep=None if out is None else kept_folder(out), tell=tell,
         )  # fmt: skip
     for name in PRINTED:
         click.echo(table(found, name))

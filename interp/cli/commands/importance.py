@@ -70,7 +70,7 @@ def importance(
         if len(found) > 1:
             compared = compare(found)
             text += agreement(compared)
-            folder = causal.folder(model)
+            folder = causal.folder(model, task, "comparison.html", methods=asked, null=null)
             if folder is not None:
                 compared.save(folder)
         if pruned:

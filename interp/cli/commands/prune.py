@@ -118,7 +118,9 @@ def _curves(
         made.append(
             pruning_curve(model, task, ranking, how=how, name=name, progress=tell, **options)
         )
-    folder = causal.folder(model)
+    usual = {"order": "least-first", "n_random": 20, "steps": None}  # of `importance --prune`
+    told = {name: options.get(name, x) for name, x in usual.items()}
+    folder = causal.folder(model, task, "pruning.html", **told)
     if folder is not None:
         save_curves(made, folder)
     return made

@@ -13,7 +13,7 @@ from interp.cli.loading import Loading, import_first, loading_options, named
 from interp.cli.name_types import MODEL_NAME
 from interp.cli.progress import Voice
 from interp.cli.reference import reference_option, reference_prompts, require_reference
-from interp.cli.written import as_given, own_folder
+from interp.cli.written import as_given, kept_folder, own_folder
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def safety(
             from interp.safety.overview import study
 
             bad, fine = _sets(model, harmful, harmless, template, n)
-            ledger = None if out is None else out / "ledger"
+            ledger = None if out is None else kept_folder(out)
             found = study(model, bad, fine, list(tokens) or None, ledger=ledger, progress=tell,
                           **reference_prompts(reference, model), **options)  # fmt: skip
         click.echo(f"{found}\n")

@@ -120,7 +120,8 @@ def shapley(
         if pairs:
             between = room.interactions(model, task, among=found, top=pairs, progress=tell, **game)
             text += interacting(between)
-            folder = causal.folder(model)
+            told = budget | {"pairs": pairs, "value": value, "method": method}
+            folder = causal.folder(model, task, "interactions.csv", **told)
             if folder is not None:
                 from interp.core.files import write_atomically
 

@@ -90,7 +90,7 @@ _MB = 1_000_000
 )
 @click.option(
     "--budget",
-    default=10.0,
+    default=1.5,
     show_default=True,
     type=click.FloatRange(0, min_open=True),
     metavar="MB",

@@ -19,6 +19,7 @@ from torch import Tensor
 from interp.causal.game.game import Game, Progress
 from interp.causal.task import Task
 from interp.core.errors import OptionError
+from interp.core.steps import finishing
 from interp.heads.causal_check.needles import Unanswered
 from interp.heads.causal_check.result import Check, Confirmation
 from interp.heads.causal_check.sets import Chosen, anywhere, chosen, judged, matched
@@ -34,6 +35,7 @@ N_RANDOM = 100
 
 
 @takes_model
+@finishing()
 def confirm(
     model: Model,
     scores: Any,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
-from html import escape
-from importlib.resources import files as resources
+
+from markupsafe import Markup
 
 from interp.core.errors import OptionError
 from interp.draw.coding import codes, resolution, triangular
+from interp.draw.colours import palette
+from interp.draw.page import render as fill
 from interp.report.viewer.budget import (
     Detail,
     Store,
@@ -20,17 +20,10 @@ from interp.report.viewer.budget import (
     terms_written,
 )
 from interp.report.viewer.showing import View
-from interp.report.viewer.stack import Stack
-from interp.report.viewer.static import (
-    about,
-    colour_bar,
-    heads_table,
-    thumbs,
-    tile_figures,
-    token_list,
-)
+from interp.report.viewer.stack import Tile
+from interp.report.viewer.static import scale_image, section
 
-SCRIPTS = ("decode.js", "draw.js", "lines.js", "pair.js", "page.js")
+SCRIPTS = tuple(f"view_{name}" for name in ("decode", "draw", "lines", "pair", "page"))
 
 
 def assembled(view: View, title: str, budget: int) -> str:
@@ -89,16 +82,15 @@ def _written(view: View, detail: Detail, store: Store, room: float) -> list[dict
     return stacks
 
 
-def _tile(tile: object, store: Store) -> dict[str, object]:
-    weights = tile.weights  # type: ignore[attr-defined]
+def _tile(tile: Tile, store: Store) -> dict[str, object]:
     return {
-        "name": tile.name,  # type: ignore[attr-defined]
-        "of": str(tile.head),  # type: ignore[attr-defined]
-        "first": [tile.queries.start, tile.keys.start],  # type: ignore[attr-defined]
-        "queries": tile.query_tokens,  # type: ignore[attr-defined]
-        "keys": tile.key_tokens,  # type: ignore[attr-defined]
+        "name": tile.name,
+        "of": str(tile.head),
+        "first": [tile.queries.start, tile.keys.start],
+        "queries": tile.query_tokens,
+        "keys": tile.key_tokens,
         "bits": 16,
-        "w": store.put(codes(weights, 16), triangle=triangular(weights)),
+        "w": store.put(codes(tile.weights, 16), triangle=triangular(tile.weights)),
     }
 
 
@@ -155,53 +147,28 @@ class _Frame:
 
     def __init__(self, view: View, title: str):
         self.view, self.title = view, title
-        self.sections = [_section(at, stack) for at, stack in enumerate(view.stacks)]
-        self.style = _asset("interp.report", "style.css") + _asset(
-            "interp.report.viewer", "viewer.css"
-        )
-        self.script = "".join(_asset("interp.report.viewer", name) for name in SCRIPTS)
+        self.fixed = {
+            "sections": [section(at, stack) for at, stack in enumerate(view.stacks)],
+            "blocks": any(stack.block > 1 for stack in view.stacks),
+            "scale": scale_image(), "made": dict(view.provenance),
+        }  # fmt: skip
         self.size = len(self.filled([], Store(), []).encode()) + 4_000
         self.size += sum(len(json.dumps([s.queries, s.keys])) for s in view.stacks)
         self.size += sum(120 * (len(s.weights) + len(s.tiles)) for s in view.stacks)
 
     def filled(self, written: list[dict], store: Store, told: list[str]) -> str:
         """The whole page."""
-        from interp.draw.colours import palette
-
-        view = self.view
         data = {
             "palette": palette(False),
             "signed": palette(True),
             "stacks": written,
-            "open": _first(view),
+            "open": _first(self.view),
         }
-        notes = "".join(f"<p>{escape(note)}</p>" for note in (*view.notes, *told))
-        blobs = "".join(
-            f'<script type="text/plain" id="{name}">{text}</script>\n'
-            for name, text in store.blobs.items()
-        )
-        made = escape(json.dumps(dict(view.provenance), indent=1, ensure_ascii=False, default=str))
-        return "\n".join(
-            [
-                '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
-                # Tokens are text of strangers: nothing is fetched, and only our script runs.
-                '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
-                f"img-src data:; style-src '{_hash(self.style)}'; "
-                f"script-src '{_hash(self.script)}'\">",
-                '<meta name="viewport" content="width=device-width, initial-scale=1">',
-                '<meta name="color-scheme" content="light dark">',
-                f"<title>{escape(self.title)}</title>\n<style>{self.style}</style>\n</head>\n<body>",
-                f"<header><h1>{escape(self.title)}</h1>{about(view)}</header>\n<main>",
-                colour_bar(view),
-                *self.sections,
-                f'<section class="stored"><h2>About the numbers</h2>{notes}'
-                f"<details><summary>How it was made</summary><pre>{made}</pre></details></section>",
-                "</main>",
-                f'<script type="application/json" id="data">{_json(data)}</script>',
-                blobs,
-                f"<script>{self.script}</script>\n</body>\n</html>\n",
-            ]
-        )
+        notes = (*self.view.notes, *told)
+        return fill(
+            "view", self.title, scripts=SCRIPTS, notes=notes, data=_json(data), blobs=store.blobs,
+            **self.fixed,
+        )  # fmt: skip
 
 
 def _first(view: View) -> list[int] | None:
@@ -216,34 +183,9 @@ def _first(view: View) -> list[int] | None:
     return None
 
 
-def _section(at: int, stack: Stack) -> str:
-    per_layer = {layer: sum(h.layer == layer for h in stack.weights) for layer in stack.layers}
-    most = max(per_layer.values())
-    what = (
-        f"{len(per_layer)} by {most} heads"
-        if len(stack.weights) > 1
-        else str(next(iter(stack.weights)))
-    )
-    several = "" if stack.block == 1 else f" in blocks of {stack.block}"
-    keys = "" if stack.queries == stack.keys else f", {stack.n_keys:,} keys"
-    return (
-        f'<section class="stack" id="s{at}"><h2>{escape(stack.name)}</h2>'
-        f"<p>{what}, {stack.n_queries:,} queries{keys}{several}.</p>"
-        f"{thumbs(at, stack)}<div class=opened></div>{tile_figures(at, stack)}"
-        f"<details><summary>Heads in numbers</summary>{heads_table(stack)}</details>"
-        f"{token_list(stack)}</section>"
-    )
-
-
-def _json(data: object) -> str:
+def _json(data: object) -> Markup:
     """JSON that no text in it can end or comment out."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
-
-
-def _asset(package: str, name: str) -> str:
-    return resources(package).joinpath(name).read_text(encoding="utf-8")
-
-
-def _hash(text: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    for sign in "<\u2028\u2029":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return Markup(text)

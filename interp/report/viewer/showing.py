@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
-BUDGET = 10_000_000  # bytes of a page: what a browser opens and a mail carries without trouble
-CELL_BUDGET = 3_000_000  # of a notebook's output, which is saved with the notebook
+BUDGET = 1_500_000  # bytes of a page, which opens at once; more keeps more of a long text
+CELL_BUDGET = 1_500_000  # of a notebook's output, which is saved with the notebook
 _HEIGHT = 720
 
 

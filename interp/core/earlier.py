@@ -1,0 +1,34 @@
+"""Formats of version 0.1.0 that are no longer read: one line says what to do."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from interp.core.errors import StoreError
+from interp.core.files import listed
+
+_STEPS = re.compile(r"[0-9a-f]{32}\.(ledger|steps|json)")
+_ROWS = b'{"format": "interp faithfulness'
+
+
+def refuse_steps(folder: Path) -> None:
+    """Raise StoreError where a folder holds steps in the format of version 0.1.0."""
+    there = listed(folder) if folder.is_dir() else []
+    found = [path.name for path in there if _STEPS.fullmatch(path.name)]
+    if found:
+        raise StoreError(
+            f"{folder} holds steps of interp 0.1.0 ({', '.join(found[:2])}), which this version"
+            " cannot read; remove them, or choose another folder"
+        )
+
+
+def refuse_rows(path: Path) -> None:
+    """Raise StoreError where a file holds faithfulness rows in the format of version 0.1.0."""
+    if path.is_file():
+        with path.open("rb") as file:
+            if file.read(len(_ROWS)) == _ROWS:
+                raise StoreError(
+                    f"{path} holds rows of interp 0.1.0, which this version cannot read; remove"
+                    " it, or choose another folder"
+                )

@@ -1,0 +1,176 @@
+"""Steps of a run: in one SQLite file while it is unfinished, then in one Parquet file.
+
+with finishing():                              # moves them to Parquet, unless it raises
+    steps = Store(folder).steps("coalitions", weights, settings)
+    known = steps.find(["L0H1", "L0H2"])       # name -> bytes
+    steps.add({"L0H1": b"..."})                # on disk when this returns
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import warnings
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+
+from interp.core import files
+from interp.core.earlier import refuse_steps
+from interp.core.errors import DamagedKept, StoreError
+
+UNFINISHED = "unfinished.sqlite"
+_TABLE = """CREATE TABLE IF NOT EXISTS steps
+    (run TEXT, name TEXT, value BLOB, checksum INTEGER, PRIMARY KEY (run, name))"""
+_ADD = """INSERT INTO steps VALUES (?1, ?2, ?3, crc32(?3)) ON CONFLICT DO
+    UPDATE SET value = ?3, checksum = crc32(?3) WHERE crc32(value) != checksum"""
+_FIND = "SELECT value, crc32(value) = checksum FROM steps WHERE run = ? AND name = ?"
+_WAIT_S = 60.0  # for another process, which locks the file for one piece of work at a time
+_open: ContextVar[list[Steps] | None] = ContextVar("interp_open_steps", default=None)
+
+
+class Steps:
+    """Named rows of bytes that belong to one run, found by its identity.
+
+    Several processes may add to one folder: what one has added, all find. Damaged rows and files
+    are reported (DamagedKept) and computed again.
+
+    Raises:
+        StoreError: the folder cannot be written, or holds steps in the format of version 0.1.0.
+    """
+
+    def __init__(self, finished: Path, notes: Mapping[str, str]) -> None:
+        self.finished, self.path = finished, finished.with_name(UNFINISHED)
+        self.notes, self.version = dict(notes), ""
+        self._run = finished.name.split(".")[2]
+        self._held: dict[str, bytes] = {}  # rows of the Parquet file
+        self._stamp: tuple[int, ...] | None = None
+        refuse_steps(finished.parent)
+        if not finished.exists():
+            files.require_writable(finished.parent)
+        if (opened := _open.get()) is not None:
+            opened.append(self)
+
+    def find(self, names: Iterable[str]) -> dict[str, bytes]:
+        """The rows of these names that are there."""
+        names = list(names)
+        # In this order: what leaves the SQLite file is in the Parquet file before.
+        found = self._with(lambda db: self._select(db, names)) or {}
+        if len(found) < len(names):
+            self._read_finished()
+            found = {name: self._held[name] for name in names if name in self._held} | found
+        return found
+
+    def add(self, rows: Mapping[str, bytes]) -> None:
+        """Keep rows, on disk when this returns; of two with one name the first one stays."""
+
+        def insert(db: sqlite3.Connection) -> None:
+            db.execute(_TABLE)
+            db.executemany(_ADD, [(self._run, name, value) for name, value in rows.items()])
+
+        self._with(insert, "IMMEDIATE")
+
+    def finish(self, *, keep: bool = True) -> None:
+        """Move the rows to the Parquet file; the SQLite file goes with the last row of any run.
+
+        With `keep=False` the rows go, too: what they were steps to is kept elsewhere.
+        """
+
+        def close(db: sqlite3.Connection) -> None:
+            names = [n for (n,) in db.execute("SELECT name FROM steps WHERE run = ?", [self._run])]
+            if names and keep:
+                self._read_finished()
+                self._held |= self._select(db, names)
+                files.write_atomically(self.finished, files.rows_to_parquet(self._held, self.notes))
+            if db.execute("SELECT 1 FROM steps WHERE run != ?", [self._run]).fetchone() is None:
+                # Nothing was written in this transaction, so it has no journal to be left behind.
+                # SQLite tells processes that wait for the lock that their file has moved.
+                with contextlib.suppress(PermissionError):  # Windows keeps files that are open
+                    return os.unlink(self.path)
+            db.execute("DELETE FROM steps WHERE run = ?", [self._run])
+            return None
+
+        self._with(close, "EXCLUSIVE")
+
+    def _select(self, db: sqlite3.Connection, names: Iterable[str]) -> dict[str, bytes]:
+        found = {}
+        for name in names:
+            for value, whole in db.execute(_FIND, [self._run, name]):
+                if whole:
+                    found[name] = value
+                else:
+                    said = f"{self.path} is damaged in a finished step, which is computed again"
+                    warnings.warn(said, DamagedKept, stacklevel=4)
+        return found
+
+    def _read_finished(self) -> None:
+        """Read the Parquet file, unless it is as it was."""
+        with contextlib.suppress(FileNotFoundError):
+            stat = self.finished.stat()
+            stamp = stat.st_ino, stat.st_mtime_ns, stat.st_size
+            if stamp == self._stamp:
+                return
+            try:
+                rows, notes = files.rows_from_parquet(self.finished.read_bytes())
+                if notes["key"] != self.notes["key"]:
+                    raise ValueError("it is of another run")
+                self._held, self._stamp, self.version = rows, stamp, notes["version"]
+            except (ValueError, KeyError) as error:
+                files.set_aside(self.finished, error)
+
+    def _with(self, work: Callable[[sqlite3.Connection], Any], begin: str = "") -> Any:
+        """Work in a transaction, or without one where it only reads; None where no file is.
+
+        A connection lasts for one piece of work, so no thread and no fork inherits one.
+        """
+        mode = "rwc" if begin == "IMMEDIATE" else "rw"
+        uri = f"{self.path.absolute().as_uri()}?mode={mode}"
+        while (before := _inode(self.path)) is not None or mode == "rwc":
+            try:
+                with contextlib.closing(sqlite3.connect(uri, _WAIT_S, uri=True)) as db:
+                    db.isolation_level = None
+                    db.create_function("crc32", 1, zlib.crc32, deterministic=True)
+                    if begin:
+                        db.execute(f"BEGIN {begin}")
+                    if begin == "EXCLUSIVE" and _inode(self.path) != before:
+                        continue  # another process has finished and removed the file
+                    if mode == "rw" and not db.execute("SELECT 1 FROM sqlite_master").fetchone():
+                        return None  # a process was killed before there was a table
+                    found = work(db)
+                    if begin:
+                        db.execute("COMMIT")
+                    return found
+            except sqlite3.DatabaseError as error:
+                code = error.sqlite_errorcode
+                if code == sqlite3.SQLITE_READONLY_DBMOVED or _inode(self.path) != before:
+                    continue
+                if code & 0xFF not in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+                    raise StoreError(files.cannot_write(self.path, error)) from error
+                self.path.with_name(f"{UNFINISHED}-journal").unlink(missing_ok=True)
+                files.set_aside(self.path, error)
+        return None
+
+
+@contextlib.contextmanager
+def finishing() -> Iterator[None]:
+    """Finish the steps of the run inside the block at its end, unless it raises.
+
+    Inside another such block this does nothing: the outer one ends the run.
+    """
+    opened: list[Steps] = []
+    token = _open.set(opened if _open.get() is None else _open.get())
+    try:
+        yield
+    finally:
+        _open.reset(token)
+    for steps in opened:
+        steps.finish()
+
+
+def _inode(path: Path) -> tuple[int, ...] | None:
+    with contextlib.suppress(OSError):
+        return os.stat(path)[1:3]
+    return None
