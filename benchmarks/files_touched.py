@@ -18,8 +18,6 @@ import interp
 HOUSE = Path(interp.__file__).parent
 """The folder of the package."""
 
-TOOL = sys.monitoring.PROFILER_ID if sys.version_info >= (3, 12) else 0
-
 
 def files_touched(call: Callable[[], object]) -> list[str]:
     """List the files of `interp` in which a function body runs while `call` runs.

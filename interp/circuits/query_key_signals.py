@@ -119,8 +119,8 @@ class Tracer:
             )  # fmt: skip
 
         model = self.scores.model
-        with torch.no_grad(), model.visited(visit):
-            model.run({k: v[:1] if _batched(v) else v for k, v in self.scores.inputs.items()})
+        inputs = {k: v[:1] if _batched(v) else v for k, v in self.scores.inputs.items()}
+        model.read(inputs, visit)
 
     def firings(self, site: Site) -> Float[Array, "firing 4"]:
         """Row, head, query and key of every weight from `fires` on."""

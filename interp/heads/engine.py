@@ -21,7 +21,6 @@ from interp.core.prompts import Prompts
 from interp.heads.declaration import BoundAnalysis
 from interp.model.hooks.calls import Call, ComputedCall, RecordedCall
 from interp.model.hooks.tap import to_attention
-from interp.model.inputs import takes
 from interp.model.locate.sites import Site
 from interp.model.padding import LayersDone, backing_off, prompts_in
 from interp.model.sources.placement import Ranks
@@ -130,12 +129,8 @@ def _reduced(
 ) -> list[PerPrompt]:
     """One batch on this machine."""
     found = [PerPrompt(bound) for bound in bounds]
-    # scores need no logits, and those of a long prompt outweigh everything else
-    few: dict[str, Any] = {"logits_to_keep": 1} if "logits_to_keep" in takes(model.module) else {}
     reducer = _Reducer(model, found, batch, engine, advance)
-    inputs = model.inputs(batch) | few  # before the visit: it may try the model on padding
-    with torch.no_grad(), model.visited(reducer.visit, fused=engine == "fused"):
-        model.run(inputs)
+    model.read(batch, reducer.visit, last=1, fused=engine == "fused")  # scores need no logits
     return found
 
 

@@ -132,8 +132,7 @@ class _Trial:
             for s in self.model.sites
         ]
         try:
-            with self.model.visited(visit):
-                self.model.run(self.inputs)
+            self.model.read(self.inputs, visit)
         finally:
             for handle in handles:
                 handle.remove()
@@ -294,8 +293,7 @@ class _Trial:
             for n in inside
         ]
         try:
-            with self.model.visited(visit):
-                self.model.run(self.inputs)
+            self.model.read(self.inputs, visit)
         finally:
             for handle in handles:
                 handle.remove()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float
@@ -15,7 +15,6 @@ from interp.core.prompts import Prompts, bos_id
 from interp.heads.needle.instance import Instance
 from interp.model.given import takes_model
 from interp.model.hooks.calls import Call
-from interp.model.inputs import takes
 from interp.model.locate.sites import Site
 
 if TYPE_CHECKING:
@@ -103,8 +102,5 @@ def _rows(
         pattern = call.pattern(rows.to(call.z.device))[0, ..., bos:first]
         found[site] = pattern.double().mean(1).cpu()
 
-    few: dict[str, Any] = {"logits_to_keep": 1} if "logits_to_keep" in takes(model.module) else {}
-    inputs = model.inputs(Prompts((instance.context + tuple(question),), "needle")) | few
-    with torch.no_grad(), model.visited(visit):
-        model.run(inputs)
+    model.read(Prompts((instance.context + tuple(question),), "needle"), visit, last=1)
     return found

@@ -67,8 +67,7 @@ def each_call(
             for whole, x in zip(found[site], values, strict=True):
                 whole[which] = x.double().cpu()
 
-        with torch.no_grad(), model.visited(visit):
-            model.run(batch)
+        model.read(batch, visit)
     return found
 
 

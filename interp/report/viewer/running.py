@@ -61,8 +61,7 @@ def view(
     named = named_heads(model, heads, stack)
     inputs, second = inputs_of(model, text, text_b)
     collected = _Collector(model, stack, terms)
-    with torch.no_grad(), model.visited(collected.visit):
-        model.run(inputs)
+    model.read(inputs, collected.visit)
     sequences = sequences_of(model, inputs)
     image = _image(model, inputs)
     stacks = tuple(_stack(name, collected, sequences, image, second) for name in collected.weights)
