@@ -1,6 +1,6 @@
 """The API reference: pdoc over every public module, with what the toolkit looks up lazily in place.
 
-Left out are the command line (see commands.html) and the scripts that trained the bundled models.
+The command line is left out (see commands.html).
 This changes loaded modules, so it runs in a process of its own.
 """
 
@@ -21,23 +21,22 @@ import pdoc.render
 
 HERE = Path(__file__).parent
 ROOTS = ("interp", "interp_kernels")
-LEFT_OUT = (
-    "interp.cli.commands", "interp.cli.main", "interp.__main__",
-)  # fmt: skip
+LEFT_OUT = ("interp.cli", "interp.__main__")
 _PRIVATE = re.compile(r'<a href="[^"]*#_[A-Z][^"]*">(.*?)</a>')  # a base class that is not shown
 BEGIN = (  # modules that the index describes, beside the packages
-    "interp.core.prompts", "interp.heads.scoring", "interp.core.table",
+    "interp.core.prompts", "interp.core.result", "interp.heads.scoring", "interp.core.table",
     "interp.model.capture", "interp.model.edits",
     "interp.heads.declaration", "interp.core.registry", "interp.core.errors",
     "interp.heads.estimate", "interp.draw.plot", "interp.draw.colours",
     "interp.core.store",
 )  # fmt: skip
-DECLARED = {  # room -> how what its files declare is called
-    "heads": 'interp.score(model, "{}")',
-    "weights": 'interp.score(model, "{}")',
-    "special": 'interp.score(model, "{}")',
-    "flow": 'interp.attribution.attribute(model, text, "{}", target)',
-    "discovery": 'interp.circuits.find.find_circuit(model, task, "{}")',
+DECLARED = {  # folder of declarations -> how what its files declare is called
+    "interp.heads.detectors": 'interp.score(model, "{}")',
+    "interp.heads.weights": 'interp.score(model, "{}")',
+    "interp.heads.experiments": 'interp.score(model, "{}")',
+    "interp.safety.experiments": 'interp.score(model, "{}")',
+    "interp.attribution.methods": 'interp.attribute(model, text, "{}", target)',
+    "interp.circuits.methods": 'interp.find_circuit(model, task, "{}")',
 }
 
 
@@ -95,14 +94,12 @@ def furnish(module: ModuleType) -> None:
     for name in getattr(module, "__all__", ()):
         if name not in vars(module):
             vars(module)[name] = getattr(module, name)
-    parts = module.__name__.split(".")
-    if len(parts) == 3 and parts[1] in DECLARED:  # the function, in place of what is made of it
-        declared = getattr(vars(module).get(parts[2]), "function", None)
+    package, _, name = module.__name__.rpartition(".")
+    if package in DECLARED:  # the function, in place of what is made of it
+        declared = getattr(vars(module).get(name), "function", None)
         if inspect.isfunction(declared):
-            vars(module)[parts[2]] = declared
-            module.__doc__ = (
-                f"{module.__doc__}\n\nCalled by `{DECLARED[parts[1]].format(parts[2])}`."
-            )
+            vars(module)[name] = declared
+            module.__doc__ = f"{module.__doc__}\n\nCalled by `{DECLARED[package].format(name)}`."
 
 
 def undocumented(holder: Any) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from interp.cli.context import COMMAND
 from interp.cli.each import each_model
 from interp.cli.loading import Loading
 from interp.cli.printing import top_heads
@@ -254,7 +255,6 @@ class Batch:
 
     def _write(self, store: Store, table: HeadTable) -> None:
         """Tables and a page of all that the folder holds, what was asked for now first."""
-        from interp.cli.main import COMMAND
         from interp.report import write_report
 
         folder = store.folder

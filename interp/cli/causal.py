@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from interp.cli.causal_notes import explained
+from interp.cli.context import COMMAND
 from interp.cli.each import each_model
 from interp.cli.loading import Loading, import_first, loading_options, named
 from interp.cli.progress import Voice
@@ -162,7 +163,6 @@ class Causal:
             self._write(self.out, HeadTable.concat(tables))
 
     def _write(self, folder: Path, table: HeadTable) -> None:
-        from interp.cli.main import COMMAND
         from interp.core.merge import merged
         from interp.report import write_report
 

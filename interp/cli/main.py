@@ -14,12 +14,10 @@ import click
 
 from interp import __version__
 from interp.cli.closed_pipe import EXIT_CODE, ReaderGone, watched_streams
+from interp.cli.context import COMMAND, DEBUG
 from interp.cli.folder import Folder
 from interp.cli.stopping import INTERRUPTED, kept_warnings_as_notes, stopping_signals
 from interp.core.errors import InterpError, OptionError, UnknownName
-
-COMMAND = "interp.command"  # the arguments as given, for the page that says how it was made
-DEBUG = "interp.debug"
 
 
 class Failed(click.ClickException):

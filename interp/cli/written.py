@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from interp.cli.context import COMMAND
 from interp.core.earlier import refuse_steps
 from interp.core.errors import OptionError
 from interp.core.files import write_atomically
@@ -109,6 +110,4 @@ def _about(folder: Path) -> dict[str, Any]:
 
 def as_given() -> str:
     """The command as it was written, for a shell."""
-    from interp.cli.main import COMMAND
-
     return shlex.join(["interp", *click.get_current_context().meta[COMMAND]])

@@ -7,6 +7,8 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from interp.core.doors import behind
+
 if TYPE_CHECKING:
     import os
 
@@ -57,11 +59,9 @@ class Displayed:
         return "\n".join(filter(None, (told, rows, rest)))
 
     def _repr_html_(self) -> str:
-        from interp.core.pages import drawn_by
-
         frame, rest = self._first()
         after = f"<p>{rest}</p>" if rest else ""
-        return f"<p>{escape(self.heading())}</p>{drawn_by('html_table')(frame)}{after}"
+        return f"<p>{escape(self.heading())}</p>{behind('Displayed.html_table')(frame)}{after}"
 
     def _first(self) -> tuple[pd.DataFrame, str]:
         """The rows to display, and a line on those that are left out."""
@@ -79,14 +79,13 @@ class Displayed:
         from markupsafe import Markup
 
         from interp.core.files import write_atomically
-        from interp.core.pages import drawn_by
 
         plot, to_svg = getattr(self, "plot", None), getattr(self, "to_svg", None)
         figure = Markup(to_svg()) if to_svg is not None else plot() if plot is not None else None
         name = re.sub(r"(?<!^)(?=[A-Z])", " ", type(self).__name__).capitalize()
         file = name.lower().replace(" ", "-")
-        rows = drawn_by("data_table")(self.shown(), file)
-        content = drawn_by("page")(
+        rows = behind("Displayed.data_table")(self.shown(), file)
+        content = behind("Displayed.page")(
             title or name,
             figure,
             [("In numbers", self.heading(), rows)],

@@ -12,6 +12,9 @@ from importlib import import_module
 from typing import Any
 
 DOORS: Mapping[str, Mapping[str, str]] = {
+    "a declared analysis is called": {
+        "Analysis.__call__": "interp.heads.scoring:score",
+    },
     "a result shows itself as text, table, figure or page": {
         "ActivationCache._repr_html_": "interp.report.viewer.cached:cache_html",
         "ActivationCache.view": "interp.report.viewer.cached:view_of_cache",
@@ -24,14 +27,21 @@ DOORS: Mapping[str, Mapping[str, str]] = {
         "Circuit.to_networkx": "interp.circuits.forms:networkx_of",
         "Circuit.to_svg": "interp.circuits.still:still",
         "Comparison.plot": "interp.causal.comparison.plot:scatter_matrix",
+        "Displayed.data_table": "interp.draw.page:data_table",
+        "Displayed.html_table": "interp.draw.page:html_table",
+        "Displayed.page": "interp.draw.page:page",
         "Faithfulness.page": "interp.report.faithfulness:render",
         "Faithfulness.plot": "interp.attribution.evaluation.plot:bars",
+        "HeadTable.plot": "interp.draw.plot:heatmap",
+        "HeadTable.save_html": "interp.report.heads:write_report",
         "PruningCurve.plot": "interp.causal.pruning.plot:plot_curves",
         "Published.circuit": "interp.circuits.published_graph:circuit_of",
+        "Result.plot": "interp.draw.bars:bars",
         "View.html": "interp.report.viewer.assembly:assembled",
     },
-    "a circuit is evaluated": {
+    "a result is compared with another, or evaluated": {
         "Circuit.evaluate": "interp.circuits.evaluation:evaluate",
+        "Result.compare": "interp.core.differences:differences",
     },
 }
 """Reason of each door, and the function behind each method that uses it."""

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from interp.core.display import Displayed
+from interp.core.doors import behind
 from interp.core.errors import OptionError, UnknownName
 from interp.core.head import Head
 from interp.core.long_rows import completed, first_rows, t_bounds
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
     import plotly.graph_objects as go
-
-    from interp.core.differences import Differences
 
 
 class Result(Displayed):
@@ -145,30 +144,26 @@ class Result(Displayed):
         rows = zip(frame["layer"], frame["head"], stacks, strict=True)
         return tuple(dict.fromkeys(Head(int(layer), int(h), stack) for layer, h, stack in rows))
 
-    def compare(self, other: Result) -> Differences:
+    def compare(self, other: Result) -> Result:
         """Differences to another result on the same prompts, `self - other`, row by row.
 
         Paired over prompts, or over their clusters: the t test and interval of the mean difference,
-        with Holm's correction over the rows.
+        with Holm's correction over the rows: an `interp.core.differences.Differences`.
 
         Raises:
             OptionError: the prompts differ, one of the two kept no values per prompt, or no rows
                 are about the same thing.
         """
-        from interp.core.differences import differences
-
-        return differences(self, other)
+        return behind("Result.compare")(self, other)
 
     def plot(self, k: int = 20) -> go.Figure:
         """Bars of the first k rows, with their 95 % intervals."""
-        from interp.core.pages import drawn_by
-
         rows = self.top(k).to_pandas()
         units = [u for u in self._units if u in rows.columns] or ["metric"]
         names = [" ".join(map(str, row)) for row in rows[units].itertuples(index=False, name=None)]
         title = ", ".join(dict.fromkeys(map(str, rows["metric"])))
         unit = str(rows["unit"].iloc[0]) if len(rows) else ""
-        return drawn_by("bars")(rows, names, title=title, unit=unit)
+        return behind("Result.plot")(rows, names, title=title, unit=unit)
 
     def save(self, path: str | os.PathLike) -> Any:
         """Write a file whose suffix says the format: parquet, csv, json, toml or html.

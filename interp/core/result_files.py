@@ -9,14 +9,12 @@ import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from interp.core.display import Displayed
 from interp.core.encoding import encoded, remade
 from interp.core.errors import OptionError, StoreError, UnknownName
 from interp.core.files import read_bytes, write_atomically
-
-if TYPE_CHECKING:
-    from interp.core.result import Result
 
 FORMAT = "interp Result 1"
 READ = (".parquet", ".csv", ".json", ".toml")
@@ -29,7 +27,7 @@ def suffixes(cls: type) -> tuple[str, ...]:
     return (*READ, ".html", *(end for end, method in _TEXTS.items() if hasattr(cls, method)))
 
 
-def write(result: Result, path: str | os.PathLike) -> None:
+def write(result: Displayed, path: str | os.PathLike) -> None:
     """Write a result in the format of the suffix; see `Result.save`."""
     path = Path(path)
     suffix = path.suffix.lower()
@@ -68,7 +66,7 @@ def _below(cls: type) -> list[type]:
     return [each for sub in cls.__subclasses__() for each in (sub, *_below(sub))]
 
 
-def _state(result: Result) -> dict[str, Any]:
+def _state(result: Displayed) -> dict[str, Any]:
     return {"format": FORMAT, **encoded(result)}
 
 
@@ -78,7 +76,7 @@ def _checked(state: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
     return state["type"], state["fields"]
 
 
-def _records(result: Result) -> list[dict[str, Any]]:
+def _records(result: Displayed) -> list[dict[str, Any]]:
     """The rows as plain data: NaN is null."""
     frame = result.to_pandas().astype(object)
     frame = frame.where(frame.notna(), None)
@@ -89,7 +87,7 @@ def _plain(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else str(value)
 
 
-def _to_json(result: Result) -> bytes:
+def _to_json(result: Displayed) -> bytes:
     rows = {"rows": _records(result)}
     return json.dumps(_state(result) | rows, allow_nan=False).encode() + b"\n"
 
@@ -98,7 +96,7 @@ def _from_json(content: bytes) -> tuple[str, Mapping[str, Any]]:
     return _checked(json.loads(content))
 
 
-def _to_csv(result: Result) -> bytes:
+def _to_csv(result: Displayed) -> bytes:
     out = io.StringIO(newline="")
     out.write(f"# {json.dumps(_state(result), allow_nan=False)}\n")
     frame = result.to_pandas()
@@ -113,7 +111,7 @@ def _from_csv(content: bytes) -> tuple[str, Mapping[str, Any]]:
     return _checked(json.loads(first[2:]))
 
 
-def _to_toml(result: Result) -> bytes:
+def _to_toml(result: Displayed) -> bytes:
     import tomli_w
 
     rows = [{k: v for k, v in row.items() if v is not None} for row in _records(result)]
@@ -126,7 +124,7 @@ def _from_toml(content: bytes) -> tuple[str, Mapping[str, Any]]:
     return _checked(json.loads(told["values"]))
 
 
-def _to_parquet(result: Result) -> bytes:
+def _to_parquet(result: Displayed) -> bytes:
     import pyarrow as pa
     import pyarrow.parquet as pq
 

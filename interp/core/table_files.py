@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 from interp.core import files
 from interp.core.errors import OptionError, StoreError, UnknownName
+from interp.core.result import Result
 from interp.core.sign import with_todays_sign
 
-if TYPE_CHECKING:
-    from interp.core.table import HeadTable
+Table = TypeVar("Table")
 
 _TEXTS: dict[str, Callable[[Any, Any], str]] = {
     ".csv": files.to_csv,
@@ -27,7 +27,7 @@ _READERS: dict[str, Callable[[bytes], Any]] = {
 }
 
 
-def text_of(table: HeadTable, suffix: str, path: str | os.PathLike | None = None) -> str:
+def text_of(table: Result, suffix: str, path: str | os.PathLike | None = None) -> str:
     """Give the table as text in a format, and write it where a path is given."""
     text = _TEXTS[suffix](table.wide(), table.provenance)
     if path is not None:
@@ -35,7 +35,7 @@ def text_of(table: HeadTable, suffix: str, path: str | os.PathLike | None = None
     return text
 
 
-def write(table: HeadTable, path: str | os.PathLike, suffix: str) -> None:
+def write(table: Result, path: str | os.PathLike, suffix: str) -> None:
     """Write a table in a format, whole or not at all."""
     if suffix == ".parquet":
         content = files.to_parquet(table.wide(), table.provenance)
@@ -44,7 +44,7 @@ def write(table: HeadTable, path: str | os.PathLike, suffix: str) -> None:
         text_of(table, suffix, path)
 
 
-def save(table: HeadTable, path: str | os.PathLike) -> None:
+def save(table: Result, path: str | os.PathLike) -> None:
     """Write a table in the format of the suffix; see `HeadTable.save`."""
     suffix = Path(path).suffix.lower()
     if suffix not in (*_READERS, ".html"):
@@ -55,7 +55,7 @@ def save(table: HeadTable, path: str | os.PathLike) -> None:
         write(table, path, suffix)
 
 
-def read(cls: type[HeadTable], path: str | os.PathLike, suffix: str | None = None) -> HeadTable:
+def read(cls: Callable[..., Table], path: str | os.PathLike, suffix: str | None = None) -> Table:
     """Read a table; see `HeadTable.load`."""
     suffix = Path(path).suffix.lower() if suffix is None else suffix
     if suffix not in _READERS:
@@ -67,12 +67,12 @@ def read(cls: type[HeadTable], path: str | os.PathLike, suffix: str | None = Non
         raise StoreError(f"{path} is no table of head scores, or is damaged: {error}") from error
 
 
-def of_json(cls: type[HeadTable], text: str) -> HeadTable:
+def of_json(cls: Callable[..., Table], text: str) -> Table:
     """Read a table from the text that `to_json` returned."""
     return _made(cls, *files.from_json(text))
 
 
-def _made(cls: type[HeadTable], columns: dict[str, list], provenance: Any) -> HeadTable:
+def _made(cls: Callable[..., Table], columns: dict[str, list], provenance: Any) -> Table:
     import pandas as pd
 
     return cls(*with_todays_sign(pd.DataFrame(columns), provenance))

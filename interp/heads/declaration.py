@@ -15,12 +15,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from interp.core.declaration import Bound, Declaration
+from interp.core.doors import behind
 from interp.core.errors import OptionError
 from interp.core.order import End, signed
 from interp.core.user_function import takes_tokens
@@ -117,9 +117,7 @@ class Analysis(Declaration):
         **options: Any,
     ) -> HeadTable:
         """Score every head of a model; see `interp.score` for prompts, null and seed."""
-        # Scoring needs declarations, so it is found by name when a declaration is called.
-        score = import_module("interp.heads.scoring").score
-        return score(
+        return behind("Analysis.__call__")(
             model, [self.bind(**options)], prompts, null=null, seed=seed, batch_size=batch_size
         )
 

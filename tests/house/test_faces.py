@@ -91,3 +91,16 @@ def test_examples_import_from_one_folder_deep() -> None:
         if re.match(r"\s*(>>> )?(from|import) interp(\.\w+){2,}", line)
     ]
     assert deep == []
+
+
+def test_what_examples_import_exists() -> None:
+    missing = []
+    for where, code in examples():
+        for line in code.splitlines():
+            found = re.fullmatch(r"\s*(?:>>> )?from (interp[\w.]*) import ([\w, ]+)", line)
+            for part in found[2].split(",") if found else ():
+                try:
+                    exec(f"from {found[1]} import {part}", {})
+                except ImportError:
+                    missing.append((where, line.strip()))
+    assert missing == []

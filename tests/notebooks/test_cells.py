@@ -8,7 +8,7 @@ from nbclient import NotebookClient
 
 CELLS = (
     """import interp
-from interp.heads.declaration import detector
+from interp import detector
 
 model = interp.load("planted:positional", check=False)
 want = interp.score(model, "previous_token", null="none").to_pandas()["score"]
@@ -48,6 +48,13 @@ except interp.InterpError as error:
     assert "differ in made_by" in str(error)
 else:
     raise AssertionError("joined")
+""",
+    """# a model by name, and a list of models, with a detector of this cell
+one = interp.score("planted:positional", looks_back, null="none")
+many = interp.score(["planted:positional", "planted:sink"], ["induction", looks_back], null="none")
+assert one.models == ("planted:positional",)
+assert many.models == ("planted:positional", "planted:sink")
+assert interp.ablate("planted:sink", interp.repeats_task("planted:sink", n=2), null="none")
 """,
     """def wrong(query, key):
     return key == query - 1 and key > 0

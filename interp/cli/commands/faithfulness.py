@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from interp.cli.commands.attribute import loaded
+from interp.cli.context import COMMAND
 from interp.cli.loading import Loading, loading_options
 from interp.cli.name_types import ATTRIBUTION_NAMES, MODEL_NAME
 from interp.cli.progress import Voice
@@ -105,7 +106,6 @@ def faithfulness(
     from interp.attribution.evaluation.run import faithfulness as measure
     from interp.attribution.evaluation.run import read_texts
     from interp.attribution.named import choose
-    from interp.cli.main import COMMAND
 
     chosen, texts = choose([methods]), read_texts(file)
     context = click.get_current_context()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from interp.cli.causal import Causal, Found, Tell, causal_options
+from interp.cli.context import COMMAND
 from interp.cli.name_types import METRIC_NAMES, MODEL_NAME
 from interp.core.declaration import split_names
 
@@ -162,7 +163,6 @@ def _write(causal: Causal, folder: Path, found: list[Confirmation]) -> None:
 
     import pandas as pd
 
-    from interp.cli.main import COMMAND
     from interp.core.files import write_atomically
     from interp.report.checks import page
 

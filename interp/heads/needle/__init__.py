@@ -1,6 +1,6 @@
 """Needles in haystacks: prompts that hide something, and which heads copy it out again.
 
-    from interp import needle
+    from interp.heads import needle
 
     instances = needle.ids_instances(model, needles=8, lengths=(256, 1024), depths=(0, 0.5, 1))
     found = needle.copy_paste(model, instances)      # every head in every instance
