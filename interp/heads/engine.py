@@ -350,8 +350,8 @@ class FoundTargets:
         most = PAIRS_PER_QUERY * attention.shape.batch * attention.shape.query
         for bound in bounds:
             mass, targets = bound.reductions()
-            assert isinstance(mass, Mass)
-            assert isinstance(targets, Targets)
+            if not isinstance(mass, Mass) or not isinstance(targets, Targets):
+                raise OptionError(f"{bound.label} is not a detector: it has no targets to find")
             asked.append(targets)
             pairs = target_pairs(attention, mass, most=most) if self.streamed else None
             masses[bound.label] = mass if pairs is None else PairMass(bound.label, pairs)
@@ -360,7 +360,6 @@ class FoundTargets:
         found = attention_statistics(attention, asked, backend="chunked")
         counts: dict[str, Tensor] = {}
         for bound, targets in zip(bounds, asked, strict=True):
-            count = found[targets.name]
-            assert isinstance(count, Tensor)
+            count: Any = found[targets.name]
             counts[bound.label] = count
         return masses, counts

@@ -45,7 +45,8 @@ class HiddenGame(Game):
         """
         table = self.checked(gates)
         leaving = layouts(self.model).vocabulary.leaving
-        assert not isinstance(leaving, str)
+        if isinstance(leaving, str):
+            raise UnreadableAttention(leaving)
         found = torch.empty(len(table), len(self.task), leaving.width, dtype=torch.double)
         seen: list[Tensor] = []
 
@@ -57,7 +58,8 @@ class HiddenGame(Game):
         handle = module.register_forward_pre_hook(in_this_thread(keep))
         try:
             for number, batch in enumerate(self.batches):
-                assert batch.wanted is not None
+                if batch.wanted is None:
+                    raise OptionError(f"task {self.task.name} names no positions to read")
                 with inference(self.model.module), torch.no_grad():
                     for pack in packs[number]:
                         copies = len(pack.rows)

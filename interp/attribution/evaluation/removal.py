@@ -47,8 +47,10 @@ def values_without(
         PromptError: a variant has no token left.
     """
     gone = np.asarray(gone, dtype=bool)
-    assert gone.ndim == 2
-    assert gone.shape[1] == len(example)
+    if gone.ndim != 2 or gone.shape[1] != len(example):
+        raise OptionError(
+            f"gone has shape {gone.shape}; it is one row per variant over {len(example)} tokens"
+        )
     if how == "delete":
         return _deleted(example, gone, batch_size)
     if how == "mean":

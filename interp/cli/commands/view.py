@@ -144,7 +144,8 @@ def view(
         from interp.report.viewer import view as view_of
         from interp.report.viewer.image_file import image_inputs
 
-        assert image is not None, "without a text there is an image"
+        if image is None:
+            raise OptionError("nothing to show; give a text or --image FILE")
         inputs = image_inputs(model, source, image, revision=loading.revision)
         made = view_of(model, inputs, stack=stack, heads=named, title=title)
     elif text_b is None:

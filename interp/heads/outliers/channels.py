@@ -23,7 +23,7 @@ from torch import Tensor
 from interp.causal.task import Task
 from interp.core.clusters import count
 from interp.core.display import Displayed
-from interp.core.errors import OptionError, UnreadableAttention
+from interp.core.errors import OptionError, PromptError, UnreadableAttention
 from interp.core.prompts import Prompts
 from interp.core.statistics import bootstrap_interval
 from interp.heads.outliers.passes import PerPrompt, captured
@@ -241,7 +241,8 @@ def disruption(
 
 def _logits(model: Model, task: Task, prompt: int, edits: Sequence[Edit]) -> Tensor:
     """The logits that the task reads of one prompt."""
-    assert isinstance(task.prompts, Prompts)
+    if not isinstance(task.prompts, Prompts):
+        raise PromptError(f"task {task.name} reads no tokens; give a task of prompts")
     with torch.no_grad(), inference(model.module):
         whole = model.run(Prompts((task.prompts.ids[prompt],)), edits)
     rows = whole[0, list(task.positions[prompt])]

@@ -33,7 +33,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor, nn
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from interp.core.errors import UnreadableAttention
+from interp.core.errors import OptionError, UnreadableAttention
 from interp.model.hooks.calls import Call, ComputedCall
 from interp.model.hooks.inference import in_this_thread
 from interp.model.hooks.softmax_watch import inside_interface, watching
@@ -117,7 +117,11 @@ def _wrap(name: str, original: Callable) -> Callable:
         for tap in taps:
             tap.show(module, call)
         if call.z is z:
-            assert not fused, "a fused visitor assigns z"
+            if fused:
+                raise OptionError(
+                    f"{type(module).__name__}: no visitor assigned call.z, and a fused run has"
+                    " no other output"
+                )
             return out, weights
         return call.z.to(out.dtype).transpose(1, 2).reshape(out.shape), weights
 

@@ -109,9 +109,12 @@ def _noisy_embeddings(
             given = [n for n, x in inputs.items() if args and _equal(args[0], x)]
             runs[name] += 1
             weight = module.weight
-            assert isinstance(weight, Tensor)
             # some position tables are given the ids too, to count them
-            if not given or not same(out, weight[inputs[given[0]]]):
+            if (
+                not given
+                or not isinstance(weight, Tensor)
+                or not same(out, weight[inputs[given[0]]])
+            ):
                 return None
             drawn = torch.randn(out.shape, generator=generator).to(out)
             size = out.float().std()

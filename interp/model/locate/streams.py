@@ -119,12 +119,12 @@ def _search(
         i for i, e in enumerate(events) if e.call and e.name == site.module and e.run == site.run
     )
     end = next((i for i, e in enumerate(events) if i > at and not e.call and e.name == block), None)
-    if block is None or end is None or events[end].given is None or events[end].returned is None:
+    if block is None or end is None:
         return {}
     whole = events[end]
     pre, post = whole.given, whole.returned
-    assert pre is not None
-    assert post is not None
+    if pre is None or post is None:
+        return {}
     places = {
         "resid_pre": Where(block, "in", whole.run),
         "resid_post": Where(block, "out", whole.run),
@@ -265,13 +265,15 @@ def stirred(
     def enter(module: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
         stream = first_tensor(args)
         stream = first_tensor(kwargs) if stream is None else stream
-        assert stream is not None
+        if stream is None:
+            return args, kwargs
         new = noise(stream)
         return _with(args, stream, new), _with(kwargs, stream, new)
 
     def leave(module: nn.Module, args: tuple, output: Any) -> Any:
         x = first_tensor(output)
-        assert x is not None
+        if x is None:
+            return output
         return _with(output, x, x + noise(x))
 
     begin, end = in_this_thread(enter), in_this_thread(leave)

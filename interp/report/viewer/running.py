@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from interp.core.errors import OptionError, PromptError
+from interp.core.errors import OptionError, PromptError, UnreadableAttention
 from interp.core.head import Head
 from interp.core.prompts import Prompts, text_of
 from interp.model.content import model_provenance
@@ -139,8 +139,8 @@ class _Collector:
 
 def terms_of(call: Call, layer: int) -> dict[Head, Terms]:
     """What the scores of one call are made of, per head."""
-    assert call.q is not None, "asked only of calls that have them"
-    assert call.k is not None, "asked only of calls that have them"
+    if call.q is None or call.k is None:
+        raise UnreadableAttention(f"layer {layer}: no one q and k give the scores")
     scores = call.scores()[0].double().cpu().numpy()
     heads = len(scores)
     visible = call.visible()[0].expand(heads, -1, -1).cpu().numpy()
