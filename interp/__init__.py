@@ -1,23 +1,27 @@
 """interp: declare a head behaviour once, and score it on any model, with its error and baseline.
 
-    source            a hub id, a folder, a Hugging Face model object, a bundled or planted model
+    source            a hub id, a folder, a Hugging Face model object, a TransformerLens bridge,
+      |               an nnsight model, a bundled or planted model
+      v
+    Model             the only object that knows architectures: standard names, run, capture, edit
       |
       v
-    1 Model           the only thing that knows architectures; standard names, run, capture, edit
+    engine            runs prompts once and asks every attention call for the reductions that the
+      |               analyses named; patterns are stored or streamed, with the same numbers
+      v
+    analysis          one declared function per file: detectors and statistics name a reduction,
+      |               weights read the model, experiments and methods run it on prompts of their own
       |
       v
-    2 capture         what one forward pass leaves behind: tensors, or reductions of the pattern
+    Result            rows with units, errors, null and provenance; one protocol for every folder
       |
       v
-    3 analysis        one declared function per file: heads/ weights/ ...
-      |
-      v
-    4 HeadTable       model, stack, layer, head, metric, score, sem, n, null + provenance
-      |
-      v
-    5 plot 6 report 7 store        figures, one self-contained page, Parquet
+    pages, store      figures, self-contained pages, Parquet; the command line prints and writes
 
-Arrows only run down this list. Importing `interp` imports neither torch nor transformers.
+Imports run one way: a folder imports only from folders before it in the list core, draw, planted,
+bundled, model, lens, causal, attribution, heads, safety, syntax, circuits, report, cli. What needs
+the other direction is listed in `interp.core.doors`. Importing `interp` imports neither torch nor
+transformers.
 """
 
 import lazy_loader

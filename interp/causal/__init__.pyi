@@ -1,6 +1,7 @@
 from .ablation import all_but_one, leave_one_out
-from .comparison.compare import Comparison, compare
+from .comparison.compare import compare
 from .comparison.questions import QUESTIONS
+from .comparison.result import Comparison
 from .game.game import Estimate, Game
 from .game.players import Players
 from .gradient import (

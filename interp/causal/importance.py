@@ -10,22 +10,24 @@ freedom are those of clusters then.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from jaxtyping import Float
 
 from interp.causal.game.players import Players
 from interp.core import clusters as grouped
-from interp.core.display import Displayed
 from interp.core.intervals import Part, around
+from interp.core.result import Result
 from interp.core.sign import HELPS, SIGN, sign_of
 from interp.core.statistics import DRAWS, bootstrap_interval, require_two
 from interp.core.table import HeadTable
 from interp.model.content import model_provenance
+from interp.model.locate.sites import Site, Where
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,8 +39,11 @@ Array = np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
-class Importance(Displayed):
+class Importance(Result):
     """Scores of all players by one method.
+
+    Its rows are players; where each is one head they have `stack`, `layer` and `head` too. Its
+    intervals are t intervals over clusters of prompts; see `bounds`.
 
     Args:
         table: one row per head; heads of one group or layer share their player's score.
@@ -62,6 +67,9 @@ class Importance(Displayed):
     notes: Mapping[str, Any] = field(default_factory=dict)
     magnitude: bool = False
     clusters: tuple[str, ...] | None = field(default=None, repr=False)
+    _units = ("player",)
+    _per_row = ("per_prompt",)
+    _holds = (HeadTable, Players, Site, Where)
 
     @property
     def score(self) -> Float[Array, " player"]:
@@ -81,7 +89,7 @@ class Importance(Displayed):
     @property
     def metric(self) -> str:
         """The label of the scores in the table."""
-        return self.table.metrics[0]
+        return next(iter(self.table.metrics), "")
 
     def helps(self) -> Float[Array, " player"]:
         """The scores to rank by: positive means that the task goes better with this player.
@@ -91,6 +99,22 @@ class Importance(Displayed):
         return self.score
 
     def interval(
+        self,
+        level: float = 0.95,
+        *,
+        method: Literal["t", "percentile", "bca"] = "t",
+        n_boot: int = DRAWS,
+        seed: int = 0,
+    ) -> pd.DataFrame:
+        """The rows with `low` and `high` by `bounds`, which says what the arguments mean.
+
+        Raises:
+            OptionError: fewer than two prompts or clusters, or a level outside 0 to 1.
+        """
+        bounds = self.bounds(level, method=method, n_boot=n_boot, seed=seed)
+        return self.to_pandas().assign(low=bounds[:, 0], high=bounds[:, 1])
+
+    def bounds(
         self,
         level: float = 0.95,
         *,
@@ -126,7 +150,7 @@ class Importance(Displayed):
     def _require_prompts(self) -> None:
         require_two(self.per_prompt.shape[1], self.n_clusters)
 
-    def to_pandas(self) -> pd.DataFrame:
+    def _rows(self) -> pd.DataFrame:
         """One row per player, in their order: score, sem, 95 % interval, n, clusters, metric.
 
         The column `helps` repeats the score: positive where the task goes better with the player.
@@ -135,7 +159,7 @@ class Importance(Displayed):
 
         n = self.per_prompt.shape[1]
         several = self.n_clusters > 1
-        low, high = self.interval().T if several else np.full((2, len(self.score)), math.nan)
+        low, high = self.bounds().T if several else np.full((2, len(self.score)), math.nan)
         return pd.DataFrame(
             {
                 "player": list(self.players.labels),
@@ -150,33 +174,37 @@ class Importance(Displayed):
             }
         )
 
+    def _completed(self, rows: pd.DataFrame) -> pd.DataFrame:
+        table = self.table.wide().set_index(["stack", "layer", "head"])
+        members = [self.players.heads_of(i) for i in range(len(self.players))]
+        null = [
+            table["null"].get((of[0][0].stack, of[0][0].layer, of[0][1]), math.nan)
+            if of
+            else math.nan
+            for of in members
+        ]
+        unit = table["unit"].iloc[0] if len(table) else ""
+        rows = rows.assign(null=np.array(null, dtype=float), unit=unit)
+        if members and all(len(of) == 1 for of in members):
+            sites = [(site.stack, site.layer, h) for ((site, h),) in members]
+            for column, values in zip(
+                ("stack", "layer", "head"), zip(*sites, strict=True), strict=True
+            ):
+                rows[column] = values
+        return super()._completed(rows)
+
     def plot(self, k: int = 20) -> go.Figure:
         """Bars of the k players that the task needs most, with 95 % intervals over prompts."""
-        import plotly.graph_objects as go
-
-        from interp.draw.colours import COLOURS
-        from interp.draw.page import text
-
-        rows: Any = self.shown().head(k)
-        error: dict[str, Any] = {"visible": False}
-        if rows["low"].notna().all():
-            error = {"type": "data", "symmetric": False, "array": rows["high"] - rows["score"]}
-            error |= {"arrayminus": rows["score"] - rows["low"]}
-        figure = go.Figure(
-            go.Bar(x=rows["player"], y=rows["score"], error_y=error, marker_color=COLOURS[0])
-        )
-        figure.update_layout(template="plotly_white", title=text(self.metric))
-        figure.update_yaxes(title_text=text(self.table.to_pandas()["unit"].iloc[0]))
-        return figure
+        return super().plot(k)
 
     def shown(self) -> pd.DataFrame:
-        """The rows of `to_pandas`, the players that the task needs most first."""
-        return self.to_pandas().iloc[self.order()].reset_index(drop=True)
+        """The rows of `wide`, the players that the task needs most first."""
+        return self.wide().iloc[self.order()].reset_index(drop=True)
 
     @property
     def provenance(self) -> Mapping[str, Any]:
         """How the scores were made."""
-        return next(iter(self.table.provenance.values()))
+        return next(iter(self.table.provenance.values()), {})
 
     def order(self) -> list[int]:
         """The players, those the task needs most first; equal ones (to rounding) in their order."""
@@ -184,12 +212,35 @@ class Importance(Displayed):
         step = 1e-6 * np.abs(helps[np.isfinite(helps)]).max(initial=1e-30)
         return np.argsort(-np.round(helps / step), kind="stable").tolist()
 
-    def top(self, k: int = 5) -> list[tuple[str, float]]:
-        """The k players without whom the task goes worst, with their scores."""
-        return [(self.players.labels[i], float(self.score[i])) for i in self.order()[:k]]
+    def top(self, k: int = 5, *, by: str | None = None) -> Self:
+        """The k players without whom the task goes worst, or the first in another order."""
+        if by is not None or k < 0:
+            return super().top(k, by=by)
+        part = self._take(self.order()[:k])
+        object.__setattr__(part, "_asked", k)
+        return part
+
+    def _take(self, rows: Sequence[int]) -> Self:
+        heads = [(s.stack, s.layer, h) for i in rows for s, h in self.players.heads_of(i)]
+        frame = self.table.wide()
+        place = {
+            key: at
+            for at, key in enumerate(
+                zip(frame["stack"], frame["layer"], frame["head"], strict=True)
+            )
+        }
+        table = self.table._take([place[head] for head in heads])
+        part = super()._take(rows)
+        part = dataclasses.replace(part, players=self.players.subset(rows), table=table)
+        object.__setattr__(part, "_asked", self._asked)
+        return part
 
     def __repr__(self) -> str:
-        best = ", ".join(f"{label} {score:.3g}" for label, score in self.top(3))
+        score = self.score
+        first = [
+            (self.players.labels[i], float(score[i])) for i in self.order()[: self._asked or 3]
+        ]
+        best = ", ".join(f"{label} {score:.3g}" for label, score in first)
         notes = {k: f"{v:.3g}" if isinstance(v, float) else v for k, v in self.notes.items()}
         told = "".join(f"; {k}={v}" for k, v in notes.items())
         return f"Importance({self.metric}: {len(self.players)} players, first {best}{told})"

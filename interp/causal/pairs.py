@@ -25,9 +25,9 @@ from interp.causal.shapley_values.solution import (
 )
 from interp.causal.task import Task
 from interp.core import clusters as grouped
-from interp.core.display import Displayed
 from interp.core.errors import OptionError, UnknownName
 from interp.core.intervals import around
+from interp.core.result import Result
 from interp.core.steps import finishing
 from interp.model.given import takes_model
 
@@ -48,10 +48,11 @@ _EXACT_OF = 12
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Interactions(Displayed):
+class Interactions(Result):
     """Interaction of each pair of players, in the task's unit.
 
-    Positive: the two need each other; negative: they stand in for each other.
+    Positive: the two need each other; negative: they stand in for each other. The first pairs are
+    the strongest of either sign; intervals hold prompts and samples, see `bounds`.
 
     Args:
         index: "shapley" or "banzhaf".
@@ -74,6 +75,9 @@ class Interactions(Displayed):
     higher_is_better: bool
     provenance: dict[str, Any] = field(default_factory=dict, repr=False)
     _order = "score"
+    _units = ("first", "second")
+    _per_row = ("pairs", "per_prompt", "sampling_sem")
+    _by = "abs"
     sampling_df: float = math.inf
     clusters: tuple[str, ...] | None = field(default=None, repr=False)
 
@@ -91,9 +95,10 @@ class Interactions(Displayed):
     def _over_prompts(self) -> Float[np.ndarray, " pair"]:
         return standard_error(self.per_prompt, self.clusters)
 
-    def interval(self, level: float = 0.95) -> Float[np.ndarray, "pair 2"]:
-        """Confidence interval over prompts and samples, by t quantiles; NaN for one prompt or
-        cluster.
+    def bounds(self, level: float = 0.95) -> Float[np.ndarray, "pair 2"]:
+        """Low and high end of each interval over prompts and samples, by t quantiles.
+
+        NaN for one prompt or cluster.
 
         Raises:
             OptionError: a level outside 0 to 1.
@@ -110,14 +115,17 @@ class Interactions(Displayed):
         """
         return self.score
 
-    def to_pandas(self) -> pandas.DataFrame:
+    def _facts(self) -> dict[str, Any]:
+        return {"metric": f"{self.index}_interaction"}
+
+    def _rows(self) -> pandas.DataFrame:
         """One row per pair: first, second, score, sem, low, high (95 %), sampling_sem, n, clusters,
         unit, index, method.
         """
         import pandas
 
         first, second = self.pairs.T
-        low, high = self.interval().T
+        low, high = self.bounds().T
         return pandas.DataFrame(
             {
                 "first": [self.players[i] for i in first],
@@ -156,14 +164,6 @@ class Interactions(Displayed):
         figure.update_layout(template="plotly_white", title=f"{self.index} interactions")
         figure.update_yaxes(autorange="reversed")
         return figure
-
-    def top(self, k: int = 5) -> list[tuple[str, str, float]]:
-        """The k strongest pairs, of either sign."""
-        order = np.argsort(-np.abs(self.score), kind="stable")[:k]
-        return [
-            (self.players[i], self.players[j], float(self.score[p]))
-            for p, (i, j) in zip(order, self.pairs[order], strict=True)
-        ]
 
 
 @takes_model
@@ -345,7 +345,7 @@ def _players(game: Game, among: Sequence[str] | Importance | None, top: int) -> 
         check_exact(len(labels), "interactions of all players", "among= with the labels of a few")
         chosen = list(labels)
     elif isinstance(among, Importance):
-        chosen = [label for label, _ in among.top(top)]
+        chosen = [among.players.labels[i] for i in among.order()[:top]]
     else:
         chosen = list(among)
     if len(set(chosen)) < 2:

@@ -169,6 +169,18 @@ def _short(source: str) -> str:
     return path.resolve().name or source if path.is_dir() else source
 
 
+def loaded(source: str, loading: Loading, imports: tuple[str, ...]) -> Model:
+    """The model, tried before anything is said about it."""
+    from interp.model.check import check_model
+
+    loading.require_device()
+    import_first(imports)
+    [(path, name)] = named([source]).items()
+    model = loading.load(path, name)
+    check_model(model).require()
+    return model
+
+
 def import_first(names: Sequence[str]) -> None:
     """Import modules by name, or files by path, so that transformers knows their classes.
 
@@ -205,3 +217,15 @@ def _import_file(path: Path) -> Any:
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))
     return import_module(path.stem)
+
+
+def loaded(source: str, loading: Loading, imports: tuple[str, ...]) -> Model:
+    """The model, tried before anything is said about it."""
+    from interp.model.check import check_model
+
+    loading.require_device()
+    import_first(imports)
+    [(path, name)] = named([source]).items()
+    model = loading.load(path, name)
+    check_model(model).require()
+    return model

@@ -43,7 +43,7 @@ def text(found: PairCheck | str) -> str:
     n = len(found.margin)
     return (
         f"  minimal pairs ({found.kind}, {n} pairs): {found.accuracy:.1%} right, "
-        f"{found.accuracy_without:.1%} without {' '.join(found.heads)}\n"
+        f"{found.accuracy_without:.1%} without {' '.join(found.checked)}\n"
         f"    margin {found.margin.mean():.3g} nats, lost {lost:.3g} ± {found.drop_sem:.2g}; "
         f"without {len(drawn)} random sets of the same layers {drawn.mean():.3g} "
         f"[{drawn.min():.3g}, {drawn.max():.3g}], p {found.p:.2g}\n"
@@ -55,7 +55,7 @@ def as_dict(found: PairCheck | str) -> dict[str, Any]:
     if isinstance(found, str):
         return {"heads": [], "note": found}
     return {
-        "heads": list(found.heads),
+        "heads": list(found.checked),
         "kind": found.kind,
         "pairs": len(found.margin),
         "accuracy": found.accuracy,

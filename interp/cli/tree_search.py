@@ -169,7 +169,7 @@ class TreeSearch:
         found, told = apart, _told(apart, checks)
         contents = {
             WHOLE: json.dumps(told, indent=1, ensure_ascii=False, allow_nan=False) + "\n",
-            RELATIONS: _csv(pd.concat([one.to_pandas() for one in found])),
+            RELATIONS: _csv(pd.concat([one.wide() for one in found])),
             TREES: _csv(pd.concat([one.trees_to_pandas() for one in found])),
             PAGE: render(
                 found,

@@ -1,81 +1,46 @@
-"""Differences between two results on the same prompts, paired over prompts or their clusters."""
+"""Differences between the scores of two results, paired over prompts or their clusters."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from jaxtyping import Float
 
 from interp.core import clusters as grouped
 from interp.core.errors import OptionError
-from interp.core.result import Result
+from interp.core.statistics import holm
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Array = np.ndarray
+Pairs = tuple[
+    tuple[Mapping[str, Any], ...],
+    Float[Array, "row prompt"],
+    tuple[str, ...] | None,
+    dict[str, Any],
+]
 _PAIR = "model", "metric"  # what may differ between two results that are compared
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Differences(Result):
-    """Mean paired difference of each row, with its t test and Holm's correction over the rows.
+class Comparable(Protocol):
+    """What is asked of a result that is compared."""
 
-    Args:
-        rows: the columns that say what each row is about, and of each score and unit.
-        per_prompt: the differences, `[row, prompt]`; NaN where one of the two has no value.
-        clusters: a label per prompt where prompts share something.
-        provenance: of both results, under "first" and "second".
-    """
+    per_prompt: Any
+    provenance: Any
+    why_no_per_prompt: Any
+    _units: Any
 
-    rows: tuple[Mapping[str, Any], ...]
-    per_prompt: Float[Array, "row prompt"]
-    clusters: tuple[str, ...] | None = None
-    provenance: Mapping[str, Any] = field(default_factory=dict)
-    p_holm: tuple[float, ...] | None = None  # corrected over all rows, also after `top` cut them
-    _per_row = ("rows", "per_prompt", "p_holm")
-    _by = "abs"
-
-    def __post_init__(self) -> None:
-        if self.p_holm is None:
-            object.__setattr__(self, "p_holm", tuple(holm(self._tested()["p"].to_numpy())))
-
-    @property
-    def _units(self) -> tuple[str, ...]:  # type: ignore[override]
-        return tuple(c for c in (self.rows[0] if self.rows else {}) if c != "unit")
-
-    def _rows(self) -> pd.DataFrame:
-        """What each row is about, both scores, difference, error, p and corrected p."""
-        return self._tested().assign(p_holm=list(self.p_holm or ()))
-
-    def _tested(self) -> pd.DataFrame:
-        import pandas as pd
-        from scipy.stats import t as student
-
-        each = [grouped.summary(row[:, None], self.clusters) for row in self.per_prompt]
-        score, sem = (np.array([float(getattr(x, a)[0]) for x in each]) for a in ("score", "sem"))
-        clusters = np.array([x.clusters for x in each], dtype=np.int64)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            distance = np.where(score == 0, 0.0, np.abs(score) / sem)
-        p = np.where(np.isnan(sem), math.nan, 2 * student.sf(distance, np.maximum(clusters - 1, 1)))
-        frame = pd.DataFrame(list(self.rows))
-        new = {"score": score, "sem": sem, "null": 0.0, "p": p, "n": [x.n for x in each]}
-        return frame.assign(**new, clusters=clusters)
-
-    def __repr__(self) -> str:
-        found = sum(p < 0.05 for p in self.p_holm or ())
-        return (
-            f"Differences of {len(self)} rows over {self.per_prompt.shape[1]} prompts: {found} "
-            "with a corrected p below 0.05"
-        )
+    def to_pandas(self) -> pd.DataFrame:
+        """Rows in the common columns."""
+        ...
 
 
-def differences(first: Result, second: Result) -> Differences:
-    """Subtract the second result from the first; see `Result.compare`."""
+def differences(first: Comparable, second: Comparable) -> Pairs:
+    """Subtract the second result from the first: the fields of a `Differences`."""
     a, b = _values(first), _values(second)
     prompts = _prompts(first), _prompts(second)
     if None in prompts or prompts[0] != prompts[1]:
@@ -107,27 +72,44 @@ def differences(first: Result, second: Result) -> Differences:
     made = {"first": first.provenance, "second": second.provenance}
     labels = getattr(first, "clusters", None)
     values = np.stack([a[i] - b[j] for i, j in pairs])
-    return Differences(tuple(rows), values, labels, made)
+    return tuple(rows), values, labels, made
 
 
-def holm(p: Float[Array, " test"]) -> Float[Array, " test"]:
-    """Correct p-values by Holm's step-down method; NaN is no test."""
+def tested(
+    rows: Sequence[Mapping[str, Any]],
+    per_prompt: Float[Array, "row prompt"],
+    clusters: Sequence[Hashable] | None,
+) -> pd.DataFrame:
+    """Test the mean of each row of differences against 0, by a t test over clusters of prompts."""
+    import pandas as pd
+    from scipy.stats import t as student
+
+    each = [grouped.summary(row[:, None], clusters) for row in per_prompt]
+    score, sem = (np.array([float(getattr(x, a)[0]) for x in each]) for a in ("score", "sem"))
+    number = np.array([x.clusters for x in each], dtype=np.int64)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        distance = np.where(score == 0, 0.0, np.abs(score) / sem)
+    p = np.where(np.isnan(sem), math.nan, 2 * student.sf(distance, np.maximum(number - 1, 1)))
+    new = {"score": score, "sem": sem, "null": 0.0, "p": p, "n": [x.n for x in each]}
+    return pd.DataFrame(list(rows)).assign(**new, clusters=number)
+
+
+def corrected(p: Float[Array, " test"]) -> tuple[float, ...]:
+    """Correct p values by Holm's method; NaN is not a test."""
     out = np.full(len(p), math.nan)
-    tested = np.flatnonzero(~np.isnan(p))
-    order = tested[np.argsort(p[tested], kind="stable")]
-    scaled = np.maximum.accumulate(p[order] * (len(order) - np.arange(len(order))))
-    out[order] = np.minimum(scaled, 1.0)
-    return out
+    there = ~np.isnan(p)
+    out[there] = holm(p[there])
+    return tuple(out.tolist())
 
 
-def _values(result: Result) -> Float[Array, "row prompt"]:
+def _values(result: Comparable) -> Float[Array, "row prompt"]:
     if result.per_prompt is None:
         why = result.why_no_per_prompt
         raise OptionError(f"{type(result).__name__} kept no values per prompt to pair: {why}")
     return np.asarray(result.per_prompt, dtype=float)
 
 
-def _prompts(result: Result) -> str | None:
+def _prompts(result: Comparable) -> str | None:
     """The hash of the prompts, where all rows have one and the same."""
     about = result.provenance
     made = list(about.values()) if any(isinstance(k, tuple) for k in about) else [about]
@@ -135,7 +117,7 @@ def _prompts(result: Result) -> str | None:
     return found.pop() if len(found) == 1 else None
 
 
-def _keys(result: Result, left: pd.DataFrame, right: pd.DataFrame) -> list[str]:
+def _keys(result: Comparable, left: pd.DataFrame, right: pd.DataFrame) -> list[str]:
     """The columns that say that two rows are about the same thing."""
     keys = [u for u in result._units if u in right.columns and u not in _PAIR]
     same = set(left["metric"]) == set(right["metric"])

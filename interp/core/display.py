@@ -7,8 +7,6 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from interp.core.doors import behind
-
 if TYPE_CHECKING:
     import os
 
@@ -59,9 +57,11 @@ class Displayed:
         return "\n".join(filter(None, (told, rows, rest)))
 
     def _repr_html_(self) -> str:
+        from interp.core.doors import behind
+
         frame, rest = self._first()
         after = f"<p>{rest}</p>" if rest else ""
-        return f"<p>{escape(self.heading())}</p>{behind('Displayed.html_table')(frame)}{after}"
+        return f"<p>{escape(self.heading())}</p>{behind('Result.html_table')(frame)}{after}"
 
     def _first(self) -> tuple[pd.DataFrame, str]:
         """The rows to display, and a line on those that are left out."""
@@ -78,14 +78,15 @@ class Displayed:
         """
         from markupsafe import Markup
 
+        from interp.core.doors import behind
         from interp.core.files import write_atomically
 
         plot, to_svg = getattr(self, "plot", None), getattr(self, "to_svg", None)
         figure = Markup(to_svg()) if to_svg is not None else plot() if plot is not None else None
         name = re.sub(r"(?<!^)(?=[A-Z])", " ", type(self).__name__).capitalize()
         file = name.lower().replace(" ", "-")
-        rows = behind("Displayed.data_table")(self.shown(), file)
-        content = behind("Displayed.page")(
+        rows = behind("Result.data_table")(self.shown(), file)
+        content = behind("Result.page")(
             title or name,
             figure,
             [("In numbers", self.heading(), rows)],

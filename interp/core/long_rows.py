@@ -56,12 +56,14 @@ def t_bounds(frame: pd.DataFrame, level: float) -> np.ndarray:
     score = frame["score"].to_numpy(float)
     df, sem = frame[column].to_numpy(float) - 1, frame["sem"].to_numpy(float)
     half = np.full(len(frame), math.nan)
+    # one quantile for each number of clusters; huge errors may overflow to an endless interval
     if not 0 < level < 1:
         half_width([(0.0, 1.0)], level)  # refuses the level
-    for one in np.unique(df[~np.isnan(sem) & (df > 0)]):
-        mine = (df == one) & ~np.isnan(sem)
-        half[mine] = half_width([(sem[mine], float(one))], level)
-    return np.stack([score - half, score + half], -1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for one in np.unique(df[~np.isnan(sem) & (df > 0)]):
+            mine = (df == one) & ~np.isnan(sem)
+            half[mine] = half_width([(sem[mine], float(one))], level)
+        return np.stack([score - half, score + half], -1)
 
 
 def first_rows(frame: pd.DataFrame, k: int, by: str) -> list[int]:

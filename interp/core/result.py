@@ -6,10 +6,10 @@ import copy
 import dataclasses
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from interp.core.display import Displayed
-from interp.core.doors import behind
 from interp.core.errors import OptionError, UnknownName
 from interp.core.head import Head
 from interp.core.long_rows import completed, first_rows, t_bounds
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
     import plotly.graph_objects as go
+    from jaxtyping import Float
 
 
 class Result(Displayed):
@@ -134,7 +135,9 @@ class Result(Displayed):
             OptionError: the rows are not heads.
         """
         frame = self.to_pandas()
-        if not {"layer", "head"} <= set(frame.columns):
+        if {"layer", "head"} <= set(frame.columns):
+            frame = frame[frame["head"].notna()]
+        if not {"layer", "head"} <= set(frame.columns) or (len(self) and not len(frame)):
             about = ", ".join(self._units) or "no unit of a model"
             raise OptionError(
                 f"the rows of {type(self).__name__} are about {about}, not about heads; .heads() "
@@ -144,26 +147,30 @@ class Result(Displayed):
         rows = zip(frame["layer"], frame["head"], stacks, strict=True)
         return tuple(dict.fromkeys(Head(int(layer), int(h), stack) for layer, h, stack in rows))
 
-    def compare(self, other: Result) -> Result:
+    def compare(self, other: Result) -> Differences:
         """Differences to another result on the same prompts, `self - other`, row by row.
 
         Paired over prompts, or over their clusters: the t test and interval of the mean difference,
-        with Holm's correction over the rows: an `interp.core.differences.Differences`.
+        with Holm's correction over the rows.
 
         Raises:
             OptionError: the prompts differ, one of the two kept no values per prompt, or no rows
                 are about the same thing.
         """
-        return behind("Result.compare")(self, other)
+        from interp.core.differences import differences
+
+        return Differences(*differences(self, other))
 
     def plot(self, k: int = 20) -> go.Figure:
         """Bars of the first k rows, with their 95 % intervals."""
+        from interp.core.doors import behind
+
         rows = self.top(k).to_pandas()
         units = [u for u in self._units if u in rows.columns] or ["metric"]
         names = [" ".join(map(str, row)) for row in rows[units].itertuples(index=False, name=None)]
         title = ", ".join(dict.fromkeys(map(str, rows["metric"])))
         unit = str(rows["unit"].iloc[0]) if len(rows) else ""
-        return behind("Result.plot")(rows, names, title=title, unit=unit)
+        return behind("Result.bars")(rows, names, title=title, unit=unit)
 
     def save(self, path: str | os.PathLike) -> Any:
         """Write a file whose suffix says the format: parquet, csv, json, toml or html.
@@ -195,7 +202,18 @@ class Result(Displayed):
         """True if the other is of the same type and holds the same values, NaN equal to NaN."""
         from interp.core.encoding import encoded
 
-        return type(self) is type(other) and encoded(self) == encoded(other)
+        if type(self) is not type(other):
+            return False
+        return encoded(self._stored()) == encoded(other._stored())  # type: ignore[attr-defined]
+
+    @classmethod
+    def _types(cls) -> tuple[type, ...]:
+        """The types in `_holds`; for a class that must not import them when it is defined."""
+        return cls._holds
+
+    def _stored(self) -> Self:
+        """What files hold: the result itself, unless its values lie elsewhere."""
+        return self
 
     def __iter__(self) -> Iterator[Any]:
         """One mapping of columns to values per row."""
@@ -231,3 +249,50 @@ def _picked(values: Any, rows: Sequence[int]) -> Any:
     if isinstance(values, (tuple, list)):
         return type(values)(values[row] for row in rows)
     return values[list(rows)]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Differences(Result):
+    """Mean paired difference of each row, with its t test and Holm's correction over the rows.
+
+    Args:
+        rows: what each row is about, both scores (`first`, `second`) and the unit.
+        per_prompt: the differences, `[row, prompt]`; NaN where one of the two has no value.
+        clusters: a label per prompt where prompts share something.
+        provenance: of both results, under "first" and "second".
+        p_holm: the corrected p of each row; it is that over all rows also where `top` left some.
+    """
+
+    rows: tuple[Mapping[str, Any], ...]
+    per_prompt: Float[np.ndarray, "row prompt"]
+    clusters: tuple[str, ...] | None = None
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    p_holm: tuple[float, ...] | None = None
+    _per_row = ("rows", "per_prompt", "p_holm")
+    _by = "abs"
+
+    def __post_init__(self) -> None:
+        if self.p_holm is None:
+            from interp.core.differences import corrected, tested
+
+            p = tested(self.rows, self.per_prompt, self.clusters)["p"].to_numpy(float)
+            object.__setattr__(self, "p_holm", corrected(p))
+
+    @property
+    def _units(self) -> tuple[str, ...]:  # type: ignore[override]
+        apart = ("unit", "first", "second")
+        return tuple(c for c in (self.rows[0] if self.rows else {}) if c not in apart)
+
+    def _rows(self) -> pd.DataFrame:
+        """What each row is about, both scores, difference, error, p and corrected p."""
+        from interp.core.differences import tested
+
+        found = tested(self.rows, self.per_prompt, self.clusters)
+        return found.assign(p_holm=list(self.p_holm or ()))
+
+    def __repr__(self) -> str:
+        found = sum(p < 0.05 for p in self.p_holm or ())
+        return (
+            f"Differences of {len(self)} rows over {self.per_prompt.shape[1]} prompts: {found} "
+            "with a corrected p below 0.05"
+        )

@@ -9,12 +9,29 @@ import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from interp.core.display import Displayed
 from interp.core.encoding import encoded, remade
 from interp.core.errors import OptionError, StoreError, UnknownName
 from interp.core.files import read_bytes, write_atomically
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Writable(Protocol):
+    """What is asked of a result that is written."""
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Rows in the common columns."""
+        ...
+
+    def save_html(self, path: str | os.PathLike) -> None:
+        """Write a page."""
+        ...
+
+    def _stored(self) -> Any: ...
+
 
 FORMAT = "interp Result 1"
 READ = (".parquet", ".csv", ".json", ".toml")
@@ -27,7 +44,7 @@ def suffixes(cls: type) -> tuple[str, ...]:
     return (*READ, ".html", *(end for end, method in _TEXTS.items() if hasattr(cls, method)))
 
 
-def write(result: Displayed, path: str | os.PathLike) -> None:
+def write(result: Writable, path: str | os.PathLike) -> None:
     """Write a result in the format of the suffix; see `Result.save`."""
     path = Path(path)
     suffix = path.suffix.lower()
@@ -55,7 +72,7 @@ def read(cls: Any, path: str | os.PathLike) -> Any:
         if name not in wanted:
             raise ValueError(f"it holds a {name}; read it with {name}.load")
         made = wanted[name]
-        return remade(made, fields, (made, *made._holds))
+        return remade(made, fields, (made, *made._types()))
     except (ValueError, KeyError, TypeError, AttributeError, OptionError) as error:
         raise StoreError(
             f"{path} does not hold a {cls.__name__}, or is damaged: {error}"
@@ -66,8 +83,8 @@ def _below(cls: type) -> list[type]:
     return [each for sub in cls.__subclasses__() for each in (sub, *_below(sub))]
 
 
-def _state(result: Displayed) -> dict[str, Any]:
-    return {"format": FORMAT, **encoded(result)}
+def _state(result: Writable) -> dict[str, Any]:
+    return {"format": FORMAT, **encoded(result._stored())}
 
 
 def _checked(state: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
@@ -76,7 +93,7 @@ def _checked(state: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
     return state["type"], state["fields"]
 
 
-def _records(result: Displayed) -> list[dict[str, Any]]:
+def _records(result: Writable) -> list[dict[str, Any]]:
     """The rows as plain data: NaN is null."""
     frame = result.to_pandas().astype(object)
     frame = frame.where(frame.notna(), None)
@@ -87,7 +104,7 @@ def _plain(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else str(value)
 
 
-def _to_json(result: Displayed) -> bytes:
+def _to_json(result: Writable) -> bytes:
     rows = {"rows": _records(result)}
     return json.dumps(_state(result) | rows, allow_nan=False).encode() + b"\n"
 
@@ -96,7 +113,7 @@ def _from_json(content: bytes) -> tuple[str, Mapping[str, Any]]:
     return _checked(json.loads(content))
 
 
-def _to_csv(result: Displayed) -> bytes:
+def _to_csv(result: Writable) -> bytes:
     out = io.StringIO(newline="")
     out.write(f"# {json.dumps(_state(result), allow_nan=False)}\n")
     frame = result.to_pandas()
@@ -111,7 +128,7 @@ def _from_csv(content: bytes) -> tuple[str, Mapping[str, Any]]:
     return _checked(json.loads(first[2:]))
 
 
-def _to_toml(result: Displayed) -> bytes:
+def _to_toml(result: Writable) -> bytes:
     import tomli_w
 
     rows = [{k: v for k, v in row.items() if v is not None} for row in _records(result)]
@@ -124,7 +141,7 @@ def _from_toml(content: bytes) -> tuple[str, Mapping[str, Any]]:
     return _checked(json.loads(told["values"]))
 
 
-def _to_parquet(result: Displayed) -> bytes:
+def _to_parquet(result: Writable) -> bytes:
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -18,7 +18,6 @@ from interp.core.columns import (
     records_of_scores,
     rows_of_records,
 )
-from interp.core.doors import behind
 from interp.core.errors import OptionError, UnknownName
 from interp.core.long_rows import t_bounds
 from interp.core.order import first_of_each
@@ -204,16 +203,20 @@ class HeadTable(Result):
             OptionError: the table has no rows.
             UnknownName: the table has no such metric.
         """
+        from interp.core.doors import behind
+
         if metric is None and not len(self):
             raise OptionError("the table has no rows, so there is nothing to plot")
-        return behind("HeadTable.plot")(self, metric or self.metrics[0], **options)
+        return behind("Result.heatmap")(self, metric or self.metrics[0], **options)
 
     def save_html(self, path: str | os.PathLike, *, title: str = "Attention heads") -> None:
         """Write the page of `interp report`, whole or not at all; raises StoreError, OptionError.
 
         Colours span the scores; `interp.report.write_report` takes the ranges of metrics.
         """
-        behind("HeadTable.save_html")(self, path, title=title)
+        from interp.core.doors import behind
+
+        behind("Result.report")(self, path, title=title)
 
     def to_pandas(self) -> pd.DataFrame:
         """A copy of the rows as a DataFrame, with the 95 % interval of each score: low and high."""

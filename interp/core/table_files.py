@@ -5,15 +5,36 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from interp.core import files
 from interp.core.errors import OptionError, StoreError, UnknownName
-from interp.core.result import Result
 from interp.core.sign import with_todays_sign
 
-Table = TypeVar("Table")
+if TYPE_CHECKING:
+    import pandas as pd
 
+    from interp.core.columns import Provenance
+
+
+class Table(Protocol):
+    """What is asked of a table that is written."""
+
+    @property
+    def provenance(self) -> Provenance:
+        """How each metric was made."""
+        ...
+
+    def wide(self) -> pd.DataFrame:
+        """The columns that files hold."""
+        ...
+
+    def save_html(self, path: str | os.PathLike) -> None:
+        """Write a page."""
+        ...
+
+
+Made = TypeVar("Made")
 _TEXTS: dict[str, Callable[[Any, Any], str]] = {
     ".csv": files.to_csv,
     ".json": files.to_json,
@@ -27,7 +48,7 @@ _READERS: dict[str, Callable[[bytes], Any]] = {
 }
 
 
-def text_of(table: Result, suffix: str, path: str | os.PathLike | None = None) -> str:
+def text_of(table: Table, suffix: str, path: str | os.PathLike | None = None) -> str:
     """Give the table as text in a format, and write it where a path is given."""
     text = _TEXTS[suffix](table.wide(), table.provenance)
     if path is not None:
@@ -35,7 +56,7 @@ def text_of(table: Result, suffix: str, path: str | os.PathLike | None = None) -
     return text
 
 
-def write(table: Result, path: str | os.PathLike, suffix: str) -> None:
+def write(table: Table, path: str | os.PathLike, suffix: str) -> None:
     """Write a table in a format, whole or not at all."""
     if suffix == ".parquet":
         content = files.to_parquet(table.wide(), table.provenance)
@@ -44,7 +65,7 @@ def write(table: Result, path: str | os.PathLike, suffix: str) -> None:
         text_of(table, suffix, path)
 
 
-def save(table: Result, path: str | os.PathLike) -> None:
+def save(table: Table, path: str | os.PathLike) -> None:
     """Write a table in the format of the suffix; see `HeadTable.save`."""
     suffix = Path(path).suffix.lower()
     if suffix not in (*_READERS, ".html"):
@@ -55,7 +76,7 @@ def save(table: Result, path: str | os.PathLike) -> None:
         write(table, path, suffix)
 
 
-def read(cls: Callable[..., Table], path: str | os.PathLike, suffix: str | None = None) -> Table:
+def read(cls: type[Made], path: str | os.PathLike, suffix: str | None = None) -> Made:
     """Read a table; see `HeadTable.load`."""
     suffix = Path(path).suffix.lower() if suffix is None else suffix
     if suffix not in _READERS:
@@ -67,12 +88,12 @@ def read(cls: Callable[..., Table], path: str | os.PathLike, suffix: str | None 
         raise StoreError(f"{path} is no table of head scores, or is damaged: {error}") from error
 
 
-def of_json(cls: Callable[..., Table], text: str) -> Table:
+def of_json(cls: type[Made], text: str) -> Made:
     """Read a table from the text that `to_json` returned."""
     return _made(cls, *files.from_json(text))
 
 
-def _made(cls: Callable[..., Table], columns: dict[str, list], provenance: Any) -> Table:
+def _made(cls: type[Made], columns: dict[str, list], provenance: Any) -> Made:
     import pandas as pd
 
     return cls(*with_todays_sign(pd.DataFrame(columns), provenance))

@@ -133,8 +133,8 @@ def axes(
     for trace in traces:
         for letter in "xy":
             name = getattr(trace, f"{letter}axis") or letter
-            values = getattr(trace, letter)
-            used.setdefault(name, []).extend([] if values is None else list(values))
+            values = [] if getattr(trace, letter) is None else list(getattr(trace, letter))
+            used.setdefault(name, []).extend(values)
             if trace.type == "bar" and (trace.orientation == "h") == (letter == "x"):
                 used[name] += _ends(trace, values, letter)
             if trace.type == "heatmap":

@@ -25,7 +25,7 @@ def bars(rows: pd.DataFrame, names: Sequence[str], *, title: str, unit: str) -> 
     import plotly.graph_objects as go
 
     error: dict[str, Any] = {"visible": False}
-    if rows["low"].notna().all():
+    if bool(rows["low"].notna().to_numpy().all()):
         error = {"type": "data", "symmetric": False, "array": rows["high"] - rows["score"]}
         error |= {"arrayminus": rows["score"] - rows["low"]}
     named = [text(name) for name in names]

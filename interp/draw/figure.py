@@ -16,13 +16,13 @@ from interp.draw.sprite import data_url, indexed_png
 from interp.draw.svg import element, picture
 
 if TYPE_CHECKING:
-    import numpy as np
     import plotly.graph_objects as go
 
 WIDE = 960
 CELLS = 2_500  # of a map with an element and a number for each; more are an image
-_LEGEND = 20
+_ROW = 20  # of a legend
 _DASHES = {"dash": "6 4", "dot": "2 3", "dashdot": "8 3 2 3", "longdash": "11 4"}
+_BLANK = "#b9b9b9"  # of a cell without a value
 
 
 def svg(figure: go.Figure) -> Markup:
@@ -30,35 +30,32 @@ def svg(figure: go.Figure) -> Markup:
 
     Numbers that plotly shows under the pointer are titles of the marks.
     """
-    layout = figure.layout
-    traces = [t for t in figure.data if t.visible in (None, True)]
-    named = [(i, t) for i, t in enumerate(traces) if t.name and t.showlegend is not False]
-    legend = named if len(named) > 1 else []
-    above = any(note.xref == "paper" for note in layout.annotations)
-    top = 12 + 22 * bool(layout.title.text) + 22 * above
+    shown: Any = figure
+    layout, title = shown.layout, _lines(shown.layout.title.text)
+    traces = [t for t in shown.data if t.visible in (None, True)]
+    above = [note for note in layout.annotations if note.xref == "paper"]
+    top = 12 + 22 * bool(title) + 22 * bool(above)
     height = (layout.height or 450) + top
-    rows = _legend_rows(legend)
-    tall = height + _LEGEND * len(rows)
     places = axes(layout, traces, (WIDE, height), top)
-    parts: list[Any] = []
-    for x, y in dict.fromkeys(places.values()):
-        parts += [*x.drawn(y), *y.drawn(x)]
-    for i, trace in enumerate(traces):
-        x, y = places[i]
-        draw = {"bar": _bars, "heatmap": _cells, "scatter": _points}.get(trace.type)
-        if draw is not None:
-            parts.append(element("g", *draw(trace, x, y, _colour(trace, i), layout)))
-    parts += _level_lines(layout, places)
-    title = _lines(layout.title.text)
+    parts: list[Any] = [
+        line for x, y in dict.fromkeys(places.values()) for line in (*x.drawn(y), *y.drawn(x))
+    ]
+    for i, (trace, (x, y)) in enumerate(zip(traces, places.values(), strict=True)):
+        colour = _colour(trace, i)
+        if trace.type == "heatmap":
+            parts += _cells(trace, x, y, layout)
+        elif trace.type in ("bar", "scatter"):
+            parts += (_bars if trace.type == "bar" else _points)(trace, x, y, colour)
+    parts += _level_lines(layout, {y.name: (x, y) for x, y in places.values()})
     parts += _texts(title, 12, 20, class_="title")
-    for note in layout.annotations:
-        if note.xref == "paper":
-            at = 70 + note.x * (WIDE - 100), top + (1 - note.y) * (height - top - 60)
-            parts += _texts(_lines(note.text), at[0], at[1] - 6, text_anchor="middle")
-    for row, entries in enumerate(rows):
-        parts += _legend_row(entries, height + _LEGEND * row + 12)
+    for note in above:
+        at = 70 + note.x * (WIDE - 100), top + (1 - note.y) * (height - top - 60)
+        parts += _texts(_lines(note.text), at[0], at[1] - 6, text_anchor="middle")
+    named = [(i, t) for i, t in enumerate(traces) if t.name and t.showlegend is not False]
+    legend, tall = _legend(named if len(named) > 1 else [], height)
     said = "; ".join([*title, *(t for _, trace in named for t in _lines(trace.name))])
-    return picture(WIDE, tall, *parts, class_="figure", role="img", aria_label=said or "figure")
+    return picture(WIDE, tall, *parts, *legend, class_="figure", role="img",
+                   aria_label=said or "figure")  # fmt: skip
 
 
 def _lines(text: str | None) -> list[str]:
@@ -72,51 +69,38 @@ def _texts(lines: Sequence[str], x: float, y: float, **style: Any) -> list[Marku
 
 
 def _colour(trace: Any, at: int) -> str:
-    colour = trace.line.color if trace.type == "scatter" else None
-    colour = colour or (trace.marker.color if hasattr(trace, "marker") else None)
-    return _ink(colour if isinstance(colour, str) else COLOURS[at % len(COLOURS)])
-
-
-def _ink(colour: str) -> str:
-    """Black is the ink of the page, which is light on a dark one."""
+    """The one colour of a trace; black is the ink of the page, which is light on a dark one."""
+    given = getattr(trace.line if trace.type == "scatter" else None, "color", None)
+    given = given or getattr(getattr(trace, "marker", None), "color", None)
+    colour = given if isinstance(given, str) else COLOURS[at % len(COLOURS)]
     return "currentColor" if colour == "#000000" else colour
 
 
-def _points(trace: Any, x: Axis, y: Axis, colour: str, layout: Any) -> list[Markup]:
-    mode = trace.mode or "lines+markers"
-    xs, ys = list(trace.x), list(trace.y)
+def _points(trace: Any, x: Axis, y: Axis, colour: str) -> list[Markup]:
+    mode, xs, ys = trace.mode or "lines+markers", list(trace.x), list(trace.y)
     at = [(x(a), y(b)) for a, b in zip(xs, ys, strict=True)]
-    known = [all(map(math.isfinite, p)) for p in at]
-    way = " ".join(f"{a:.1f},{b:.1f}" for (a, b), k in zip(at, known, strict=True) if k)
-    parts: list[Markup] = []
+    known = [i for i, place in enumerate(at) if all(map(math.isfinite, place))]
+    way = " ".join(f"{at[i][0]:.1f},{at[i][1]:.1f}" for i in known)
     if trace.fill:
         return [element("polygon", points=way, fill=trace.fillcolor or colour, stroke="none")]
+    parts: list[Markup] = []
     if "lines" in mode:
-        dash = _DASHES.get(trace.line.dash or "")
-        width = float(trace.line.width or 2)
         parts.append(
-            element("polyline", points=way, fill="none", stroke=colour, stroke_width=width,
-                    stroke_dasharray=dash)
+            element("polyline", points=way, fill="none", stroke=colour,
+                    stroke_width=float(trace.line.width or 2),
+                    stroke_dasharray=_DASHES.get(trace.line.dash or ""))
         )  # fmt: skip
-    texts = (
-        trace.text
-        if isinstance(trace.text, (tuple, list)) or hasattr(trace.text, "tolist")
-        else None
-    )
-    for i, (where, k) in enumerate(zip(at, known, strict=True)):
-        if not k:
-            continue
-        told = _lines(str(texts[i])) if texts is not None and "text" in mode else []
+    names = [s for s in (trace.customdata, trace.hovertext, trace.text) if _listed(s)]
+    for i in known:
+        told = _lines(str(trace.text[i])) if _listed(trace.text) and "text" in mode else []
         if "markers" in mode:
-            name = next(
-                (s[i] for s in (trace.customdata, trace.hovertext, texts) if _listed(s)), ""
-            )
-            lines = [*_lines(str(name)), f"{x.spelled(xs[i])}, {y.spelled(ys[i])}"]
-            parts.append(_mark(trace.marker, where, colour, ": ".join(lines)))
-            parts += _texts(told, where[0], where[1] - 7, text_anchor="middle", font_size=10)
+            name = _lines(str(names[0][i])) if names else []
+            said = ": ".join([*name, f"{x.spelled(xs[i])}, {y.spelled(ys[i])}"])
+            parts.append(_mark(trace.marker, at[i], colour, said))
+            parts += _texts(told, at[i][0], at[i][1] - 7, text_anchor="middle", font_size=10)
         else:
-            high = where[1] - 7.5 * (len(told) - 1)
-            parts += _texts(told, where[0], high, text_anchor="middle")
+            high = at[i][1] - 7.5 * (len(told) - 1)
+            parts += _texts(told, at[i][0], high, text_anchor="middle")
     return parts
 
 
@@ -124,137 +108,121 @@ def _listed(x: Any) -> bool:
     return x is not None and not isinstance(x, str)
 
 
-def _mark(marker: Any, at: tuple[float, float], colour: str, said: str) -> Markup:
+def _mark(marker: Any, at: tuple[float, float], colour: str, said: str = "") -> Markup:
     size = float(marker.size if isinstance(marker.size, (int, float)) else 6)
-    x, y = at
     title = element("title", said)
     if str(marker.symbol).startswith("line-ew"):
-        return element("path", title, d=f"M{x - size / 2:.1f} {y:.1f}h{size:g}",
-                       stroke="currentColor",
-                       stroke_width=2)  # fmt: skip
+        return _line(at[0] - size / 2, at[1], size, "currentColor", title=title)
     opacity = float(marker.opacity) if isinstance(marker.opacity, (int, float)) else None
-    return element("circle", title, cx=x, cy=y, r=max(2.0, size / 2), fill=colour, opacity=opacity)
+    return element("circle", title, cx=at[0], cy=at[1], r=max(2.0, size / 2), fill=colour,
+                   opacity=opacity)  # fmt: skip
 
 
-def _bars(trace: Any, x: Axis, y: Axis, colour: str, layout: Any) -> list[Markup]:
+def _line(
+    x: float, y: float, wide: float, colour: str, dash: Any = None, title: Any = ""
+) -> Markup:
+    return element("path", title, d=f"M{x:.1f} {y:.1f}h{wide:.1f}", stroke=colour, stroke_width=2,
+                   stroke_dasharray=_DASHES.get(dash or ""))  # fmt: skip
+
+
+def _bars(trace: Any, x: Axis, y: Axis, colour: str) -> list[Markup]:
     level = trace.orientation == "h"
     along, across = (x, y) if level else (y, x)
     values, names = (trace.x, trace.y) if level else (trace.y, trace.x)
     error = trace.error_x if level else trace.error_y
-    one = isinstance(trace.marker.color, str) or trace.marker.color is None
     thick = max(1.0, 0.8 * across.step)
     parts = []
     for i, (name, value) in enumerate(zip(names, values, strict=True)):
         if not math.isfinite(value):
             continue
         low, high = sorted((along(0.0), along(value)))
-        start, fill = across(name) - thick / 2, colour if one else trace.marker.color[i]
+        start, fill = across(name) - thick / 2, colour
+        if _listed(trace.marker.color):
+            fill = trace.marker.color[i]
         box = (low, start, high - low, thick) if level else (start, low, thick, high - low)
         said = element("title", f"{across.spelled(name)}: {along.spelled(value)}")
         size = dict(zip(("x", "y", "width", "height"), map(float, box), strict=True))
-        parts.append(element("rect", said, **size, fill=_ink(fill)))
+        parts.append(element("rect", said, **size, fill=fill))
         if error.visible is not False and error.array is not None:
             less = error.array if error.arrayminus is None else error.arrayminus
             ends = along(value - less[i]), along(value + error.array[i])
+            at = f"{across(name):.1f}"
+            way = f"M{ends[0]:.1f} {at}H" if level else f"M{at} {ends[0]:.1f}V"
             if all(map(math.isfinite, ends)):
-                parts.append(_whisker(ends, across(name), level))
+                parts.append(element("path", d=f"{way}{ends[1]:.1f}", class_="error"))
     return parts
 
 
-def _whisker(ends: tuple[float, float], at: float, level: bool) -> Markup:
-    low, high = ends
-    way = f"M{low:.1f} {at:.1f}H{high:.1f}" if level else f"M{at:.1f} {low:.1f}V{high:.1f}"
-    return element("path", d=way, class_="error")
-
-
-def _cells(trace: Any, x: Axis, y: Axis, colour: str, layout: Any) -> list[Markup]:
+def _cells(trace: Any, x: Axis, y: Axis, layout: Any) -> list[Markup]:
     import numpy as np
 
-    z: np.ndarray = np.asarray(trace.z, dtype=float)
-    scale = layout.coloraxis if trace.coloraxis else trace
-    low, high = (scale.cmin, scale.cmax) if trace.coloraxis else (scale.zmin, scale.zmax)
+    z = np.asarray(trace.z, dtype=float)
+    scale, prefix = (layout.coloraxis, "c") if trace.coloraxis else (trace, "z")
+    low, high = scale[f"{prefix}min"], scale[f"{prefix}max"]
     low = float(np.nanmin(z)) if low is None else float(low)
     high = float(np.nanmax(z)) if high is None else float(high)
     colours = [c for _, c in scale.colorscale]
-    part = np.nan_to_num((z - low) / ((high - low) or 1.0))
-    bins = np.rint(np.clip(part, 0, 1) * (len(colours) - 1)).astype(np.uint8)
-    bins[np.isnan(z)] = len(colours)
+    part = np.clip(np.nan_to_num((z - low) / ((high - low) or 1.0)), 0, 1)
+    bins = np.where(np.isnan(z), len(colours), np.rint(part * (len(colours) - 1))).astype(np.uint8)
     ramp = indexed_png(np.arange(len(colours), dtype=np.uint8)[None], colours)
-    name = _lines(scale.colorbar.title.text)
     end = x.last + 14
     parts = [
         element("image", href=data_url(ramp), x=end - 50, y=y.first + 58, width=100, height=12,
                 preserveAspectRatio="none", transform=f"rotate(-90 {end:g} {y.first + 64:g})"),
-        *_texts([f"{high:.3g}", *name], end + 10, y.first + 22),
+        *_texts([f"{high:.3g}", *_lines(scale.colorbar.title.text)], end + 10, y.first + 22),
         *_texts([f"{low:.3g}"], end + 10, y.first + 114),
     ]  # fmt: skip
     if z.size > CELLS:
-        image = indexed_png(bins, [*colours, "#b9b9b9"])
-        turn = f"matrix({'1 0 0 1 0 0' if y.reversed else f'1 0 0 -1 0 {y.first + y.last:g}'})"
+        image = indexed_png(bins if y.reversed else bins[::-1], [*colours, _BLANK])
         box = {"x": x.first, "y": y.first, "width": x.last - x.first, "height": y.last - y.first}
-        shown = element(
-            "image", href=data_url(image), preserveAspectRatio="none", transform=turn, **box
-        )
-        return [shown, *parts]
-    columns = list(range(z.shape[1])) if trace.x is None else list(trace.x)
-    rows = list(range(z.shape[0])) if trace.y is None else list(trace.y)
+        whole = element("image", href=data_url(image), preserveAspectRatio="none", **box)
+        return [whole, *parts]
+    columns = range(z.shape[1]) if trace.x is None else list(trace.x)
+    rows = range(z.shape[0]) if trace.y is None else list(trace.y)
     for (i, j), value in np.ndenumerate(z):
         told = "none" if math.isnan(value) else f"{value:.4g}"
         said = f"{y.spelled(rows[i])}, {x.spelled(columns[j])}: {told}"
         if _listed(trace.text):
             said = " ".join(_lines(str(trace.text[i][j]))) or said
-        fill = "#b9b9b9" if bins[i, j] == len(colours) else colours[bins[i, j]]
         parts.append(
             element("rect", element("title", said), x=x(columns[j]) - x.step / 2,
-                    y=y(rows[i]) - y.step / 2, width=x.step * 0.96, height=y.step * 0.96, fill=fill)
+                    y=y(rows[i]) - y.step / 2, width=x.step * 0.96, height=y.step * 0.96,
+                    fill=[*colours, _BLANK][bins[i, j]])
         )  # fmt: skip
     return parts
 
 
-def _level_lines(layout: Any, places: dict[int, tuple[Axis, Axis]]) -> list[Markup]:
+def _level_lines(layout: Any, named: dict[str, tuple[Axis, Axis]]) -> list[Markup]:
     """Horizontal lines across a plot, with their texts."""
-    found, by_name = [], {f"{y.name}": (x, y) for x, y in places.values()}
+    found = []
     for shape in layout.shapes:
-        x, y = by_name.get(shape.yref, (None, None))
-        if shape.type == "line" and shape.y0 == shape.y1 and x is not None and y is not None:
-            found.append(
-                element("path", d=f"M{x.first:.1f} {y(shape.y0):.1f}H{x.last:.1f}",
-                        stroke=_ink(shape.line.color or "#000000"),
-                        stroke_dasharray=_DASHES.get(shape.line.dash or ""))
-            )  # fmt: skip
+        if shape.yref in named and shape.type == "line" and shape.y0 == shape.y1:
+            x, y = named[shape.yref]
+            colour = "currentColor" if shape.line.color == "#000000" else shape.line.color
+            found.append(_line(x.first, y(shape.y0), x.last - x.first, colour, shape.line.dash))
     for note in layout.annotations:
-        x, y = by_name.get(note.yref, (None, None))
-        if x is not None and y is not None:
+        if note.yref in named:
+            x, y = named[note.yref]
             found += _texts(_lines(note.text), x.last - 4, y(note.y) + 14, text_anchor="end",
                             class_="soft")  # fmt: skip
     return found
 
 
-def _legend_rows(entries: Sequence[tuple[int, Any]]) -> list[list[tuple[float, int, Any]]]:
-    rows: list[list[tuple[float, int, Any]]] = []
-    x = math.inf
-    for i, trace in entries:
-        wide = 50 + 7 * len(" ".join(_lines(trace.name)))
-        if x + wide > WIDE - 20:
-            rows.append([])
-            x = 70.0
-        rows[-1].append((x, i, trace))
-        x += wide
-    return rows
-
-
-def _legend_row(entries: Sequence[tuple[float, int, Any]], y: float) -> list[Markup]:
+def _legend(entries: Sequence[tuple[int, Any]], y: float) -> tuple[list[Markup], float]:
+    """Marks with their names in rows from y on, and where the last row ends."""
     parts: list[Markup] = []
-    for x, i, trace in entries:
-        colour = _colour(trace, i)
+    x, y = WIDE, y + 12 - _ROW
+    for i, trace in entries:
+        name, colour = " ".join(_lines(trace.name)), _colour(trace, i)
+        if x + 50 + 7 * len(name) > WIDE - 20:
+            x, y = 70, y + _ROW
         if trace.type == "scatter" and not trace.fill:
-            markers = "lines" not in (trace.mode or "lines")
-            mark = _mark(trace.marker, (x + 12, y - 4), colour, "") if markers else element(
-                "path", d=f"M{x:g} {y - 4:g}h26", stroke=colour, stroke_width=2,
-                stroke_dasharray=_DASHES.get(trace.line.dash or ""),
-            )  # fmt: skip
+            mark = _line(x, y - 4, 26, colour, trace.line.dash)
+            if "lines" not in (trace.mode or "lines"):
+                mark = _mark(trace.marker, (x + 12, y - 4), colour)
         else:
-            fill = (trace.fillcolor if trace.type == "scatter" else None) or colour
+            fill = getattr(trace, "fillcolor", None) or colour
             mark = element("rect", x=x, y=y - 9, width=26, height=10, fill=fill)
-        parts += [mark, *_texts([" ".join(_lines(trace.name))], x + 32, y)]
-    return parts
+        parts += [mark, *_texts([name], x + 32, y)]
+        x += 50 + 7 * len(name)
+    return parts, y + 8

@@ -12,7 +12,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from interp.draw.svg import element
 
@@ -142,8 +142,8 @@ class Table:
     def __html__(self) -> Markup:
         named = [c if isinstance(c, tuple) else (c[1:], "words") if c[:1] == "." else (c, None)
                  for c in self.columns]  # fmt: skip
-        kinds = [kind for _, kind in named]
-        head = [element("th", name, scope="col", class_=kind) for name, kind in named]
+        kinds = [kind or None for _, kind in named]
+        head = [element("th", name, scope="col", class_=kind or None) for name, kind in named]
         body = (row if isinstance(row, Markup) else self._row(row, kinds) for row in self.rows)
         caption = ()
         if self.caption or self.unit:
@@ -169,18 +169,11 @@ class Table:
 
 def html_table(frame: pd.DataFrame) -> Markup:
     """A data frame as a table: numbers with four digits, texts set left."""
-    first: Any = frame.iloc[0] if len(frame) else [None] * frame.shape[1]
-    columns = [
-        (str(c), "text" if isinstance(x, str) else "") for c, x in zip(frame, first, strict=True)
-    ]
-    head = [element("th", c, scope="col", class_=kind or None) for c, kind in columns]
-    # by hand: a page can hold tens of thousands of these cells
-    rows = "".join(
-        f"<tr>{''.join(map(_cell, row))}</tr>" for row in frame.itertuples(index=False, name=None)
-    )
-    body = element("tbody", Markup(rows))
-    table = element("table", element("thead", element("tr", *head)), body)
-    return element("div", table, class_="scroll", tabindex=0)
+    first = frame.iloc[0] if len(frame) else frame.columns
+    words = [isinstance(x, str) for x in first]
+    columns = [(str(c), "text" if w else "") for c, w in zip(frame, words, strict=True)]
+    rows = frame.itertuples(index=False, name=None)
+    return Markup(Table(columns, rows, headed=False).__html__())
 
 
 def data_table(frame: pd.DataFrame, name: str) -> Markup:
@@ -227,12 +220,6 @@ def plainly(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     return "none" if value is None or value == "" else str(value)
-
-
-def _cell(x: Any) -> str:
-    if isinstance(x, str):
-        return f'<td class="text">{escape(x)}</td>'
-    return f"<td>{escape(_spelled(x))}</td>"
 
 
 def _spelled(x: Any) -> Any:

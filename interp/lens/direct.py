@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.core.errors import OptionError, UnreadableAttention
+from interp.core.result import Result
 from interp.core.table import HeadTable
 from interp.core.tokens import show, token_id
 from interp.lens.finish import (
@@ -28,6 +29,8 @@ from interp.model.given import takes_model
 from interp.model.locate.norms import read_norm
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from interp.model.capture import ActivationCache
     from interp.model.locate.sites import Site
     from interp.model.model import Model
@@ -35,13 +38,13 @@ if TYPE_CHECKING:
 _RESIDUAL = 1e-4  # of the sum of absolute parts: float32 in a stream of many layers
 
 
-@dataclass(frozen=True, eq=False)
-class DirectLogits:
+@dataclass(frozen=True, eq=False, repr=False)
+class DirectLogits(Result):
     """Parts of one logit, or of a difference of two, at one position.
 
     Args:
         value: what the parts sum to: the model's own number, before a soft cap if it has one.
-        heads: one row per head of the stack that writes logits.
+        table: one row per head of the stack that writes logits.
         mlps: by layer.
         embedding: of the first stream, positions included.
         bias: of attentions, norms and the unembedding.
@@ -52,18 +55,50 @@ class DirectLogits:
     position: int
     token: str
     value: float
-    heads: HeadTable
+    table: HeadTable
     mlps: Mapping[int, float]
     embedding: float
     bias: float
     residual: float
     notes: Mapping[str, Any] = field(default_factory=dict)
+    per_prompt = None
+    why_no_per_prompt = "it is of one prompt"
+    _units = ("part", "stack", "layer", "head")
+    _by = "abs"
+    _holds = (HeadTable,)
+
+    @property
+    def provenance(self) -> Mapping[str, Any]:
+        """How the parts were made."""
+        return next(iter(self.table.provenance.values()))
+
+    def _facts(self) -> Mapping[str, Any]:
+        frame = self.table.wide()
+        return {"metric": "direct_logit", "unit": frame["unit"].iloc[0]}
+
+    def _rows(self) -> pd.DataFrame:
+        """One row per head, MLP, the embedding and the biases, in this order."""
+        import pandas as pd
+
+        frame = self.table.wide()
+        several = len(self.table.stacks) > 1
+        rows = [
+            {
+                "part": f"{r['stack'] + ' ' if several else ''}L{r['layer']}H{r['head']}",
+                "stack": r["stack"], "layer": r["layer"], "head": r["head"], "score": r["score"],
+            }
+            for r in frame.to_dict("records")
+        ]  # fmt: skip
+        rows += [{"part": f"MLP {layer}", "score": x} for layer, x in self.mlps.items()]
+        rows += [{"part": "embedding", "score": self.embedding}]
+        rows += [{"part": "biases", "score": self.bias}]
+        return pd.DataFrame(rows)
 
     @property
     def parts(self) -> dict[str, float]:
         """Every part by name, the largest first."""
-        frame = self.heads.to_pandas()
-        several = len(self.heads.stacks) > 1
+        frame = self.table.wide()
+        several = len(self.table.stacks) > 1
         named = {
             f"{r['stack'] + ' ' if several else ''}L{r['layer']}H{r['head']}": float(r["score"])
             for r in frame.to_dict("records")
@@ -73,7 +108,11 @@ class DirectLogits:
         return dict(sorted(named.items(), key=lambda item: -abs(item[1])))
 
     def __str__(self) -> str:
-        best = "\n".join(f"  {name:<10} {x:+.4g}" for name, x in list(self.parts.items())[:10])
+        shown = self.wide().sort_values("score", key=abs, ascending=False, kind="stable")
+        rows = shown.head(self._asked or 10)
+        best = "\n".join(
+            f"  {name:<10} {x:+.4g}" for name, x in zip(rows["part"], rows["score"], strict=True)
+        )
         return (
             f"{self.target} = {self.value:.6g} at {self.token!r} (position {self.position})\n"
             f"{best}\n  residual {self.residual:.2g}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -9,15 +10,17 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 
-from interp.core.display import Displayed
 from interp.core.errors import OptionError
+from interp.core.prompts import Prompts
+from interp.core.result import Result
 from interp.core.tokens import token_id
 from interp.lens.finish import finish, model_layers, one_input, predicting_stack, texts
-from interp.model.content import model_provenance
+from interp.model.content import result_provenance
 from interp.model.given import takes_model
 
 if TYPE_CHECKING:
     import pandas as pd
+    import plotly.graph_objects as go
 
     from interp.model.model import Model
 
@@ -25,18 +28,20 @@ Array = np.ndarray
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LogitLens(Displayed):
+class LogitLens(Result):
     """Logits of the stream at every depth and position; depth 0 is the embedding.
 
+    The score of a row is the logit of the target, or without a target the largest one.
+
     Args:
-        top, top_logits: the k largest at each depth and position.
+        top_ids, top_logits: the k largest at each depth and position.
         target_logit, target_rank: of the target token, where there is one; rank 0 is the first.
         residual: largest difference of the deepest logits to the model's own.
     """
 
     tokens: tuple[str, ...]
     depths: tuple[str, ...]
-    top: Int[Array, "depth pos k"] = field(repr=False)
+    top_ids: Int[Array, "depth pos k"] = field(repr=False)
     top_tokens: tuple[tuple[tuple[str, ...], ...], ...] = field(repr=False)
     top_logits: Float[Array, "depth pos k"] = field(repr=False)
     target: str | None
@@ -44,8 +49,36 @@ class LogitLens(Displayed):
     target_rank: Int[Array, "depth pos"] | None = field(repr=False)
     residual: float
     provenance: dict[str, Any] = field(default_factory=dict, repr=False)
+    per_prompt = None
+    why_no_per_prompt = "it is of one prompt"
+    _units = ("depth", "position", "token")
 
-    def to_pandas(self) -> pd.DataFrame:
+    @property
+    def _same_as(self) -> Mapping[str, str]:  # type: ignore[override]
+        return {"score": "logit" if self.target is None else "target_logit"}
+
+    def _facts(self) -> Mapping[str, Any]:
+        kind = "largest logit" if self.target is None else f"logit of {self.target!r}"
+        return {"metric": kind, "unit": "logit"}
+
+    def plot(self, k: int = 20) -> go.Figure:
+        """A heat map of the scores, depth by position, with the first token on each cell."""
+        from interp.draw.grid import grid
+
+        if self._kept is not None:
+            return super().plot(k)
+        score = self.top_logits[..., 0] if self.target_logit is None else self.target_logit
+        hover = [
+            [
+                f"{depth}, {token!r}: first {first[0]!r}"
+                for token, first in zip(self.tokens, row, strict=True)
+            ]
+            for depth, row in zip(self.depths, self.top_tokens, strict=True)
+        ]
+        title = str(self._facts()["metric"])
+        return grid(score, self.depths, self.tokens, hover=hover, title=title, unit="logit")
+
+    def _rows(self) -> pd.DataFrame:
         """One row per depth and position."""
         import pandas as pd
 
@@ -125,5 +158,8 @@ def logit_lens(
         torch.stack(logits).numpy() if logits else None,
         torch.stack(ranks).numpy() if ranks else None,
         float((found - cache.logits[0].double()).abs().max()),
-        model_provenance(model) | {"ids": ids, "made_by": "interp.lens.logit_lens"},
+        result_provenance(
+            model, "interp.lens.logit_lens", Prompts((tuple(ids),)), k=k, target=target
+        )
+        | {"ids": ids},
     )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from torch import nn
 
@@ -15,7 +15,8 @@ from interp.model.load import load
 from interp.model.model import Model
 from interp.model.sources.packages import package_of
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+Rest = ParamSpec("Rest")
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,9 @@ def _wrong(x: Any) -> str:
     )
 
 
-def takes_model(function: Function) -> Function:
+def takes_model(
+    function: Callable[Concatenate[Model, Rest], Found],
+) -> Callable[Concatenate[Any, Rest], Found]:
     """Let the first argument of a function, a model, also be a name, a folder or an object.
 
     Raises:
@@ -118,7 +121,7 @@ def takes_model(function: Function) -> Function:
     """
 
     @wraps(function)
-    def call(model: Any, *args: Any, **options: Any) -> Any:
+    def call(model: Any, *args: Rest.args, **options: Rest.kwargs) -> Found:
         return function(model if isinstance(model, Model) else one_model(model), *args, **options)
 
-    return cast(Function, call)
+    return call

@@ -18,7 +18,7 @@ _COLUMNS = ["stack", "layer", "head", "kv_head", "score", "sem", "n", "null", "n
 def every_number(rows: pd.DataFrame) -> Markup:
     """Heads down, metrics across, of one model; folded until it is asked for."""
     metrics = [str(m) for m in rows["metric"].unique()]
-    several = rows["stack"].nunique() > 1
+    several = len(set(rows["stack"])) > 1
     heads: dict[str, dict[str, str]] = {}
     records: list[dict[str, Any]] = rows.to_dict("records")  # type: ignore[assignment]
     for row in records:

@@ -116,7 +116,7 @@ def minimal_pairs(found: PairCheck | str) -> Markup | Table:
         return element("p", found)
     drawn, sem = found.random_drops, found.drop_sem
     row = [
-        headed(found.heads), f"{found.accuracy:.1%}", f"{found.accuracy_without:.1%}",
+        headed(found.checked), f"{found.accuracy:.1%}", f"{found.accuracy_without:.1%}",
         f"{found.margin.mean():.3g}",
         f"{found.drop:.3g}" + (f" ± {sem:.2g}" if math.isfinite(sem) else ""),
         f"{drawn.mean():.3g} [{drawn.min():.3g}, {drawn.max():.3g}]", f"{found.p:.2g}",

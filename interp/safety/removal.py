@@ -71,13 +71,13 @@ class Ships:
         return dict(zip(self.harmful.players.labels, counts.tolist(), strict=True))
 
     def __str__(self) -> str:
-        best = ", ".join(f"{label} {x:.3g}" for label, x in self.harmful.top(5))
+        first = [(row["player"], row["score"]) for row in self.harmful.top(5)]
+        best = ", ".join(f"{label} {x:.3g}" for label, x in first)
         told = f"SHIPS on {self.harmful.per_prompt.shape[1]} harmful prompts, nats: {best}"
         if self.harmless is not None:
             labels = list(self.harmless.players.labels)
             same = ", ".join(
-                f"{label} {self.harmless.score[labels.index(label)]:.3g}"
-                for label, _ in self.harmful.top(5)
+                f"{label} {self.harmless.score[labels.index(label)]:.3g}" for label, _ in first
             )
             told += f"; the same heads on harmless prompts: {same}"
         return told

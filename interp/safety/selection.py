@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from interp.causal.measures import divergence
-from interp.core.display import Displayed
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
+from interp.core.result import Result
 from interp.model.content import model_provenance
 from interp.model.given import takes_model
 from interp.safety.direction import LAYER_SHARE, Direction, candidates
@@ -47,24 +48,46 @@ class Tried:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class DirectionSearch(Displayed):
-    """Every candidate, which filters it passes, and the one that is chosen.
+class DirectionSearch(Result):
+    """Candidate refusal directions, the filters that each passes, and the chosen one.
+
+    Its rows are candidates, in the order of the search; the score is the mean refusal log odds of
+    harmful prompts with the candidate removed, so the lowest are the best.
 
     Args:
         refused: of the harmful and of the harmless prompts the share that the model declines,
             before anything is dropped.
         clean: mean refusal log odds of the harmful and the harmless prompts that selection is on.
         used: prompts of each set behind the means and behind the selection.
-        bounds: what the filters ask for.
+        limits: what the filters ask for.
     """
 
     tried: tuple[Tried, ...]
     refused: tuple[float, float]
     clean: tuple[float, float]
     used: dict[str, int]
-    bounds: dict[str, float]
+    limits: dict[str, float]
     refusal_tokens: tuple[int, ...]
     made: dict[str, Any] = field(default_factory=dict, repr=False)
+    per_prompt = None
+    why_no_per_prompt = "the search keeps means over prompts only"
+    _units = ("layer", "position")
+    _per_row = ("tried",)
+    _by = "lowest"
+    _holds = (Tried, Direction)
+    _same_as = MappingProxyType({"score": "ablated"})
+
+    @property
+    def provenance(self) -> dict[str, Any]:  # type: ignore[override]
+        """The model, prompts and settings of the search."""
+        return self.made
+
+    def _facts(self) -> Mapping[str, Any]:
+        return {
+            "metric": "refusal with the direction removed",
+            "unit": "nats",
+            "n": self.used["harmful for the choice"],
+        }
 
     @property
     def passing(self) -> tuple[Tried, ...]:
@@ -89,15 +112,15 @@ class DirectionSearch(Displayed):
         """How many candidates each filter stops; one may be stopped by several."""
         told = {
             "length": "have no length",
-            "layer": f"lie at or above {self.bounds['layer_share']:g} of the layers",
-            "kl": f"change harmless answers by more than {self.bounds['kl']:g} nats",
+            "layer": f"lie at or above {self.limits['layer_share']:g} of the layers",
+            "kl": f"change harmless answers by more than {self.limits['kl']:g} nats",
             "added": f"do not make harmless prompts refused (log odds below "
-            f"{self.bounds['added']:g})",
+            f"{self.limits['added']:g})",
         }
         counts = {name: sum(name in t.fails for t in self.tried) for name in FILTERS}
         return ", ".join(f"{counts[name]} {told[name]}" for name in FILTERS)
 
-    def to_pandas(self) -> pd.DataFrame:
+    def _rows(self) -> pd.DataFrame:
         """One row per candidate."""
         import pandas as pd
 

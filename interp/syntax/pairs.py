@@ -13,16 +13,17 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from jaxtyping import Float
 
-from interp.core.display import Displayed
 from interp.core.errors import OptionError, PromptError, StoreError
 from interp.core.head import Head
 from interp.core.prompts import Prompts
+from interp.core.result import Result
 from interp.model.edits import zero
 from interp.model.given import takes_model
 from interp.syntax.attention import Progress
@@ -45,8 +46,11 @@ class Pair:
 
 
 @dataclass(frozen=True, eq=False)
-class PairCheck(Displayed):
-    """What a model loses on minimal pairs without some heads, beside random ones.
+class PairCheck(Result):
+    """Loss of a model on minimal pairs without some heads, beside random heads.
+
+    Its rows are sets of heads, the checked one first: the score is the mean drop of the margin, the
+    null of the checked set that of the random ones.
 
     Args:
         margin: per pair, log-likelihood of the good sentence minus the bad one, in nats.
@@ -54,13 +58,27 @@ class PairCheck(Displayed):
         kind: `log-likelihood` (decoders) or `pseudo-log-likelihood` (masked language models).
     """
 
-    heads: tuple[str, ...]
+    checked: tuple[str, ...]
     margin: Float[Array, " pair"] = field(repr=False)
     without: Float[Array, " pair"] = field(repr=False)
     random: Float[Array, "draw pair"] = field(repr=False)
     random_heads: tuple[tuple[str, ...], ...] = field(repr=False)
     kind: str
     provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    _units = ("heads", "set")
+    _same_as = MappingProxyType({"score": "drop"})
+
+    def heads(self) -> tuple[Head, ...]:
+        """The checked heads."""
+        return tuple(map(Head.parse, self.checked))
+
+    def _facts(self) -> Mapping[str, Any]:
+        return {"metric": "drop of the margin", "unit": "nats"}
+
+    @property
+    def per_prompt(self) -> Float[Array, "set pair"]:  # type: ignore[override]
+        """The drop of the margin on each pair, the checked set first; nats."""
+        return self.margin - np.concatenate([self.without[None], self.random])
 
     @property
     def accuracy(self) -> float:
@@ -80,10 +98,7 @@ class PairCheck(Displayed):
     @property
     def drop_sem(self) -> float:
         """Its standard error over pairs; NaN for one."""
-        lost = self.margin - self.without
-        if len(lost) < 2:
-            return math.nan
-        return float(lost.std(ddof=1) / math.sqrt(len(lost)))
+        return _sem(self.margin - self.without)
 
     @property
     def random_drops(self) -> Float[Array, " draw"]:
@@ -95,11 +110,11 @@ class PairCheck(Displayed):
         """The share of sets, these heads counted, that cost as much: small if these matter more."""
         return float((1 + (self.random_drops >= self.drop).sum()) / (1 + len(self.random)))
 
-    def to_pandas(self) -> pd.DataFrame:
+    def _rows(self) -> pd.DataFrame:
         """One row per set of heads, the checked one first."""
         import pandas as pd
 
-        rows = [(" ".join(self.heads), "checked", self.without)]
+        rows = [(" ".join(self.checked), "checked", self.without)]
         rows += [
             (" ".join(h), "random", w) for h, w in zip(self.random_heads, self.random, strict=True)
         ]
@@ -109,6 +124,8 @@ class PairCheck(Displayed):
                     "heads": names,
                     "set": which,
                     "drop": float((self.margin - w).mean()),
+                    "sem": _sem(self.margin - w),
+                    "null": float(self.random_drops.mean()) if which == "checked" else math.nan,
                     "accuracy": float((w > 0).mean()),
                     "n": len(w),
                 }
@@ -119,11 +136,16 @@ class PairCheck(Displayed):
     def __repr__(self) -> str:
         drawn = self.random_drops
         return (
-            f"PairCheck({' '.join(self.heads)}: {self.accuracy:.0%} of {len(self.margin)} pairs, "
+            f"PairCheck({' '.join(self.checked)}: {self.accuracy:.0%} of {len(self.margin)} pairs, "
             f"{self.accuracy_without:.0%} without; margin {self.margin.mean():.3g} nats,"
             f" lost {self.drop:.3g} ± {self.drop_sem:.2g}; random heads of the same layers"
             f" {drawn.mean():.3g} [{drawn.min():.3g}, {drawn.max():.3g}]; p {self.p:.2g})"
         )
+
+
+def _sem(values: Float[Array, " pair"]) -> float:
+    """Standard error of the mean over pairs; NaN for one."""
+    return float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else math.nan
 
 
 def read_pairs(path: str | os.PathLike, *, n: int | None = None) -> list[Pair]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from interp.core.display import Displayed
+from interp.core.head import Head
+from interp.core.result import Result
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -100,8 +102,11 @@ class Drawn:
 
 
 @dataclass(frozen=True, eq=False)
-class TreeScores(Displayed):
-    """Everything that `dependency_trees` found for one model.
+class TreeScores(Result):
+    """Relations and trees that `dependency_trees` found in one model.
+
+    Its rows are relations: the score is the accuracy of the best head, the null that of the best
+    fixed offset, and the interval is a bootstrap over sentences. `trees_to_pandas` has the trees.
 
     Args:
         by_head: per stack a [layer][head] list of UUAS on the choosing sentences, NaN for none.
@@ -117,6 +122,20 @@ class TreeScores(Displayed):
     counts: Mapping[str, int]
     notes: tuple[str, ...] = ()
     provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    per_prompt = None
+    why_no_per_prompt = "its intervals are drawn over sentences, whose counts are not kept"
+    _units = ("relation",)
+    _per_row = ("relations",)
+    _holds = (Relation, Trees, Drawn)
+    _same_as = MappingProxyType({"score": "accuracy", "null": "baseline"})
+
+    def _facts(self) -> Mapping[str, Any]:
+        return {"metric": "accuracy of the best head", "unit": "share of dependents"}
+
+    def heads(self) -> tuple[Head, ...]:
+        """The best head of each relation, each once, with its stack."""
+        found = [r.head.rpartition(" ") for r in self.relations]
+        return tuple(dict.fromkeys(Head(*Head.parse(h), stack or None) for stack, _, h in found))
 
     def relation(self, name: str) -> Relation:
         """One relation.
@@ -138,7 +157,7 @@ class TreeScores(Displayed):
             key=lambda t: t.uuas,
         )
 
-    def to_pandas(self) -> pd.DataFrame:
+    def _rows(self) -> pd.DataFrame:
         """One row per relation."""
         import pandas as pd
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -288,7 +289,7 @@ def test_an_interrupted_run_goes_on_and_gives_the_same(model, tmp_path) -> None:
         faithfulness(model, TEXTS[:2], ["raw_attention"], TARGETS[:2], **options)
     with pytest.raises(StoreError, match="is a file, not a folder"):
         faithfulness(
-            model, TEXTS[:2], ["raw_attention"], TARGETS[:2], **options | {"keep": earlier}
+            model, TEXTS[:2], ["raw_attention"], TARGETS[:2], **options | {"keep": Path(__file__)}
         )
 
 

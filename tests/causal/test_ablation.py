@@ -47,7 +47,7 @@ def test_players_equal_but_for_rounding_stay_in_their_order(planted):
     scores[[1, 2, 4]] = 3.001, np.nan, -3
     ranked = replace(found, per_prompt=scores[:, None], magnitude=True)
     assert ranked.order() == [1, 0, 3, 5, 6, 7, 4, 2]
-    assert [label for label, _ in ranked.top(2)] == [found.players.labels[i] for i in (1, 0)]
+    assert list(ranked.top(2).players.labels) == [found.players.labels[i] for i in (1, 0)]
     scores[3] = np.inf
     assert replace(ranked, per_prompt=scores[:, None]).order() == [3, 1, 0, 5, 6, 7, 4, 2]
     scores[3] = 0
@@ -58,13 +58,13 @@ def test_players_equal_but_for_rounding_stay_in_their_order(planted):
 def test_the_working_heads_come_first_and_the_bystander_is_near_zero(planted, kind):
     p, model, task = planted("bystander")
     found = leave_one_out(model, task, kind=kind)
-    assert {label for label, _ in found.top(2)} == heads_of(p, "previous_token", "induction")
+    assert set(found.top(2).players.labels) == heads_of(p, "previous_token", "induction")
     scores = dict(zip(found.players.labels, found.score, strict=True))
     for label in heads_of(p, "bystander", "noise"):
         assert abs(scores[label]) < 1e-3
     assert min(found.helps()[np.argsort(-found.helps())[:2]]) > 0.5
-    low, high = found.interval()[found.players.labels.index(found.top(1)[0][0])]
-    assert 0.5 < low < found.top(1)[0][1] < high
+    low, high = found.bounds()[found.players.labels.index(found.top(1).players.labels[0])]
+    assert 0.5 < low < found.top(1).score[0] < high
     null = found.table.to_pandas()["null"]
     assert null.abs().max() < 0.05
 
@@ -79,13 +79,13 @@ def test_a_backup_head_shows_only_when_the_head_it_stands_in_for_is_out(planted)
     gone = leave_one_out(model, task, null="none", without=[without])
     scores = dict(zip(gone.players.labels, gone.score, strict=True))
     assert scores[backup] > 1
-    assert backup in {label for label, _ in gone.top(2)}
+    assert backup in set(gone.top(2).players.labels)
 
 
 def test_one_head_alone_does_the_work_of_its_layer(planted):
     p, model, task = planted("induction")
     found = all_but_one(model, task, null="none")
-    best = {found.top(8)[i][0] for i in range(2)}
+    best = {found.top(8).players.labels[i] for i in range(2)}
     assert best == heads_of(p, "previous_token", "induction")
     scores = dict(zip(found.players.labels, found.score, strict=True))
     assert max(abs(scores[label]) for label in best) < 1e-3

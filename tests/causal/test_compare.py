@@ -73,7 +73,7 @@ def test_known_orders_agree_as_they_should():
         },
         ks=[1, 3, 18],
     )
-    pairs = found.to_pandas().set_index(["a", "b"])
+    pairs = found.pairs().set_index(["a", "b"])
     assert pairs.loc[("up", "down"), "spearman"] == -1
     assert pairs.loc[("up", "down"), "kendall"] == -1
     assert pairs.loc[("up", "cubed"), "spearman"] == pytest.approx(1)
@@ -120,7 +120,7 @@ def test_random_importances_agree_by_chance():
     rho, overlaps = [], []
     for _ in range(60):
         a, b = (table(rng.normal(size=18), name) for name in ("a", "b"))
-        row = compare([a, b], ks=[4], n_boot=0).to_pandas().iloc[0]
+        row = compare([a, b], ks=[4], n_boot=0).pairs().iloc[0]
         rho.append(row["spearman"])
         overlaps.append(row["top4"])
     assert abs(np.mean(rho)) < 3 / np.sqrt(60 * 17)
@@ -186,7 +186,7 @@ def test_without_prompts_there_is_no_interval():
 def test_constant_importances_correlate_with_nobody():
     flat, up = importance(constant(np.zeros(18)), "banzhaf"), importance(constant(np.arange(18.0)))
     found = compare({"flat": flat, "up": up})
-    (row,) = found.to_pandas().to_dict("records")
+    (row,) = found.pairs().to_dict("records")
     for column in ("spearman", "kendall", "spearman_low", "kendall_high", "top1", "top1_p"):
         assert np.isnan(row[column]), column
     assert row["reason"] == "flat is constant and ranks nobody"

@@ -188,7 +188,7 @@ def test_integrated_gradients_credit_the_head_whose_backup_hides_it_from_ablatio
     assert helps[main] > 0.3
     noise = max(abs(helps[str(Head(*h))]) for h in p.roles["noise"])
     assert noise < helps[backup] < 0.1
-    assert {x for x, _ in found.top(2)} == {main, str(Head(*p.roles["previous_token"][0]))}
+    assert set(found.top(2).players.labels) == {main, str(Head(*p.roles["previous_token"][0]))}
     assert found.table.to_pandas()["null"].abs().max() < 0.05
 
 

@@ -292,10 +292,12 @@ def test_scores_are_read_back_from_the_file(tmp_path):
     assert again.settings == json.loads(json.dumps(dict(held.settings)))
     assert len(again) == len(held) == 5
     best = again.top(2, by="difference")
-    assert best["difference"].tolist() == sorted(held.to_pandas()["difference"][:4])[:1:-1]
+    assert (
+        best.to_pandas()["difference"].tolist() == sorted(held.to_pandas()["difference"][:4])[:1:-1]
+    )
     assert "5 texts, 4 scored, without L0H1, L1H2, L1H5" in repr(again)
-    with pytest.raises(UnknownName, match="score of texts"):
-        again.top(by="id")
+    with pytest.raises(UnknownName, match="unknown order"):
+        again.top(by="reason")
     with pytest.raises(StoreError, match="cannot read"):
         TextScores.read(tmp_path / "none.jsonl")
 

@@ -238,7 +238,7 @@ def test_area_and_free_heads_by_hand():
         ((0.9 - 0.75) * 2 + (0.65 - 0.45) * 6) / 8
     )  # unequal steps
     half = stats.t.isf(0.025, 1) * np.std([0.9, 0.7], ddof=1) / np.sqrt(2)
-    np.testing.assert_allclose(curve.interval()[1], [0.8 - half, 0.8 + half])
+    np.testing.assert_allclose(curve.bounds()[1], [0.8 - half, 0.8 + half])
     with pytest.raises(OptionError, match="0 or more"):
         curve.n_free(-1)
 
@@ -314,7 +314,7 @@ def test_a_task_in_steps_and_one_prompt_have_curves_too():
     curve = pruning_curve(model, task, working + rest, n_random=2)
     assert curve.clean == 1
     assert curve.n_free(0.0) == 6
-    assert np.isnan(curve.interval()).all()
+    assert np.isnan(curve.bounds()).all()
     assert curve.area.value > 0
     assert len(curve.plot().data) == 3
 

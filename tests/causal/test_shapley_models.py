@@ -70,12 +70,14 @@ def test_the_working_heads_come_first_and_the_bystander_has_nothing():
     p, model, task = planted("bystander")
     found = shapley(model, task, method="exact")
     working = heads_of(p, "previous_token", "induction")
-    assert {label for label, _ in found.top(2)} == working
+    assert set(found.top(2).players.labels) == working
     each = scores(found)
     for label in set(each) - working:
-        assert abs(each[label]) < 0.02 < abs(found.top(2)[1][1]) / 25, label
+        assert abs(each[label]) < 0.02 < abs(found.top(2).score[1]) / 25, label
     # neither does anything without the other, so they share
-    assert each[found.top(2)[0][0]] == pytest.approx(each[found.top(2)[1][0]], rel=0.02)
+    assert each[found.top(2).players.labels[0]] == pytest.approx(
+        each[found.top(2).players.labels[1]], rel=0.02
+    )
     assert abs(found.notes["efficiency_gap"]) < 1e-9
     assert found.score.sum() == pytest.approx(found.notes["v_all_minus_v_none"], abs=1e-9)
     assert found.notes["v_all_minus_v_none"] > 1  # of minus the loss: heads lower it
@@ -92,7 +94,7 @@ def test_the_backup_head_is_found_and_leaving_one_out_does_not_find_it():
     alone = scores(leave_one_out(model, task, null="none", heads=heads))
     assert abs(alone[main]) < 1e-3 > abs(alone[backup])
     exact = exact_backup()
-    assert {label for label, _ in exact.top(3)} == {main, backup, previous}
+    assert set(exact.top(3).players.labels) == {main, backup, previous}
     assert min(abs(scores(exact)[label]) for label in (main, backup)) > 0.2
     pairs = interactions(
         model, task, among=[main, backup, previous], max_evaluations=160, heads=heads
@@ -102,7 +104,8 @@ def test_the_backup_head_is_found_and_leaving_one_out_does_not_find_it():
     assert helps[main, backup] < -0.2  # they stand in for each other
     assert helps[main, previous] > 0.2  # they need each other
     assert set(frame["unit"]) == {"nats/token (+ need each other)"}
-    assert pairs.top(1)[0][2] == frame["score"].loc[pairs.top(1)[0][:2]]
+    (first,) = pairs.top(1)
+    assert first["score"] == frame["score"].loc[first["first"], first["second"]]
 
 
 @pytest.mark.parametrize("method", ["permutations", "surrogate"])
@@ -115,7 +118,7 @@ def test_sampled_values_equal_exact_ones_within_their_errors(method):
     miss = np.abs(found.score - exact.score)
     assert (miss <= 4 * found.sampling_sem + 0.01).all()
     assert np.sqrt((miss**2).mean()) < 3 * np.sqrt((found.sampling_sem**2).mean())
-    assert {label for label, _ in found.top(3)} == {label for label, _ in exact.top(3)}
+    assert set(found.top(3).players.labels) == set(exact.top(3).players.labels)
     table = found.table.to_pandas()
     np.testing.assert_allclose(table["sem"] ** 2, found.sem**2 + found.sampling_sem**2)
     assert set(table["metric"]) == {

@@ -72,10 +72,10 @@ def test_the_heads_that_do_the_work_are_positive(name: str) -> None:
         score = dict(zip(found.players.labels, found.score, strict=True))
         if name in ("gate_gradient", "attribution_patching"):  # saturated: hardly any gradient
             assert max(score[label] for label in working) > 0
-            assert found.top(1)[0][0] in working
+            assert found.top(1).players.labels[0] in working
         else:
             assert min(score[label] for label in working) > 0.1
-        assert {label for label, _ in found.top(2)} == set(working) or "grad" in found.metric
+        assert set(found.top(2).players.labels) == set(working) or "grad" in found.metric
         np.testing.assert_array_equal(found.helps(), found.score)
         assert found.provenance["sign"] == SIGN
         assert found.table.to_pandas()["unit"].str.endswith("(+ helps)").all()
@@ -145,7 +145,7 @@ def test_a_table_of_an_earlier_version_is_turned_when_it_is_read(
 
 def test_a_notebook_shows_the_heads_that_matter_most_first() -> None:
     found = scored(False)["ablation"]
-    labels = [label for label, _ in found.top(4)]
+    labels = list(found.top(4).players.labels)
     assert labels != list(found.players.labels)
     html = found._repr_html_()
     places = [html.index(f">{label}<") for label in labels]

@@ -137,7 +137,7 @@ def test_a_method_is_declared_once(model, task) -> None:
         score_nodes(model, task, own, bat=True)
     with pytest.raises(NonFiniteError, match="own: the score of node L0H0 is not finite"):
         score_nodes(model, task, own, bad=True)
-    with pytest.raises(UnknownName, match="method to find a circuit"):
+    with pytest.raises(UnknownName, match="unknown circuit method"):
         score_nodes(model, task, "codez")
 
 

@@ -44,9 +44,9 @@ def test_ablate_prints_the_heads_the_task_needs_most(run, model, task):
     lines = result.stdout.splitlines()
     best = leave_one_out(model, task, null="none").top(2)
     assert lines[0] == MODEL
-    for line, (label, score) in zip(lines[2:4], best, strict=True):
-        assert label in line.split()
-        assert f"{score:.3f}" in line
+    for line, row in zip(lines[2:4], best, strict=True):
+        assert row["player"] in line.split()
+        assert f"{row['score']:.3f}" in line
     assert "interp: planted:bystander: 8 coalitions: about" in result.stderr
 
 

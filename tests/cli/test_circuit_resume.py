@@ -50,11 +50,11 @@ def started(*args: object, **options) -> subprocess.Popen:
 
 
 def wait_for_steps(folder: Path, running: subprocess.Popen) -> None:
-    """Until finished steps are on disk, written on five occasions."""
+    """Until finished steps are on disk, more than twenty, written on five occasions."""
     counts = set()
     for _ in range(3000):
         counts |= {len(unfinished(folder))}
-        if len(counts) > 5:
+        if len(counts) > 5 and max(counts) > 20:
             return
         assert running.poll() is None, "it ended before it could be killed"
         time.sleep(0.02)

@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from functools import cache
 
 import numpy as np
 
 import interp
-from interp.core.differences import Differences
-from interp.core.result import Result
+from interp import causal
+from interp.causal.comparison.compare import compare
+from interp.causal.comparison.result import Comparison
+from interp.causal.importance import Importance
+from interp.causal.influence.result import TextScores
+from interp.causal.influence.score import attention_influence
+from interp.causal.pairs import Interactions
+from interp.causal.pruning.prune import pruning_curve
+from interp.causal.pruning.result import PruningCurve
+from interp.causal.shapley_values.scores import Sampled
+from interp.core.prompts import repeats
+from interp.core.result import Differences, Result
+from interp.heads import needle
+from interp.heads.causal_check.result import Check, Confirmation
+from interp.heads.outliers import activations, channels, sinks
+from interp.heads.weights._composition import composition_scores
+from interp.lens.direct import direct_logit_attribution
+from interp.lens.logit import logit_lens
 
-MADE = {
-    "model_id": "m",
-    "prompts_hash": "p",
-    "made_by": "a test",
-    "versions": {"interp": interp.__version__},
-}
+MADE = {"model_id": "m", "prompts_hash": "p", "made_by": "a test", "versions": {"interp": "0"}}
 
 
 @cache
@@ -25,8 +37,44 @@ def model() -> interp.Model:
 
 
 @cache
+def prompts() -> interp.Prompts:
+    return repeats(model(), n=3, seed=0)
+
+
+@cache
 def table() -> interp.HeadTable:
     return interp.score(model(), ["induction", "previous_token"], null="none")
+
+
+@cache
+def task() -> causal.Task:
+    return causal.repeats_task(model(), n=4, seed=0)
+
+
+@cache
+def importance() -> Importance:
+    return causal.leave_one_out(model(), task())
+
+
+def sampled() -> Sampled:
+    return causal.shapley(model(), task(), method="permutations", max_evaluations=40)
+
+
+def interactions() -> Interactions:
+    return causal.interactions(model(), task(), among=importance(), top=3, seed=0)
+
+
+def comparison() -> Comparison:
+    banzhaf = causal.banzhaf(model(), task(), seed=0)
+    return compare({"one": importance(), "other": banzhaf}, n_boot=50)
+
+
+def pruning() -> PruningCurve:
+    return pruning_curve(model(), task(), importance(), n_random=2)
+
+
+def text_scores() -> TextScores:
+    return attention_influence(model(), list(prompts().ids), ["L0H0"], n_random=2)
 
 
 def differences() -> Differences:
@@ -35,7 +83,42 @@ def differences() -> Differences:
     return Differences(rows, values, None, MADE)
 
 
+def confirmation() -> Confirmation:
+    numbers = {f.name: 0.25 for f in fields(Check) if f.type == "float"}
+    counts = {f.name: 3 for f in fields(Check) if f.type == "int"}
+    checks = tuple(
+        Check(
+            model="m", metric=metric, task="loss", purpose="own", kind="zero", unit="nats",
+            higher_is_better=False, heads=("L0H1",), same_prompts=False, **numbers, **counts,
+        )
+        for metric in ("induction", "previous_token")
+    )  # fmt: skip
+    return Confirmation(checks, MADE)
+
+
+def instances() -> list[Instance]:
+    return needle.ids_instances(model(), needles=2, lengths=(20,), depths=(0, 1))
+
+
 EXAMPLES: dict[str, Callable[[], Result]] = {
-    "interp.core.differences.Differences": differences,
+    "interp.causal.comparison.result.Comparison": comparison,
+    "interp.causal.importance.Importance": importance,
+    "interp.causal.influence.result.TextScores": text_scores,
+    "interp.causal.pairs.Interactions": interactions,
+    "interp.causal.pruning.result.PruningCurve": pruning,
+    "interp.causal.shapley_values.scores.Sampled": sampled,
+    "interp.core.result.Differences": differences,
     "interp.core.table.HeadTable": table,
+    "interp.heads.causal_check.result.Confirmation": confirmation,
+    "interp.heads.needle.copying.CopyPaste": lambda: needle.copy_paste(model(), instances()),
+    "interp.heads.needle.question.QuestionMass": lambda: needle.question_mass(model(), instances()),
+    "interp.heads.outliers.activations.Outliers": lambda: activations.layer_outliers(
+        model(), prompts()
+    ),
+    "interp.heads.outliers.channels.Disruption": lambda: channels.disruption(model(), task()),
+    "interp.heads.outliers.channels.Massive": lambda: channels.massive(model(), prompts()),
+    "interp.heads.outliers.sinks.SinkMass": lambda: sinks.sink_mass(model(), prompts()),
+    "interp.heads.weights._composition.Compositions": lambda: composition_scores(model(), "k"),
+    "interp.lens.direct.DirectLogits": lambda: direct_logit_attribution(model(), prompts().ids[0]),
+    "interp.lens.logit.LogitLens": lambda: logit_lens(model(), prompts().ids[0], k=2),
 }

@@ -43,12 +43,12 @@ def test_an_importance(importance, tmp_path) -> None:
     assert frame["score"].tolist() == importance.score.tolist()
     assert (frame["low"] <= frame["score"]).all()
     assert (frame["score"] <= frame["high"]).all()
-    first = importance.top(1)[0][0]
+    first = importance.top(1).players.labels[0]
     assert first in shown(importance)
     figure = importance.plot(k=3)
     assert figure.data[0].x[0] == first
     assert len(figure.data[0].x) == 3
-    assert figure.data[0].y[0] == importance.top(1)[0][1]
+    assert figure.data[0].y[0] == importance.top(1).score[0]
     importance.save_html(tmp_path / "i.html")
     page = (tmp_path / "i.html").read_text()
     assert "default-src 'none'" in page

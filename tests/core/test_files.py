@@ -21,7 +21,7 @@ FORMATS = ("csv", "json", "parquet")
 
 def bits(table):
     """Every cell, floats by their 64 bits: NaN equals NaN and 0.0 differs from -0.0."""
-    frame = table.to_pandas()
+    frame = table.wide()
     floats = [name for name, kind in COLUMNS.items() if kind is float]
     frame[floats] = frame[floats].to_numpy().view("int64")
     return frame.values.tolist()
@@ -37,7 +37,7 @@ def test_comes_back_bit_for_bit(tmp_path, suffix, table):
     assert bits(back) == bits(table)
     assert back.provenance == table.provenance
     assert back == table
-    assert [*map(str, back.to_pandas().dtypes)] == [*map(str, table.to_pandas().dtypes)]
+    assert [*map(str, back.wide().dtypes)] == [*map(str, table.wide().dtypes)]
 
 
 @pytest.mark.parametrize("suffix", FORMATS)
@@ -68,7 +68,7 @@ def test_a_csv_cut_off_near_its_end_is_refused(tmp_path, end):
 
 def test_other_programs_can_read_the_files(tmp_path):
     table = small('a,"b\nc', null=math.inf, sem=math.nan)
-    frame = table.to_pandas()
+    frame = table.wide()
     csv = table.to_csv(tmp_path / "t.csv")
     comments = sum(line.startswith("# ") for line in csv.splitlines())
     read = pd.read_csv(io.StringIO(csv), skiprows=comments)
@@ -159,11 +159,11 @@ def test_tables_of_the_first_version_are_read(tmp_path, suffix, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(files, "COLUMNS", old)
         written = {"csv": files.to_csv, "json": files.to_json, "parquet": files.to_parquet}[suffix]
-        content = written(table.to_pandas(), table.provenance)
+        content = written(table.wide(), table.provenance)
     path = tmp_path / f"old.{suffix}"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     assert HeadTable.read(path) == table
-    assert HeadTable.read(path).to_pandas()["clusters"].tolist() == [8] * 4
+    assert HeadTable.read(path).wide()["clusters"].tolist() == [8] * 4
 
 
 @pytest.mark.parametrize(

@@ -30,8 +30,9 @@ TWO_SITES = [
 
 def test_sites_of_different_head_counts_become_rows():
     table = HeadTable.from_records(TWO_SITES, {("m", "x"): {"seed": 0}})
+    assert list(table.wide()) == list(COLUMNS)
     frame = table.to_pandas()
-    assert list(frame) == list(COLUMNS)
+    assert set(frame) == {*COLUMNS, "low", "high"}
     assert frame["head"].tolist() == [0, 1, 0, 1, 2, 3]
     assert frame["kv_head"].tolist() == [0, 1, 0, 0, 1, 1]
     assert frame["score"].tolist() == [0.1, 0.2, 0.25, 0.5, 0.75, 1.0]

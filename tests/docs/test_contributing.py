@@ -21,8 +21,9 @@ TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     """The file of the walk, under the name that the walk gives it, but outside the package."""
-    [code] = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
-    [name] = re.findall(r"`interp/heads/detectors/(\w+\.py)`:", TEXT)
+    [(name, code)] = re.findall(
+        r"`interp/heads/detectors/(\w+\.py)`:\n\n```python\n(.*?)```", TEXT, re.DOTALL
+    )
     path = tmp_path / name
     path.write_text(dedent(code), encoding="utf-8")
     return path
@@ -38,7 +39,12 @@ def test_its_picture_is_what_the_line_draws(file) -> None:
 
 def test_it_is_explained_and_scored_with_its_option(file) -> None:
     told = CliRunner().invoke(main, ["metrics", str(file)]).stdout
-    for words in ("Attends a fixed number of tokens back.", "Not for:", "back=2", "how many."):
+    for words in (
+        "Attends a fixed number of tokens back.",
+        "Not for:",
+        "back=2",
+        "how many tokens.",
+    ):
         assert words in told
     asked = ["score", "planted:positional", "-m", f"{file}:back=1", "--top", "1", "-q"]
     found = CliRunner().invoke(main, asked)
@@ -48,10 +54,11 @@ def test_it_is_explained_and_scored_with_its_option(file) -> None:
 
 
 def test_the_files_and_commands_it_names_exist() -> None:
+    examples = re.findall(r"`(interp/[\w/]+\.py)`:", TEXT)
     for path in re.findall(r"`((?:interp|tests|docs|\.ci)/[\w./]*)`", TEXT):
-        if path not in ("interp/heads/detectors/next_to_last.py", "docs/site/"):
+        if path not in (*examples, "docs/site/"):
             assert (ROOT / path).exists(), path
     for script in re.findall(r"^ *python ([\w./]+\.py)", TEXT, re.MULTILINE):
         assert (ROOT / script).is_file(), script
     for name in re.findall(r"`?interp ([a-z]+) ", TEXT):
-        assert name in main.commands
+        assert name in (*main.commands, *(Path(e).stem for e in examples))

@@ -1,52 +1,64 @@
-"""Imports run one way: a folder imports only folders above it, and the kernels nothing of interp.
+"""Imports run one way: a file imports from its own folder and earlier ones, and never in a circle.
 
-Imports inside functions and imports for type checkers count like all others.
+Imports inside functions and imports for type checkers count like all others. The few places that
+look a module up by name when they run are doors, registries and public faces; they are listed here.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
+import networkx as nx
 import pytest
+
+from interp.core.doors import DOORS, behind
 
 ROOT = Path(__file__).parents[2]
 ORDER = (
     "core", "draw", "planted", "bundled", "model", "lens", "causal", "attribution", "heads",
     "safety", "syntax", "circuits", "report", "cli",
 )  # fmt: skip
-# Imports that still run up, each to be removed.
-REMAIN = {
-    ("attribution.evaluation.result", "report.faithfulness"),
-    ("attribution.graph.streamed_rollout", "heads.engine"),
-    ("attribution.result", "report.tokens"),
-    ("core.display", "draw.page"),
-    ("core.prompts", "model.model"),
-    ("core.provenance", "model.model"),
-    ("core.table", "draw.plot"),
-    ("core.table", "report"),
-    ("core.tokens", "model.model"),
-    ("draw.sprite", "report.viewer.coding"),
-    ("lens.direct", "attribution.target"),
-    ("lens.finish", "attribution.example"),
-    ("lens.logit", "attribution.target"),
-    ("model.capture", "report.viewer"),
-    ("model.capture", "report.viewer.cached"),
+BY_NAME = {
+    "core/doors.py": "the doors",
+    "core/face.py": "public face of a folder whose files declare analyses",
+    "core/registry.py": "registry of declarations: a folder of files",
+    "core/room.py": "package whose files declare one analysis each",
+    "circuits/tasks/__init__.py": "registry of contrast tasks: a folder of files",
+    "cli/folder.py": "registry of commands: a folder of files",
+    "cli/loading.py": "modules that a user names with --import",
+    "planted/__init__.py": "registry of planted models: a folder of files",
+    "model/sources/packages.py": "registry of the packages that models come from",
+    "attribution/graph/flow_backends.py": "OR-tools, where it is installed",
+}
+"""Files that import a module by its name, with the reason."""
+
+
+def module_of(path: Path) -> str:
+    """`core.table` of `interp/core/table.py`."""
+    return ".".join(path.relative_to(ROOT / "interp").with_suffix("").parts)
+
+
+FILES = {
+    module_of(p): p for p in sorted((ROOT / "interp").rglob("*.py")) if p.parent != ROOT / "interp"
 }
 
 
-def files() -> list[Path]:
-    return sorted(p for p in (ROOT / "interp").rglob("*.py") if p.parent != ROOT / "interp")
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def imports(path: Path) -> Iterator[str]:
-    """Modules of ours that a file imports, wherever the import stands."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    """Modules that a file imports, wherever the import stands."""
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.Import):
             yield from (a.name for a in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module == "interp":
-            yield from (f"interp.{a.name}" for a in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level:
+            yield "." * node.level + (node.module or "")
         elif isinstance(node, ast.ImportFrom) and node.module:
             inside = ROOT.joinpath(*node.module.split("."))
             for name in (a.name for a in node.names):
@@ -54,15 +66,51 @@ def imports(path: Path) -> Iterator[str]:
                 yield f"{node.module}.{name}" if is_module else node.module
 
 
-@pytest.mark.parametrize("path", files(), ids=lambda p: str(p.relative_to(ROOT)))
-def test_no_arrow_runs_up(path: Path) -> None:
-    module = ".".join(path.relative_to(ROOT / "interp").with_suffix("").parts)
-    mine = ORDER.index(module.split(".")[0])
-    for name in imports(path):
-        _, _, other = name.partition("interp.")
+def ours(path: Path) -> set[str]:
+    """Modules of the package that a file imports, without the leading `interp.`."""
+    return {name.partition(".")[2] for name in imports(path) if name.startswith("interp.")}
+
+
+@pytest.mark.parametrize("module", FILES)
+def test_no_import_runs_up(module: str) -> None:
+    rank = ORDER.index(module.split(".", maxsplit=1)[0])
+    assert not [name for name in imports(FILES[module]) if name.startswith(".")], "relative import"
+    for other in ours(FILES[module]):
         folder = other.split(".")[0]
-        if name.startswith("interp.") and folder in ORDER:
-            assert ORDER.index(folder) <= mine or (module, other) in REMAIN, f"imports {name}"
+        if folder in ORDER:
+            assert ORDER.index(folder) <= rank, f"imports {other}, of a later folder"
+
+
+def test_no_files_import_each_other_in_a_circle() -> None:
+    graph = nx.DiGraph()
+    for module, path in FILES.items():
+        if path.name != "__init__.py":
+            graph.add_edges_from((module, other) for other in ours(path) if other != module)
+    circles = [sorted(c) for c in nx.strongly_connected_components(graph) if len(c) > 1]
+    assert not circles, "take the common part out, or type one side by a protocol"
+
+
+def test_there_are_three_doors_and_each_is_used() -> None:
+    used = set()
+    for path in FILES.values():
+        used |= set(re.findall(r"behind\(\s*[\"']([^\"']+)[\"']", path.read_text(encoding="utf-8")))
+    assert len(DOORS) <= 3
+    assert used == {method for opens in DOORS.values() for method in opens}
+
+
+@pytest.mark.parametrize("method", [method for opens in DOORS.values() for method in opens])
+def test_a_door_opens(method: str) -> None:
+    assert callable(behind(method))
+
+
+def test_modules_are_looked_up_by_name_only_where_it_is_said_why() -> None:
+    calls = {
+        str(path.relative_to(ROOT / "interp"))
+        for path in FILES.values()
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Name) and node.id in ("import_module", "__import__")
+    }
+    assert calls == {*BY_NAME}
 
 
 def test_the_kernels_import_nothing_of_interp() -> None:

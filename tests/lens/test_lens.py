@@ -38,7 +38,7 @@ def test_the_parts_sum_to_the_models_own_logit(name: str) -> None:
         else:
             want = float(logits[position, 6] - logits[position, 4])
             assert found.value == pytest.approx(want, abs=1e-5)
-        assert len(found.heads) == model.n_layers * model.n_heads
+        assert len(found.table) == model.n_layers * model.n_heads
         assert f"residual {found.residual:.2g}" in str(found)
 
 
@@ -57,7 +57,7 @@ def test_a_heads_part_is_what_it_wrote_seen_through_the_frozen_norm() -> None:
         wrote = cache["z", layer][0, head, 4].double() @ weight[head * size : (head + 1) * size]
         normed = (wrote - wrote.mean()) / deviation * module.transformer.ln_f.weight.double()
         want = float(normed @ module.lm_head.weight[6].double())
-        frame = found.heads.to_pandas()
+        frame = found.table.to_pandas()
         got = frame[(frame["layer"] == layer) & (frame["head"] == head)]["score"].item()
         assert got == pytest.approx(want, abs=1e-6)
         assert abs(want) > 1e-6
@@ -83,7 +83,7 @@ def test_the_deepest_logits_are_the_models_own_and_the_first_those_of_the_embedd
     found = logit_lens(model, IDS, k=3, target=6)
     assert found.depths[0] == "embedding"
     np.testing.assert_allclose(found.target_logit[-1], logits[:, 6], atol=1e-4)
-    np.testing.assert_array_equal(found.top[-1, :, 0], logits.argmax(-1))
+    np.testing.assert_array_equal(found.top_ids[-1, :, 0], logits.argmax(-1))
     assert found.residual < 1e-4
     assert (found.target_rank[-1] == (logits > logits[:, 6:7]).sum(-1)).all()
     assert np.abs(found.target_logit[0] - found.target_logit[-1]).max() > 1e-3

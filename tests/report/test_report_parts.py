@@ -149,6 +149,18 @@ def test_of_a_signed_metric_the_best_is_farthest_from_its_null():
     assert tops.partition('<th scope="row">')[2].startswith("L1H0")
 
 
+def test_of_a_metric_that_means_something_low_the_lowest_head_of_each_layer_is_shown():
+    """As in the tables of top heads: a head that writes nothing scores near 0."""
+    made = {"end": "low"}
+    both = [small(m, scores=[[0.9, 0.2], [0.1, 0.4]], provenance=made) for m in "ab"]
+    page = render(HeadTable.concat(both), ranges={"induction": (0, None)})
+    assert [t.partition(":")[0] for *_, t in strips(page)["a"]] == ["L0H1", "L1H0"]
+    side = page.partition('id="beside"')[2].partition("</section>")[0]
+    assert cells(side)[1:3] == ["L1H0", "0.100 ± 0.01"]
+    assert "lowest head of each layer" in side
+    assert page.partition("Top heads")[2].partition('<th scope="row">')[2].startswith("L1H0")
+
+
 def test_the_page_begins_with_a_list_of_what_is_on_it():
     table = HeadTable.concat([small("a"), small("b")])
     page = render(table)

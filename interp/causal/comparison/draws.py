@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Sequence
+from itertools import combinations
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
-from interp.core.clusters import numbered, shares
-from interp.core.statistics import redraw_counts
+from interp.causal.comparison.ranking import Ranking
+from interp.core.clusters import count, numbered, shares
+from interp.core.statistics import percentile_interval, redraw_counts, tails_of
 
 Array = np.ndarray
 
@@ -48,4 +52,40 @@ def redrawn(
                 mean = values @ weights[shared[m]][i]
                 drawn[m] = np.abs(mean) if magnitude[m] else mean
         found[i] = measure(drawn)
+    return found
+
+
+def agreement_interval(
+    rankings: Sequence[Ranking],
+    scores: Array,
+    measure: Any,
+    n_boot: int,
+    seed: int,
+    level: float = 0.95,
+) -> Float[Array, "method method 2"]:
+    """Draw prompts for the interval of every pair's agreement.
+
+    NaN where neither of the two kept its prompts, or there are too few.
+    """
+    m = len(rankings)
+    kept = [
+        x if x is not None and count(x.shape[1], r.clusters) > 1 else None
+        for r in rankings
+        for x in [r.per_prompt]
+    ]
+    found = np.full((m, m, 2), math.nan)
+    if n_boot < 2 or all(x is None for x in kept):
+        return found
+    shared = [
+        (r.about["task_hash"], 0 if x is None else x.shape[1])
+        for r, x in zip(rankings, kept, strict=True)
+    ]
+    magnitude = [r.magnitude for r in rankings]
+    labels = [r.clusters for r in rankings]
+    drawn = redrawn(scores, kept, shared, magnitude, measure, n_boot, seed, labels)
+    for i, j in combinations(range(m), 2):
+        seen = drawn[:, i, j][np.isfinite(drawn[:, i, j])]
+        ranked = min(np.ptp(scores[i]), np.ptp(scores[j])) > 0
+        if ranked and (kept[i] is not None or kept[j] is not None) and len(seen):
+            found[i, j] = found[j, i] = percentile_interval(seen, tails_of(level))
     return found

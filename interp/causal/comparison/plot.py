@@ -16,7 +16,7 @@ from interp.draw.page import text
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-    from interp.causal.comparison.compare import Comparison
+    from interp.causal.comparison.result import Comparison
 
 _LABELLED = 3  # players named beside their points in each plot
 

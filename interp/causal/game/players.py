@@ -129,6 +129,16 @@ class Players:
         }
         return Players(self.kind, tuple(self.labels[i] for i in left), member)
 
+    def subset(self, numbers: Sequence[int]) -> Players:
+        """Some of the players, in the given order; the heads of the others belong to none."""
+        new = {int(old): place for place, old in enumerate(numbers)}
+        member = {
+            site: torch.tensor([new.get(int(i), -1) for i in index])
+            for site, index in self.member.items()
+            if any(int(i) in new for i in index)
+        }
+        return Players(self.kind, tuple(self.labels[i] for i in numbers), member)
+
     def heads_of(self, player: int) -> list[tuple[Site, int]]:
         """The heads of one player."""
         return [

@@ -1,4 +1,4 @@
-"""Scores of texts, in memory or as lines of a file that an interrupted run goes on writing."""
+"""Scores of texts, in memory or in a file of JSON lines, and the run store they come from."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ import json
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from interp.causal.influence.texts import Text
-from interp.core.display import Displayed
-from interp.core.errors import OptionError, StoreError, UnknownName
+from interp.core.errors import OptionError, StoreError
 from interp.core.files import write_atomically
+from interp.core.result import Result
 from interp.core.store import Store
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ _NUMBERS = COLUMNS[6:13]
 
 
 @dataclass(frozen=True, eq=False)
-class TextScores(Displayed):
+class TextScores(Result):
     """What masking a set of heads does to the loss of each text; one row per text, in order.
 
     Columns: `number` counts texts from 0; `id` is the source's own name; `sha256` begins the
@@ -44,10 +45,34 @@ class TextScores(Displayed):
     Args:
         settings: model, heads, options and random sets: what all rows share.
         source: the rows, or the file that holds them.
+        made: further provenance.
     """
 
     settings: Mapping[str, Any]
     source: Path | Sequence[dict[str, Any]]
+    made: Mapping[str, Any] = field(default_factory=dict)
+    per_prompt = None
+    why_no_per_prompt = "every row is one text, and has no mean over texts"
+    _units = ("number", "id")
+    _same_as = MappingProxyType({"score": "relative", "null": "null_mean"})
+    _by = "relative"
+
+    @property
+    def provenance(self) -> Mapping[str, Any]:
+        """Settings of the run, versions, and the model."""
+        return dict(self.settings) | dict(self.made)
+
+    def _facts(self) -> Mapping[str, Any]:
+        return {"metric": "attention_influence", "unit": "share of the loss"}
+
+    def _take(self, rows: Sequence[int]) -> TextScores:
+        every = list(self)
+        part = TextScores(self.settings, [every[row] for row in rows], self.made)
+        object.__setattr__(part, "_asked", self._asked)
+        return part
+
+    def _stored(self) -> TextScores:
+        return self if not isinstance(self.source, Path) else self._take(range(len(self)))
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         if isinstance(self.source, Path):
@@ -66,7 +91,9 @@ class TextScores(Displayed):
             StoreError: there is none, or it is something else.
         """
         with _opened(Path(path)) as lines:
-            return cls(_settings(Path(path), lines.readline()), Path(path))
+            head = lines.readline()
+            settings = _settings(Path(path), head)
+            return cls(settings, Path(path), json.loads(head).get("made", {}))
 
     def __len__(self) -> int:
         if isinstance(self.source, Path):
@@ -74,22 +101,11 @@ class TextScores(Displayed):
                 return sum(1 for _ in lines) - 1
         return len(self.source)
 
-    def to_pandas(self) -> pd.DataFrame:
-        """All rows."""
+    def _rows(self) -> pd.DataFrame:
+        """All rows, without those of the common columns that are no column of their own."""
         import pandas as pd
 
         return pd.DataFrame(list(self), columns=list(COLUMNS))
-
-    def top(self, k: int = 10, *, by: str = "relative") -> pd.DataFrame:
-        """The k texts whose loss the heads matter most for.
-
-        Raises:
-            UnknownName: `by` is no column of numbers.
-        """
-        if by not in _NUMBERS:
-            raise UnknownName("score of texts", by, _NUMBERS)
-        frame = self.to_pandas()
-        return frame.sort_values(by, ascending=False, kind="stable", na_position="last").head(k)
 
     def __repr__(self) -> str:
         n, scored, total = 0, 0, 0.0
@@ -117,7 +133,7 @@ class Rows:
     def __init__(
         self, path: Path | None, settings: Mapping[str, Any], made: Mapping[str, Any]
     ) -> None:
-        self.path, self.settings = path, settings
+        self.path, self.settings, self.made = path, settings, made
         self.kept: list[dict[str, Any]] = []
         self._names: list[str] = []  # of blocks in the store, which follow those in the file
         self._before: BinaryIO | None = None
@@ -213,7 +229,7 @@ class Rows:
             StoreError: it cannot be written.
         """
         if self.path is None:
-            return TextScores(self.settings, self.kept)
+            return TextScores(self.settings, self.kept, self.made)
         if self._before is not None and self._before.read(1):
             raise OptionError(
                 f"{self.path} holds the scores of more texts than are given; "
@@ -222,7 +238,7 @@ class Rows:
         if self._before is None:
             write_atomically(self.path, self._whole(self.path))
         self._steps.finish(keep=False)
-        return TextScores(self.settings, self.path)
+        return TextScores(self.settings, self.path, self.made)
 
     def _whole(self, path: Path) -> Iterator[bytes]:
         """The first lines of the file as they are, then the blocks that the store has."""

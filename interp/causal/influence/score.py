@@ -76,9 +76,9 @@ def attention_influence(
         long: longer texts are cut to their first tokens ("truncate"), or to several windows
             ("windows") whose losses are averaged over tokens; `cut` says which.
         max_tokens: positions per forward pass.
-        out: a file of JSON lines that rows are appended to. If it is there already, with the same
-            settings and texts, the run goes on after the last whole block and gives the file that
-            an uninterrupted run gives.
+        out: a file of JSON lines, written whole once every text is scored. Until then finished
+            blocks of texts are kept in `unfinished.sqlite` beside it: the same call resumes after
+            the last one, and gives the file that an uninterrupted run gives.
         progress: told how many texts are done, and how many there are where that is known.
 
     Raises:

@@ -29,7 +29,7 @@ def save_curves(curves: Sequence[PruningCurve], folder: str | os.PathLike) -> tu
     written = {_file(folder, c): c for c in curves}
     curves = [*curves, *_others(folder, written)]
     figure = plot_curves(curves)
-    frames = [c.to_pandas().assign(ranking=c.name) for c in curves]
+    frames = [c.wide().assign(ranking=c.name) for c in curves]
     whole = pd.concat(frames, ignore_index=True)
     paths = [folder / "pruning.csv", folder / "pruning.html"]
     write_atomically(paths[0], whole.to_csv(index=False, lineterminator="\n").encode())

@@ -53,7 +53,7 @@ def plot_curves(curves: Sequence[PruningCurve], *, title: str | None = None) -> 
         )  # fmt: skip
     for i, curve in enumerate(curves):
         colour, dash = COLOURS[i % len(COLOURS)], DASHES[i % len(DASHES)]
-        interval = curve.interval()
+        interval = curve.bounds()
         if not np.isnan(interval).any():
             _area(figure, curve.counts, interval, faded(colour, 0.18), curve.name, f"curve {i}")
         last = ["nobody" if c == 0 else curve.removed[c - 1] for c in curve.counts]

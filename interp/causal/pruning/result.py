@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -17,11 +18,11 @@ from jaxtyping import Float, Int
 from interp.causal.importance import standard_error
 from interp.causal.pruning.folds import loop_interval
 from interp.core.clusters import count
-from interp.core.display import Displayed
 from interp.core.doors import behind
 from interp.core.errors import OptionError, StoreError
 from interp.core.files import read_bytes, write_atomically
 from interp.core.intervals import around
+from interp.core.result import Result
 from interp.core.statistics import percentile_interval, tails_of
 
 if TYPE_CHECKING:
@@ -47,8 +48,12 @@ class Measured(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class PruningCurve(Displayed):
+class PruningCurve(Result):
     """The task after each step of a pruning run, beside the same in random orders.
+
+    Its rows are counts of players removed; their null is the mean over random orders. Intervals are
+    t intervals over clusters of prompts. `top` gives some of the counts, which are no whole curve:
+    they have no area.
 
     Args:
         name: of the ranking, for legends.
@@ -78,6 +83,16 @@ class PruningCurve(Displayed):
     held_out_per_prompt: Float[Array, "count prompt"] | None = field(default=None, repr=False)
     loops: tuple[float, ...] = field(default=(), repr=False)
     clusters: tuple[str, ...] | None = field(default=None, repr=False)
+    _units = ("n_removed",)
+    _per_row = ("counts", "per_prompt", "held_out_per_prompt")
+    _same_as = MappingProxyType(
+        {"score": "value", "null": "random_mean", "n": "n_prompts", "clusters": "n_clusters"}
+    )
+
+    @property
+    def provenance(self) -> Mapping[str, Any]:
+        """How the curve was made."""
+        return self.made
 
     @property
     def value(self) -> Float[Array, " count"]:
@@ -99,7 +114,7 @@ class PruningCurve(Displayed):
         """Mean of the task over prompts for each random order."""
         return self.random_per_prompt.mean(2)
 
-    def interval(self, level: float = 0.95) -> Float[Array, "count 2"]:
+    def bounds(self, level: float = 0.95) -> Float[Array, "count 2"]:
         """Confidence interval over clusters of prompts at each count, by t quantiles; NaN for one
         cluster.
         """
@@ -156,6 +171,8 @@ class PruningCurve(Displayed):
         return 1 if self.higher_is_better == (self.order == "least-first") else -1
 
     def _area(self, per_prompt: Float[Array, "count prompt"]) -> Measured:
+        if not self._whole:
+            raise OptionError("area needs the whole curve, and these are some of its counts only")
         if not len(self.random):
             raise OptionError("area needs random orders to compare with; set n_random")
         sign = self._sign
@@ -193,11 +210,30 @@ class PruningCurve(Displayed):
         first = int(np.argmax(worse)) if worse.any() else len(worse)
         return int(self.counts[first - 1])
 
-    def to_pandas(self) -> pd.DataFrame:
+    @property
+    def _whole(self) -> bool:
+        """False where `top` has left out counts."""
+        return (
+            len(self.counts) > 0 and self.counts[0] == 0 and bool(np.all(np.diff(self.counts) > 0))
+        )
+
+    def _facts(self) -> Mapping[str, Any]:
+        return {"metric": self.name, "unit": self.unit}
+
+    def _completed(self, rows: pd.DataFrame) -> pd.DataFrame:
+        return super()._completed(rows.assign(sem=standard_error(self.per_prompt, self.clusters)))
+
+    def _take(self, rows: Sequence[int]) -> Self:
+        part = super()._take(rows)
+        part = replace(part, random_per_prompt=self.random_per_prompt[:, list(rows)])
+        object.__setattr__(part, "_asked", self._asked)
+        return part
+
+    def _rows(self) -> pd.DataFrame:
         """One row per count: who went last, the task with its interval, held out, and random."""
         import pandas as pd
 
-        interval, band = self.interval(), self.band()
+        interval, band = self.bounds(), self.band()
         none = np.full(len(self.counts), math.nan)
         return pd.DataFrame(
             {
@@ -216,21 +252,29 @@ class PruningCurve(Displayed):
             }
         )
 
-    def plot(self) -> go.Figure:
+    def plot(self, k: int = 20) -> go.Figure:
         """The curve with its interval, the random band, and the undisturbed model's value."""
+        if not self._whole:
+            return super().plot()
         return behind("PruningCurve.plot")([self])
 
-    def save(self, folder: str | os.PathLike) -> tuple[Path, Path, Path]:
-        """Write `pruning.csv`, `pruning.json` and `pruning.html`, each whole or not at all.
+    def save(self, path: str | os.PathLike) -> tuple[Path, ...]:
+        """Write one file in the format of its suffix, or pruning.csv, .json and .html in a folder.
 
         Raises:
+            UnknownName: another suffix than those of `Result.save`.
             StoreError: the folder or disk refuses.
         """
+        if Path(path).suffix and not Path(path).is_dir():
+            super().save(path)
+            return (Path(path),)
+        return self._save_all(Path(path))
+
+    def _save_all(self, folder: Path) -> tuple[Path, Path, Path]:
         from interp.draw.page import page
 
-        folder = Path(folder)
         paths = folder / "pruning.csv", folder / "pruning.json", folder / "pruning.html"
-        frame = self.to_pandas()
+        frame = self.wide()
         write_atomically(paths[0], frame.to_csv(index=False, lineterminator="\n").encode())
         write_atomically(paths[1], self.to_json())
         title = f"Pruning {self.made.get('model_id', '')}: {self.made.get('task', '')}"
@@ -244,7 +288,7 @@ class PruningCurve(Displayed):
         from interp.draw.page import to_json
 
         # areas are made anew
-        told = {k: v for k, v in vars(self).items() if k not in ("area", "held_out_area")}
+        told = {k: v for k, v in vars(self).items() if k not in ("area", "held_out_area", "_asked")}
         if self.clusters is None:
             told.pop("clusters")
         return to_json({"format": _FORMAT} | told)
@@ -287,6 +331,11 @@ class PruningCurve(Displayed):
     @property
     def summary(self) -> str:
         """The curve in one line."""
+        if not self._whole:
+            values = ", ".join(
+                f"{c}: {v:.3g}" for c, v in zip(self.counts, self.value, strict=True)
+            )
+            return f"{self.name}, {self.order}, {self.unit} by number removed: {values}"
         who = self.made.get("players", "players")
         told = (
             f"{self.name}, {self.order}: {self.counts[-1]} of {self.n_players} {who} removed, "
@@ -312,4 +361,4 @@ class PruningCurve(Displayed):
     def _repr_html_(self) -> str:
         from interp.draw.page import html_table, text
 
-        return f"<p>{text(self.summary)}</p>{html_table(self.to_pandas())}"
+        return f"<p>{text(self.summary)}</p>{html_table(self.wide())}"

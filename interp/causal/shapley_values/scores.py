@@ -76,6 +76,7 @@ class Sampled(Importance):
     sampling_sem: Float[np.ndarray, " player"] = field(default_factory=lambda: np.zeros(0))
     evaluations: int = 0
     sampling_df: float = math.inf
+    _per_row = ("per_prompt", "sampling_sem")
 
     def _errors(self) -> list[Part]:
         return [*super()._errors(), (self.sampling_sem, self.sampling_df)]

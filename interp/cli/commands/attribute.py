@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from interp.cli.coloured import file_options, show, standing_warning, write
-from interp.cli.loading import Loading, import_first, loading_options, named
+from interp.cli.loading import Loading, loaded, loading_options
 from interp.cli.name_types import ATTRIBUTION_NAMES, MODEL_NAME
 from interp.cli.progress import Voice
-from interp.core.errors import InterpError, OptionError
-
-if TYPE_CHECKING:
-    from interp.model.model import Model
+from interp.cli.texts import require_tokens, texts_of
+from interp.core.errors import InterpError
 
 DEFAULT = ("attn_lrp", "occlusion:how=mean")
 
@@ -124,43 +121,3 @@ def attribute(
         write(found, html=html, json_file=json_file, csv=csv, title=title, warning=warning)
     if failed:
         click.get_current_context().exit(1)
-
-
-def texts_of(text: str | None, file: Path | None) -> list[str]:
-    """The texts to explain.
-
-    Raises:
-        OptionError: neither a text nor a file, or both, or an empty text.
-        PromptError: the file holds no text.
-    """
-    from interp.attribution.evaluation.run import read_texts
-
-    if (text is None) == (file is None):
-        raise OptionError("give one TEXT, or --file with one text per line")
-    if text is not None and not text.strip():
-        raise OptionError("TEXT is empty")
-    return read_texts([text] if text is not None else file)  # type: ignore[list-item]
-
-
-def require_tokens(special, text: str) -> None:
-    """Raise PromptError unless there are two tokens to tell apart that are not special."""
-    from interp.core.errors import PromptError
-
-    n = int((~special).sum())
-    if n < 2:
-        raise PromptError(
-            f"{text!r} has {n} token(s) that are not special, so there is nothing to tell apart; "
-            "give a longer text"
-        )
-
-
-def loaded(source: str, loading: Loading, imports: tuple[str, ...]) -> Model:
-    """The model, tried before anything is said about it."""
-    from interp.model.check import check_model
-
-    loading.require_device()
-    import_first(imports)
-    [(path, name)] = named([source]).items()
-    model = loading.load(path, name)
-    check_model(model).require()
-    return model

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from interp.cli.commands.attribute import loaded
 from interp.cli.context import COMMAND
-from interp.cli.loading import Loading, loading_options
+from interp.cli.loading import Loading, loaded, loading_options
 from interp.cli.name_types import ATTRIBUTION_NAMES, MODEL_NAME
 from interp.cli.progress import Voice
 from interp.cli.written import kept_folder

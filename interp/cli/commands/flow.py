@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import click
 
 from interp.cli.coloured import file_options, show, standing_warning, write
-from interp.cli.commands.attribute import loaded, require_tokens, texts_of
-from interp.cli.loading import Loading, loading_options
+from interp.cli.loading import Loading, loaded, loading_options
 from interp.cli.name_types import MODEL_NAME
 from interp.cli.progress import Voice
+from interp.cli.texts import require_tokens, texts_of
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:

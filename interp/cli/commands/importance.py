@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from interp.cli.causal import Causal, Found, Tell, causal_options, printed
-from interp.cli.commands import prune
 from interp.cli.name_types import MODEL_NAME
+from interp.cli.pruning import curves_said
 from interp.core.declaration import split_names
 
 if TYPE_CHECKING:
-    from interp.causal.comparison.compare import Comparison
+    from interp.causal.comparison.result import Comparison
     from interp.causal.task import Task
     from interp.model.model import Model
 
@@ -74,7 +74,7 @@ def importance(
             if folder is not None:
                 compared.save(folder)
         if pruned:
-            text += prune.curves(causal, model, task, found, tell, game)
+            text += curves_said(causal, model, task, found, tell, game)
         return Found([f.table for f in found.values()], text)
 
     click.get_current_context().exit(causal.run(sources, work))

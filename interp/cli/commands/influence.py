@@ -77,7 +77,8 @@ if TYPE_CHECKING:
     "--out",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Append rows to this file of JSON lines; the same command goes on where it stopped.",
+    help="Write rows to this file of JSON lines once all texts are scored; an interrupted command "
+    "resumes.",
 )
 @click.option("--json", "form", flag_value="json", help="Print a JSON line per text, no more.")
 @click.option("--csv", "form", flag_value="csv", help="Print CSV and nothing else.")
@@ -127,7 +128,7 @@ def influence(
             voice.note("masked: " + ", ".join(f"L{x}H{h}" for x, h in chosen))
         found = attention_influence(model, file, chosen, seed=seed, progress=tell, **options)
     if form is not None:
-        frame = found.to_pandas()
+        frame = found.wide()
         click.echo(
             frame.to_json(orient="records", lines=True)
             if form == "json"
@@ -142,7 +143,7 @@ def influence(
 
 def listed(found: TextScores, k: int = 10) -> list[str]:
     """The k texts that need the heads most, with what the columns are."""
-    made, rows = found.settings, found.top(k).to_dict("records")
+    made, rows = found.settings, list(found.top(k))
     sets = len(made["random_sets"])
     lines = [
         f"{made['model']} without {', '.join(made['heads'])} ({made['kind']}): the first"

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from interp.cli.causal import Causal, Found, Tell, causal_options
 from interp.cli.name_types import MODEL_NAME
+from interp.cli.pruning import made_curves, said
 from interp.core.declaration import split_names
 
 if TYPE_CHECKING:
-    from interp.causal.importance import Importance
-    from interp.causal.pruning.result import PruningCurve
     from interp.causal.task import Task
     from interp.model.model import Model
 
@@ -80,67 +78,9 @@ def prune(
         found = importances(model, task, scored, progress=tell, **game) if scored else {}
         rankings = {name: found.get(name) for name in asked}
         options = game | {"order": order, "n_random": n_random, "steps": steps}
-        made = _curves(causal, model, task, rankings, tell, options)
-        frames = [c.to_pandas().assign(model=model.name, ranking=c.name) for c in made]
+        made = made_curves(causal, model, task, rankings, tell, options)
+        frames = [c.wide().assign(model=model.name, ranking=c.name) for c in made]
         frame = pd.concat(frames, ignore_index=True)
-        return Found([f.table for f in found.values()], text(made, tolerance), frame)
+        return Found([f.table for f in found.values()], said(made, tolerance), frame)
 
     click.get_current_context().exit(causal.run(sources, work))
-
-
-def curves(
-    causal: Causal,
-    model: Model,
-    task: Task,
-    rankings: Mapping[str, Importance | None],
-    tell: Tell,
-    options: dict[str, Any],
-) -> str:
-    """Make and write a curve for each ranking (None: greedy); what they say."""
-    return text(_curves(causal, model, task, rankings, tell, options), None)
-
-
-def _curves(
-    causal: Causal,
-    model: Model,
-    task: Task,
-    rankings: Mapping[str, Importance | None],
-    tell: Tell,
-    options: dict[str, Any],
-) -> list[PruningCurve]:
-    from interp.causal.pruning.page import save_curves
-    from interp.causal.pruning.prune import estimate_pruning, pruning_curve
-
-    made = []
-    for name, ranking in rankings.items():
-        how: Any = "greedy" if ranking is None else "one-shot"
-        causal.announce(model)(estimate_pruning(model, task, ranking, how=how, **options))
-        made.append(
-            pruning_curve(model, task, ranking, how=how, name=name, progress=tell, **options)
-        )
-    usual = {"order": "least-first", "n_random": 20, "steps": None}  # of `importance --prune`
-    told = {name: options.get(name, x) for name, x in usual.items()}
-    folder = causal.folder(model, task, "pruning.html", **told)
-    if folder is not None:
-        save_curves(made, folder)
-    return made
-
-
-def text(curves: list[PruningCurve], tolerance: float | None) -> str:
-    """What the curves say, a line each."""
-    first = curves[0]
-    whole = abs(first.value[-1] - first.clean)
-    allowed = whole / 10 if tolerance is None else tolerance
-    lines = [
-        str(first.made.get("model_id")),
-        f"  {first.made['task']}: {first.clean:.4g} {first.unit} with all {first.n_players} "
-        f"{first.made['players']}, {first.value[-1]:.4g} with {first.counts[-1]} out",
-    ]
-    width = max(len(c.name) for c in curves)
-    for c in curves:
-        gap = f"; better than random by {c.advantage} ({c.unit})" if len(c.random) else ""
-        free = str(c.n_free(allowed))
-        if c.held_out_per_prompt is not None:
-            free = f"{c.n_free(allowed, held_out=True)} ({c.n_free(allowed)} where ranked)"
-        lines.append(f"  {c.name:<{width}}  {free} go before it worsens by {allowed:.2g}{gap}")
-    return "\n".join([*lines, ""])

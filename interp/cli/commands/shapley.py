@@ -125,7 +125,7 @@ def shapley(
             if folder is not None:
                 from interp.core.files import write_atomically
 
-                table = between.to_pandas().to_csv(index=False, lineterminator="\n")
+                table = between.wide().to_csv(index=False, lineterminator="\n")
                 write_atomically(folder / "interactions.csv", table.encode())
         return Found([found.table], text)
 

@@ -87,7 +87,7 @@ def verify(
         if causal.form is not None:  # rows have no place for it
             for metric, note in confirmed.notes.items():
                 causal.voice.note(f"{model.name}: {metric}: {note}")
-        return Found(text=_text(confirmed), frame=confirmed.to_pandas())
+        return Found(text=_text(confirmed), frame=confirmed.wide())
 
     code = causal.run(sources, work)
     if causal.out is not None and found and code in (0, 1):

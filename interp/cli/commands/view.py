@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from interp.cli.commands.attribute import loaded
-from interp.cli.loading import Loading, loading_options
+from interp.cli.loading import Loading, loaded, loading_options
 from interp.cli.name_types import MODEL_NAME
 from interp.cli.progress import Voice
 from interp.cli.written import page_file

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from interp.core.display import Displayed
+from interp.core.result import Result
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -151,6 +152,7 @@ class Check:
         return found
 
 
+_CHECKED = [f.name for f in fields(Check)]
 LEVEL = 0.05
 """A p value that cannot get this small cannot show anything."""
 
@@ -164,11 +166,22 @@ def _range(low: float, high: float) -> str:
 
 
 @dataclass(frozen=True)
-class Confirmation(Displayed):
-    """Every score on every task, in the order asked for, and how it was made."""
+class Confirmation(Result):
+    """Every score on every task, in the order asked for, and how it was made.
+
+    Its rows are checks: the score is the damage without the top heads, the null that without a
+    random set of the same layers (the median). Bootstrap intervals, at the level of the check, are
+    those of `difference` and `ratio`; the damage itself has none.
+    """
 
     checks: tuple[Check, ...]
     provenance: Mapping[str, Any] = field(repr=False)
+    per_prompt = None
+    why_no_per_prompt = "checks keep intervals over prompts, not the values of each prompt"
+    _units = ("task", "purpose", "heads")
+    _per_row = ("checks",)
+    _holds = (Check,)
+    _same_as = MappingProxyType({"score": "damage", "n": "n_prompts", "clusters": "n_clusters"})
 
     def __iter__(self) -> Iterator[Check]:
         return iter(self.checks)
@@ -188,7 +201,14 @@ class Confirmation(Displayed):
             raise KeyError(f"{metric} was not checked on its {purpose} task")
         return found[0]
 
-    def to_pandas(self) -> pd.DataFrame:
+    def _completed(self, rows: pd.DataFrame) -> pd.DataFrame:
+        if not len(rows):
+            rows = rows.reindex(columns=[*rows.columns, *_CHECKED])
+        worse = rows["clean"] - rows["random"]
+        sign = 2.0 * rows["higher_is_better"].astype(bool) - 1.0
+        return super()._completed(rows.assign(null=worse.astype(float) * sign))
+
+    def _rows(self) -> pd.DataFrame:
         """One row per score and task."""
         import pandas as pd
 

@@ -6,8 +6,8 @@ with its square.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,12 +16,14 @@ from torch import Tensor
 
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
-from interp.heads.needle.instance import Instance
+from interp.heads.needle.instance import Instance, prompts_of
+from interp.heads.per_head import PerHead, PerPrompt
+from interp.model.content import result_provenance
 from interp.model.given import takes_model
 from interp.model.hooks.calls import Call
 from interp.model.hooks.inference import inference
 from interp.model.inputs import takes
-from interp.model.locate.sites import Site
+from interp.model.locate.sites import Site, Where
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -29,8 +31,8 @@ if TYPE_CHECKING:
 TOKENS_AT_ONCE = 4096
 
 
-@dataclass(frozen=True, eq=False)
-class CopyPaste:
+@dataclass(frozen=True, eq=False, repr=False)
+class CopyPaste(PerHead):
     """What every head copied in every instance.
 
     Args:
@@ -44,6 +46,14 @@ class CopyPaste:
     right: Float[Tensor, " trial"]
     chance: Float[Tensor, " trial"]
     instances: tuple[Instance, ...]
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    _holds = (Site, Where, Instance)
+
+    def _measured(self) -> Mapping[str, PerPrompt]:
+        return {"copy_paste": self.values}
+
+    def _facts(self) -> Mapping[str, Any]:
+        return {"unit": "share of the needle", "null": float(self.chance.mean())}
 
     def score(self) -> dict[tuple[int, int], float]:
         """Mean over the instances, by (layer, head)."""
@@ -57,7 +67,7 @@ class CopyPaste:
         """Some of the instances."""
         chosen = tuple(x for x, k in zip(self.instances, keep.tolist(), strict=True) if k)
         values = {site: x[keep] for site, x in self.values.items()}
-        return CopyPaste(values, self.right[keep], self.chance[keep], chosen)
+        return CopyPaste(values, self.right[keep], self.chance[keep], chosen, self.provenance)
 
     def solved(self, success: float) -> CopyPaste:
         """The instances with at least this share of the answer right.
@@ -128,7 +138,10 @@ def copy_paste(
         tell(done, len(instances))
     chance = torch.tensor([_chance(x) for x in instances], dtype=torch.float64)
     values = {site: torch.cat(found) for site, found in parts.items()}
-    return CopyPaste(values, torch.cat(right), chance, tuple(instances))
+    made = result_provenance(
+        model, "interp.heads.needle.copy_paste", prompts_of(instances), authors=authors
+    )
+    return CopyPaste(values, torch.cat(right), chance, tuple(instances), made)
 
 
 def _chance(instance: Instance) -> float:

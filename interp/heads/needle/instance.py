@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from interp.core.errors import OptionError, PromptError
-from interp.core.prompts import bos_id
+from interp.core.prompts import Prompts, bos_id
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -48,6 +48,11 @@ class Instance:
     def holders(self, token: int) -> int:
         """How many positions of the span hold a token."""
         return self.answer.count(token)
+
+
+def prompts_of(instances: Iterable[Instance]) -> Prompts:
+    """The prompts that the instances make."""
+    return Prompts(tuple(x.prompt for x in instances), "needles")
 
 
 def place(

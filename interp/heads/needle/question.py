@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float
@@ -12,7 +12,9 @@ from torch import Tensor
 
 from interp.core.errors import PromptError
 from interp.core.prompts import Prompts, bos_id
-from interp.heads.needle.instance import Instance
+from interp.heads.needle.instance import Instance, prompts_of
+from interp.heads.per_head import PerHead, PerPrompt
+from interp.model.content import result_provenance
 from interp.model.given import takes_model
 from interp.model.hooks.calls import Call
 from interp.model.locate.sites import Site
@@ -21,8 +23,8 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 
-@dataclass(frozen=True, eq=False)
-class QuestionMass:
+@dataclass(frozen=True, eq=False, repr=False)
+class QuestionMass(PerHead):
     """Attention to the needle, per attention `[trial, head]`.
 
     `asked` under the question and `other` under one about something that is not there, each less
@@ -31,6 +33,13 @@ class QuestionMass:
 
     asked: dict[Site, Float[Tensor, "trial head"]]
     other: dict[Site, Float[Tensor, "trial head"]]
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    def _measured(self) -> Mapping[str, PerPrompt]:
+        return {"question_mass": self.asked, "question_mass_other": self.other}
+
+    def _facts(self) -> Mapping[str, Any]:
+        return {"unit": "attention mass"}
 
 
 @takes_model
@@ -76,7 +85,11 @@ def question_mass(
                 found.setdefault(site, []).append(more[:, document].sum(-1))
         tell(done + 1, len(instances))
     return QuestionMass(
-        {s: torch.stack(m) for s, m in asked.items()}, {s: torch.stack(m) for s, m in other.items()}
+        {s: torch.stack(m) for s, m in asked.items()},
+        {s: torch.stack(m) for s, m in other.items()},
+        result_provenance(
+            model, "interp.heads.needle.question_mass", prompts_of(instances), calibrated=calibrated
+        ),
     )
 
 

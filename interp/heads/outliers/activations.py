@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from interp.core.display import Displayed
 from interp.core.errors import NonFiniteError, OptionError, UnknownName, UnreadableAttention
 from interp.core.prompts import Prompts
+from interp.core.result import Result
 from interp.heads.outliers.passes import equal_lengths
 from interp.heads.outliers.written import kurtosis
 from interp.model.capture import STREAM_NAMES
+from interp.model.content import result_provenance
 from interp.model.given import takes_model
 
 if TYPE_CHECKING:
@@ -25,6 +26,14 @@ if TYPE_CHECKING:
 
 SIZE, TIMES = 100.0, 1000.0
 BESIDE = 1e-6  # beside the squared variance, in Bondarenko et al.'s run_clm.py
+MEASURES = {
+    "inf_norm": "activation",
+    "kurtosis": "",
+    "largest": "activation",
+    "median": "activation",
+    "massive": "entries",
+}
+"""Measures of a layer, with their units."""
 _KEPT = 20  # of the massive activations of one layer and stream
 
 
@@ -66,12 +75,34 @@ class LayerOutliers:
 
 
 @dataclass(frozen=True, repr=False)
-class Outliers(Displayed):
-    """Every layer and activation asked for, in the order of the layers."""
+class Outliers(Result):
+    """Every layer and activation asked for, in the order of the layers.
+
+    `to_pandas` has one row per layer, activation and measure; `wide` one per layer and activation.
+    """
 
     layers: tuple[LayerOutliers, ...]
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    per_prompt = None
+    why_no_per_prompt = "only means over prompts are kept of activations of whole layers"
+    _units = ("stack", "layer", "name", "metric")
+    _holds = (LayerOutliers, Activation)
 
-    def to_pandas(self) -> pd.DataFrame:
+    def _rows(self) -> pd.DataFrame:
+        import pandas as pd
+
+        rows = [
+            {"stack": x.stack, "layer": x.layer, "name": x.name, "metric": metric, "n": x.n,
+             "score": float(getattr(x, metric)), "unit": unit}
+            for x in self.layers for metric, unit in MEASURES.items()
+        ]  # fmt: skip
+        return pd.DataFrame(rows)
+
+    def wide(self) -> pd.DataFrame:
+        """One row per layer and activation; after `top`, the rows of `to_pandas` that it kept."""
+        return self.by_layer() if self._kept is None else self.to_pandas()
+
+    def by_layer(self) -> pd.DataFrame:
         """One row per layer and activation."""
         import pandas as pd
 
@@ -158,7 +189,11 @@ def layer_outliers(
                 if not bool(torch.isfinite(x).all()):
                     raise NonFiniteError(f"{model.name}: NaN or infinity in {name} of {site.name}")
                 kept[site.stack, site.layer, name] += list(zip(which, x, strict=True))
-    return Outliers(tuple(_measured(*key, x, size, times) for key, x in kept.items()))
+    made = result_provenance(
+        model, "interp.heads.outliers.layer_outliers", given,
+        names=list(names), size=size, times=times,
+    )  # fmt: skip
+    return Outliers(tuple(_measured(*key, x, size, times) for key, x in kept.items()), made)
 
 
 def _measured(

@@ -11,8 +11,9 @@ place of the largest and the mean in place of the smallest. Both are here: `fill
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -22,11 +23,13 @@ from torch import Tensor
 
 from interp.causal.task import Task
 from interp.core.clusters import count
-from interp.core.display import Displayed
 from interp.core.errors import OptionError, PromptError, UnreadableAttention
 from interp.core.prompts import Prompts
+from interp.core.result import Result
 from interp.core.statistics import bootstrap_interval
 from interp.heads.outliers.passes import PerPrompt, captured
+from interp.heads.per_head import PerHead
+from interp.model.content import result_provenance
 from interp.model.edits import Edit
 from interp.model.given import takes_model
 from interp.model.hooks.calls import Call, ComputedCall
@@ -43,14 +46,27 @@ Part = Literal["q", "k"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Massive(Displayed):
+class Massive(PerHead):
     """Of every head and prompt the largest channel over the mean one, and which channel it is."""
 
     part: str
     ratio: PerPrompt
     channel: PerPrompt
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    _same_as = MappingProxyType({"score": "ratio"})
+
+    def _measured(self) -> Mapping[str, PerPrompt]:
+        return {f"massive_{self.part}": self.ratio}
+
+    def _facts(self) -> Mapping[str, Any]:
+        return {"metric": f"massive_{self.part}", "unit": "times the mean channel"}
 
     def to_pandas(self, times: float = MASSIVE) -> pd.DataFrame:
+        """One row per head, with the share of prompts beyond `times`."""
+        frame = self._completed(self._rows(times))
+        return frame if self._kept is None else frame.iloc[self._kept].reset_index(drop=True)
+
+    def _rows(self, times: float = MASSIVE) -> pd.DataFrame:
         """One row per head: mean ratio, share of prompts beyond `times`, its commonest channel."""
         import pandas as pd
 
@@ -92,9 +108,13 @@ def massive(model: Model, prompts: Any, part: Part = "q") -> Massive:
         ratio = best.values / size.mean(-1).clamp_min(1e-30)
         return torch.stack([ratio, best.indices.to(ratio)], -1)
 
-    found = captured(model, prompts, (part,), measure)
+    given = Prompts.of(prompts, model)
+    found = captured(model, given, (part,), measure)
     return Massive(
-        part, {s: x[..., 0] for s, x in found.items()}, {s: x[..., 1] for s, x in found.items()}
+        part,
+        {s: x[..., 0] for s, x in found.items()},
+        {s: x[..., 1] for s, x in found.items()},
+        result_provenance(model, "interp.heads.outliers.massive", given, part=part),
     )
 
 
@@ -155,8 +175,11 @@ def _filled(
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Disruption(Displayed):
-    """A task without the largest channels, and without the smallest: value per prompt."""
+class Disruption(Result):
+    """A task without the largest channels, and without the smallest: value per prompt.
+
+    Its one row is the difference of the two; the interval is a percentile bootstrap over prompts.
+    """
 
     task: str
     unit: str
@@ -166,19 +189,32 @@ class Disruption(Displayed):
     largest: Float[np.ndarray, " prompt"]
     smallest: Float[np.ndarray, " prompt"]
     clusters: tuple[str, ...] | None = None
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    _units = ("task", "parts", "fill")
+    _same_as = MappingProxyType({"score": "difference"})
 
-    def interval(self, level: float = 0.95) -> tuple[float, float]:
+    @property
+    def per_prompt(self) -> Float[np.ndarray, "row prompt"]:
+        """The difference on each prompt: without the largest, less without the smallest."""
+        values = (self.largest - self.smallest)[None]
+        return values if self._kept is None else values[list(self._kept)]
+
+    def _facts(self) -> Mapping[str, Any]:
+        return {"metric": "disruption"}
+
+    def bounds(self, level: float = 0.95) -> Float[np.ndarray, "row 2"]:
         """Bootstrap interval of the mean of largest - smallest, over prompts or their clusters."""
-        each = (self.largest - self.smallest)[None]
-        low, high = bootstrap_interval(each, level, clusters=self.clusters)[0]
-        return float(low), float(high)
+        each = self.per_prompt
+        if not len(each) or count(len(self.clean), self.clusters) < 2:
+            return np.full((len(each), 2), np.nan)
+        return bootstrap_interval(each, level, clusters=self.clusters)
 
-    def to_pandas(self) -> pd.DataFrame:
+    def _rows(self) -> pd.DataFrame:
         """One row: the three means, and the difference with its 95 % interval."""
         import pandas as pd
 
         clusters = count(len(self.clean), self.clusters)
-        low, high = self.interval() if clusters > 1 else (np.nan, np.nan)
+        low, high = dataclasses.replace(self).bounds()[0].tolist()
         row = {
             "task": self.task, "unit": self.unit, "parts": "+".join(self.parts), "fill": self.fill,
             "clean": self.clean.mean(), "without_largest": self.largest.mean(),
@@ -235,8 +271,12 @@ def disruption(
     ]
     clean_values, largest, smallest = values
     return Disruption(
-        task.name, task.unit, tuple(parts), fill, clean_values, largest, smallest, task.clusters
-    )
+        task.name, task.unit, tuple(parts), fill, clean_values, largest, smallest, task.clusters,
+        result_provenance(
+            model, "interp.heads.outliers.disruption", task.prompts, parts=list(parts), fill=fill,
+            task=task.name, stack=stack,
+        ),
+    )  # fmt: skip
 
 
 def _logits(model: Model, task: Task, prompt: int, edits: Sequence[Edit]) -> Tensor:

@@ -8,17 +8,21 @@ by chance (the last token sees itself), so a sink anywhere must be seen by a qua
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.core.display import Displayed
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
-from interp.heads.outliers.passes import PerPrompt, each_call, seen_by, statistic
+from interp.heads.estimate import choose_engine
+from interp.heads.outliers.passes import BATCH, PerPrompt, each_call, seen_by, statistic
+from interp.heads.per_head import PerHead
+from interp.model.content import result_provenance
 from interp.model.given import takes_model
 from interp.model.hooks.calls import Call
 from interp.model.locate.sites import Site
@@ -34,11 +38,19 @@ SEEN = 4  # a sink is seen by at least one of so many queries
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SinkMass(Displayed):
+class SinkMass(PerHead):
     """Per attention and prompt: mean attention on the strongest sink, and its position."""
 
     mass: PerPrompt
     position: PerPrompt
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    _same_as = MappingProxyType({"score": "sink_mass"})
+
+    def _measured(self) -> Mapping[str, PerPrompt]:
+        return {"sink_mass": self.mass}
+
+    def _facts(self) -> Mapping[str, Any]:
+        return {"metric": "sink_mass", "unit": "attention mass"}
 
     def share(self, epsilon: float = EPSILON) -> dict[Site, Float[Tensor, " head"]]:
         """In which share of the prompts each head has a sink."""
@@ -58,6 +70,11 @@ class SinkMass(Displayed):
         return float(first[on].double().mean()) if bool(on.any()) else float("nan")
 
     def to_pandas(self, epsilon: float = EPSILON) -> pd.DataFrame:
+        """One row per head, with the share of prompts that have a sink above `epsilon`."""
+        frame = self._completed(self._rows(epsilon))
+        return frame if self._kept is None else frame.iloc[self._kept].reset_index(drop=True)
+
+    def _rows(self, epsilon: float = EPSILON) -> pd.DataFrame:
         """One row per head: mean mass, share of prompts with a sink, its commonest position."""
         import pandas as pd
 
@@ -116,8 +133,13 @@ def sink_mass(
 
     found = each_call(model, given, measure, engine=engine)
     return SinkMass(
-        {site: x[0] for site, x in found.items()}, {site: x[1] for site, x in found.items()}
-    )
+        {site: x[0] for site, x in found.items()},
+        {site: x[1] for site, x in found.items()},
+        result_provenance(
+            model, "interp.heads.outliers.sink_mass", given,
+            engine=choose_engine(model, given, BATCH, engine), position=position,
+        ),
+    )  # fmt: skip
 
 
 @takes_model

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from interp.core.errors import OptionError
+from interp.core.head import Head
+from interp.core.result import Result
+from interp.model.content import result_provenance
 from interp.model.given import takes_model
 
 if TYPE_CHECKING:
+    import pandas as pd
     from jaxtyping import Float
     from torch import Tensor
 
-    from interp.core.head import Head
     from interp.model.locate.lowrank import LowRank
     from interp.model.locate.sites import Site
     from interp.model.model import Model
@@ -22,9 +26,11 @@ Kind = Literal["q", "k", "v"]
 _SAMPLES = 12  # random heads on either side of a baseline: its standard error is about 1 % of it
 
 
-@dataclass(frozen=True, eq=False)
-class Compositions:
+@dataclass(frozen=True, eq=False, repr=False)
+class Compositions(Result):
     """Composition scores of every pair of heads that can compose.
+
+    Its rows are pairs: `writes` comes before `reads`, and the score is above the baseline.
 
     `score` and `baseline` map (earlier attention, later attention) to `[earlier head, later head]`
     and to the mean score of random matrices of the same shapes; `score` is without subtraction.
@@ -33,6 +39,11 @@ class Compositions:
     kind: Kind
     score: dict[tuple[Site, Site], Float[Tensor, "head later_head"]]
     baseline: dict[tuple[Site, Site], float]
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    per_prompt = None
+    why_no_per_prompt = "the scores are read from weights, without prompts"
+    _units = ("stack", "writes", "later_stack", "reads")
+    _order = "score"
 
     def of(self, earlier: Site, later: Site) -> Float[Tensor, "head later_head"]:
         """Scores of one pair of attentions above the baseline.
@@ -44,17 +55,32 @@ class Compositions:
             raise OptionError(f"{earlier.name} does not {self.kind}-compose with {later.name}")
         return self.score[earlier, later] - self.baseline[earlier, later]
 
-    def top(self, k: int = 10) -> list[tuple[str, Head, str, Head, float]]:
-        """The k largest scores above baseline: stack and head that writes, that reads, score."""
-        from interp.core.head import Head
+    def _rows(self) -> pd.DataFrame:
+        """One row per pair: the head that writes, the one that reads, and the score."""
+        import pandas as pd
 
-        found = [
-            (a.stack, Head(a.layer, i), b.stack, Head(b.layer, j), x)
+        rows = [
+            {
+                "stack": a.stack, "writes": str(Head(a.layer, i)), "later_stack": b.stack,
+                "reads": str(Head(b.layer, j)), "score": x, "null": 0.0,
+                "without_subtraction": raw, "baseline": self.baseline[a, b],
+            }
             for a, b in self.score
-            for i, row in enumerate(self.of(a, b).tolist())
-            for j, x in enumerate(row)
-        ]
-        return sorted(found, key=lambda pair: -pair[-1])[:k]
+            for i, (row, raws) in enumerate(
+                zip(self.of(a, b).tolist(), self.score[a, b].tolist(), strict=True)
+            )
+            for j, (x, raw) in enumerate(zip(row, raws, strict=True))
+        ]  # fmt: skip
+        return pd.DataFrame(rows)
+
+    @classmethod
+    def _types(cls) -> tuple[type, ...]:
+        from interp.model.locate.sites import Site, Where
+
+        return Site, Where
+
+    def _facts(self) -> Mapping[str, Any]:
+        return {"metric": f"{self.kind}_composition", "unit": "above random matrices"}
 
 
 @takes_model
@@ -89,7 +115,8 @@ def composition_scores(model: Model, kind: Kind) -> Compositions:
             continue  # a layer between them changes the width of the stream (Swin)
         score[earlier, later] = _norms(a, b)
         baseline[earlier, later] = random_composition(a.shape[2], a.shape[1], b.shape[2])
-    return Compositions(kind, score, baseline)
+    made = result_provenance(model, "interp.heads.weights.composition_scores", kind=kind)
+    return Compositions(kind, score, baseline, made)
 
 
 def strongest(model: Model, kind: Kind, subtract_baseline: bool) -> dict[Site, Tensor]:

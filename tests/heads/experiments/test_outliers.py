@@ -97,7 +97,7 @@ def test_layers_are_measured_prompt_by_prompt(llama) -> None:
     assert found.inf_norm == pytest.approx(float(x.abs().amax((1, 2)).mean()), rel=1e-5)
     assert found.largest == pytest.approx(float(x.abs().max()), rel=1e-5)
     assert found.median == pytest.approx(float(x.abs().flatten().median()), rel=1e-4)
-    frame = layer_outliers(llama, PROMPTS).to_pandas()
+    frame = layer_outliers(llama, PROMPTS).wide()
     assert len(frame) == 3 * llama.n_layers
 
 
@@ -129,7 +129,7 @@ def test_a_planted_channel_is_massive_and_what_depends_on_it_breaks() -> None:
     assert row["clean"] < 0.1
     assert row["without_largest"] > 10 * row["clean"]
     assert abs(row["without_smallest"] - row["clean"]) < 0.05
-    assert found.interval()[0] > 0.2
+    assert found.bounds()[0, 0] > 0.2
 
 
 def test_one_channel_is_replaced_by_its_mean_or_maximum() -> None:

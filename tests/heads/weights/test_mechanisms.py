@@ -49,8 +49,9 @@ def test_the_planted_previous_token_head_makes_the_keys_of_the_induction_head(in
         made.roles[role] for role in ("previous_token", "induction")
     )
     writer, reader = interp.Head(layer, head), interp.Head(late_layer, late_head)
-    first = composition_scores(model, "k").top(1)[0]
-    assert first[:4] == ("decoder", writer, "decoder", reader)
+    (first,) = composition_scores(model, "k").top(1)
+    assert (first["stack"], first["later_stack"]) == ("decoder", "decoder")
+    assert (first["writes"], first["reads"]) == (str(writer), str(reader))
     best = scores(model, "k_composition")["decoder", late_layer]
     assert best.argmax() == late_head
     for kind in "qv":  # by nothing else do the two compose

@@ -1,0 +1,251 @@
+"""Agreement of rankings of the same players: correlations and overlaps of every pair."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import combinations
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float
+
+from interp.causal.comparison.draws import agreement_interval
+from interp.causal.comparison.questions import question_of
+from interp.causal.comparison.ranking import Ranking, listed
+from interp.causal.game.players import Players
+from interp.core.doors import behind
+from interp.core.errors import OptionError
+from interp.core.files import write_atomically
+from interp.core.result import Result
+from interp.core.statistics import kendall, overlap_p, ranks, spearman, top_k
+from interp.model.locate.sites import Site, Where
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison(Result):
+    """Rankings of the same players and how much they agree.
+
+    `to_pandas` has one row per pair and measure of agreement; `wide` has one row per pair.
+
+    Intervals are the middle 95 % of bootstrap draws of prompts (of whole clusters, where prompts
+    share something; NaN for one cluster): methods that saw the same prompts
+    are redrawn together, a table without values per prompt stays as it is, and the sampling error
+    of estimators is not in them. Redrawing adds noise, so they reach lower than the agreement of
+    noise-free scores would.
+    """
+
+    rankings: tuple[Ranking, ...]
+    spearman: Float[Array, "method method"] = field(repr=False)
+    kendall: Float[Array, "method method"] = field(repr=False)
+    spearman_interval: Float[Array, "method method 2"] = field(repr=False)
+    kendall_interval: Float[Array, "method method 2"] = field(repr=False)
+    ks: tuple[int, ...]
+    made: Mapping[str, Any] = field(repr=False)
+    per_prompt = None
+    why_no_per_prompt = "an agreement is of rankings over all prompts together"
+    _units = ("a", "b", "metric")
+    _holds = (Ranking, Players, Site, Where)
+
+    @property
+    def provenance(self) -> Mapping[str, Any]:
+        """How the rankings that are compared were made."""
+        return self.made
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the importances are called, in the order of the matrices."""
+        return tuple(r.name for r in self.rankings)
+
+    @property
+    def players(self) -> tuple[str, ...]:
+        """Labels of the players."""
+        return self.rankings[0].labels
+
+    @property
+    def scores(self) -> Float[Array, "method player"]:
+        """How much the task needs each player; see `Importance.helps`."""
+        return np.stack([r.helps for r in self.rankings])
+
+    @property
+    def constant(self) -> tuple[str, ...]:
+        """Importances that give all players one score, so that nothing correlates with them."""
+        return tuple(r.name for r in self.rankings if np.ptp(r.helps) == 0)
+
+    def overlap(self, a: str, b: str, k: int) -> int:
+        """How many of the first k players of two importances are the same."""
+        first, second = (self.rankings[self.names.index(x)].helps for x in (a, b))
+        return len(top_k(first, k) & top_k(second, k))
+
+    def _rows(self) -> pd.DataFrame:
+        """One row per pair and measure: Spearman, Kendall, and the share of the first k that agree.
+
+        The null of a share is that of random rankings, `p` how often these reach it.
+        """
+        import pandas as pd
+
+        rows = []
+        for row in self.pairs().to_dict("records"):
+            pair = {"a": row["a"], "b": row["b"], "n": len(self.players)}
+            for what in ("spearman", "kendall"):
+                ends = {"low": row[f"{what}_low"], "high": row[f"{what}_high"]}
+                score = {"metric": what, "score": row[what], "null": 0.0, "p": math.nan}
+                rows.append(pair | score | ends | {"unit": "correlation"})
+            for k in self.ks:
+                score = {"metric": f"top{k}", "score": row[f"top{k}"], "p": row[f"top{k}_p"]}
+                score |= {"null": row[f"top{k}_chance"], "low": math.nan, "high": math.nan}
+                rows.append(pair | score | {"unit": "fraction"})
+            for told in rows[-2 - len(self.ks) :]:
+                told["reason"] = row["reason"]
+        return pd.DataFrame(rows)
+
+    def bounds(self, level: float = 0.95) -> Float[Array, "row 2"]:
+        """Low and high end of each correlation's interval: the bootstrap of `Comparison`.
+
+        Another level than 95 % draws the prompts again, with the seed of the comparison. NaN for
+        shares of the first k.
+        """
+        if level == 0.95:
+            return self.to_pandas()[["low", "high"]].to_numpy(float)
+        if not 0 < level < 1:
+            raise OptionError(f"level={level}; a level lies between 0 and 1")
+        seed, n_boot = self.made["seed"], self.made["n_boot"]
+        found = {
+            what: agreement_interval(self.rankings, self.scores, measure, n_boot, seed, level)
+            for what, measure in (("spearman", spearman), ("kendall", kendall))
+        }
+        place = {name: i for i, name in enumerate(self.names)}
+        none = np.full(2, math.nan)
+        ends = [
+            found[row["metric"]][place[row["a"]], place[row["b"]]]
+            if row["metric"] in found
+            else none
+            for row in self
+        ]
+        return np.array(ends).reshape(-1, 2)
+
+    def wide(self) -> pd.DataFrame:
+        """The rows of `pairs`, or those of `to_pandas` that `top` kept."""
+        return self.pairs() if self._kept is None else self.to_pandas()
+
+    def pairs(self) -> pd.DataFrame:
+        """One row per pair: correlations with intervals, and for each k the share of the first k
+        that both name, that share for random rankings (k / n), and how often these reach it.
+        """
+        import pandas as pd
+
+        rows = []
+        for i, j in combinations(range(len(self.rankings)), 2):
+            row: dict[str, Any] = {"a": self.names[i], "b": self.names[j]}
+            for what in ("spearman", "kendall"):
+                row[what] = getattr(self, what)[i, j]
+                row[f"{what}_low"], row[f"{what}_high"] = getattr(self, f"{what}_interval")[i, j]
+            names = [x for x in (self.names[i], self.names[j]) if x in self.constant]
+            for k in self.ks:
+                same = self.overlap(self.names[i], self.names[j], k)
+                row[f"top{k}"] = math.nan if names else same / k
+                row[f"top{k}_chance"] = k / len(self.players)
+                row[f"top{k}_p"] = math.nan if names else overlap_p(same, k, len(self.players))
+            row["reason"] = f"{listed(names)} is constant and ranks nobody" if names else ""
+            rows.append(row)
+        return pd.DataFrame(rows)
+
+    def ranks(self) -> pd.DataFrame:
+        """One row per player: its score and its rank (1 = first, ties share the mean) by each."""
+        import pandas as pd
+
+        columns: dict[str, Any] = {"player": list(self.players)}
+        for r in self.rankings:
+            columns[f"{r.name} score"] = r.helps
+            columns[f"{r.name} rank"] = ranks(-r.helps)
+        return pd.DataFrame(columns)
+
+    def questions(self) -> dict[str, str]:
+        """The question that each of the importances answers."""
+        return {r.name: question_of(r.about["metric"]) for r in self.rankings}
+
+    def plot(self, *, by: str = "score") -> go.Figure:
+        """Scatter plots of every pair below the diagonal, correlations above it.
+
+        Args:
+            by: "score", or "rank" (1 = first).
+        """
+        return behind("Comparison.plot")(self, by=by)
+
+    def save(self, path: str | os.PathLike) -> tuple[Path, ...]:
+        """Write one file in the format of its suffix, or all tables and a page into a folder.
+
+        Into a folder (a path without suffix) go `agreement.csv`, `ranks.csv`, `comparison.json` and
+        `comparison.html`.
+
+        Raises:
+            UnknownName: another suffix than those of `Result.save`.
+            StoreError: the folder or disk refuses.
+        """
+        if Path(path).suffix and not Path(path).is_dir():
+            super().save(path)
+            return (Path(path),)
+        return self._save_all(Path(path))
+
+    def _save_all(self, folder: Path) -> tuple[Path, ...]:
+        from interp.draw.page import page, to_json
+
+        names = ("agreement.csv", "ranks.csv", "comparison.json", "comparison.html")
+        paths = tuple(folder / name for name in names)
+        pairs, ranks = self.pairs(), self.ranks()
+        for path, frame in zip(paths, (pairs, ranks), strict=False):
+            write_atomically(path, frame.to_csv(index=False, lineterminator="\n").encode())
+        told = {
+            "format": "interp Comparison 1",
+            "players": self.players,
+            "scores": dict(zip(self.names, self.scores, strict=True)),
+            "pairs": pairs.to_dict("records"),
+            "questions": self.questions(),
+            "made": self.made,
+        }
+        write_atomically(paths[2], to_json(told))
+        parts = [
+            ("Which question each answers", self._questions()),
+            ("Agreement of pairs", pairs),
+            ("Scores and ranks", ranks),
+        ]
+        title = f"Importances of {self.made['model']}, {len(self.players)} players"
+        content = page(title, self.plot(), parts, self.made, file_name="comparison")
+        write_atomically(paths[3], content)
+        return paths
+
+    def __repr__(self) -> str:
+        lines = [f"Comparison: {len(self.names)} importances of {len(self.players)} players"]
+        for row in self.pairs().to_dict("records"):
+            if row["reason"]:
+                told = row["reason"]
+            else:
+                low, high = row["spearman_low"], row["spearman_high"]
+                within = "" if math.isnan(low) else f" [{low:.2f}, {high:.2f}]"
+                k = self.ks[min(2, len(self.ks) - 1)]
+                told = f"Spearman {row['spearman']:.2f}{within}, Kendall {row['kendall']:.2f}"
+                told += f", top {k}: {row[f'top{k}']:.0%} (chance {row[f'top{k}_chance']:.0%})"
+            lines.append(f"  {row['a']} and {row['b']}: {told}")
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        from interp.draw.page import html_table
+
+        return html_table(self.wide()) + html_table(self._questions())
+
+    def _questions(self) -> pd.DataFrame:
+        import pandas as pd
+
+        asked = self.questions().items()
+        return pd.DataFrame(
+            [{"importance": name, "question": q or "not a causal score"} for name, q in asked]
+        )

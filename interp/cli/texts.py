@@ -1,0 +1,33 @@
+"""Texts of the commands that explain tokens, and what is asked of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from interp.core.errors import OptionError, PromptError
+
+
+def texts_of(text: str | None, file: Path | None) -> list[str]:
+    """The texts to explain.
+
+    Raises:
+        OptionError: neither a text nor a file, or both, or an empty text.
+        PromptError: the file holds no text.
+    """
+    from interp.attribution.evaluation.run import read_texts
+
+    if (text is None) == (file is None):
+        raise OptionError("give one TEXT, or --file with one text per line")
+    if text is not None and not text.strip():
+        raise OptionError("TEXT is empty")
+    return read_texts([text] if text is not None else file)  # type: ignore[list-item]
+
+
+def require_tokens(special, text: str) -> None:
+    """Raise PromptError unless there are two tokens to tell apart that are not special."""
+    n = int((~special).sum())
+    if n < 2:
+        raise PromptError(
+            f"{text!r} has {n} token(s) that are not special, so there is nothing to tell apart; "
+            "give a longer text"
+        )

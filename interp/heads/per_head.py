@@ -1,0 +1,66 @@
+"""Results whose rows are heads, with the value of every head on every prompt."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.core.clusters import summary
+from interp.core.result import Result
+from interp.model.locate.sites import Site, Where
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PerPrompt = Mapping[Site, Float[Tensor, "prompt head"]]
+
+
+class PerHead(Result, ABC):
+    """A result that gives `_measured`: for every metric the values of each attention.
+
+    Scores are means over prompts and errors are over prompts; intervals are t intervals.
+    """
+
+    _units = ("stack", "layer", "head")
+    _holds = (Site, Where)
+
+    @abstractmethod
+    def _measured(self) -> Mapping[str, PerPrompt]:
+        """The values behind the scores: metric, then attention, then `[prompt, head]`."""
+
+    @property
+    def per_prompt(self) -> Float[np.ndarray, "row prompt"]:
+        """The value of every row on every prompt."""
+        values = self._all_values()
+        return values if self._kept is None else values[list(self._kept)]
+
+    def _all_values(self) -> Float[np.ndarray, "row prompt"]:
+        parts = [
+            x.detach().double().cpu().numpy().T
+            for sites in self._measured().values()
+            for x in sites.values()
+        ]
+        return np.concatenate(parts) if parts else np.zeros((0, 0))
+
+    def _rows(self) -> pd.DataFrame:
+        """One row per metric and head."""
+        import pandas as pd
+
+        return pd.DataFrame(
+            {
+                "stack": site.stack, "layer": site.layer, "head": h, "metric": metric,
+                "score": float(x[:, h].mean()),
+            }
+            for metric, sites in self._measured().items()
+            for site, x in sites.items() for h in range(x.shape[1])
+        )  # fmt: skip
+
+    def _completed(self, rows: pd.DataFrame) -> pd.DataFrame:
+        each = [summary(values[:, None]) for values in self._all_values()]
+        rows = rows.assign(sem=[float(x.sem[0]) for x in each], n=[x.n for x in each])
+        return super()._completed(rows)

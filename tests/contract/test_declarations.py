@@ -1,0 +1,100 @@
+"""What every declared function must do, asked of every file of every registry.
+
+`test_metrics.py`, `test_attribution_methods.py` and `test_circuit_methods.py` run them. None of
+these needs an edit for a new file.
+"""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import sys
+
+import pytest
+
+from interp.core.declaration import Declaration
+from interp.core.errors import OptionError, UnknownName
+from interp.core.registry import METRICS, REGISTRIES, Registry
+from interp.heads.declaration import picture
+
+ALL = [pytest.param(known, name, id=name) for known in REGISTRIES for name in sorted(known)]
+PACKAGES = {e.package: known for known in REGISTRIES for e in known.values()}
+
+
+@pytest.mark.parametrize(("known", "name"), ALL)
+def test_what_the_file_states_is_what_it_runs(known: Registry, name: str) -> None:
+    stated, declared = known[name], known.load(name)
+    assert isinstance(declared, Declaration)
+    assert (stated.name, stated.kind, stated.doc) == (declared.name, declared.kind, declared.doc)
+    for key, value in stated.about.items():
+        assert getattr(declared, key) == value, key
+    assert {n: d for n, (d, _) in stated.options.items()} == {
+        n: o.default for n, o in declared.options.items()
+    }
+
+
+@pytest.mark.parametrize(("known", "name"), ALL)
+def test_the_docstring_says_what_it_is_and_what_it_is_not_for(known: Registry, name: str) -> None:
+    entry = known[name]
+    assert entry.summary
+    assert entry.not_for.endswith(".")
+    if known is METRICS:
+        assert entry.unit
+
+
+@pytest.mark.parametrize(("known", "name"), ALL)
+def test_options_are_parsed_bound_and_named(known: Registry, name: str) -> None:
+    declared = known.load(name)
+    plain = declared.bind()
+    assert known.parse(name).label == plain.label == name
+    with pytest.raises(UnknownName, match=f"option of {name}"):
+        known.parse(f"{name}:no_such_option=1")
+    for option in declared.options.values():
+        given = known.parse(f"{name}:{option.name}={option.default}")
+        assert dict(given.options) == dict(plain.options), option.name
+        if not option.takes_any:
+            with pytest.raises(OptionError, match=f"{name}: {option.name}="):
+                declared.bind(**{option.name: object()})
+
+
+@pytest.mark.parametrize(("known", "name"), ALL)
+def test_worked_example(known: Registry, name: str) -> None:
+    entry = known[name]
+    file = f"{entry.package}.{name}"
+    importlib.import_module(file)
+    test = doctest.DocTestParser().get_doctest(
+        entry.doc,
+        vars(sys.modules[file]) | {"picture": picture, name: known.load(name)},
+        name,
+        None,
+        0,
+    )
+    if entry.kind == "detector":
+        assert test.examples, f"{name} shows no worked example"
+    runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
+    runner.run(test)
+    assert runner.failures == 0
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_lists_what_its_files_declare(package: str) -> None:
+    known = PACKAGES[package]
+    found = dir(importlib.import_module(package))
+    assert found == sorted(name for name, e in known.items() if e.package == package)
+
+
+def test_an_earlier_name_of_a_group_is_refused_with_the_present_one() -> None:
+    with pytest.raises(OptionError, match="now called 'experiments'"):
+        METRICS.parse("special")
+    with pytest.raises(OptionError, match="now called 'detectors'"):
+        METRICS.parse("heads")
+
+
+def test_a_file_of_another_kind_is_refused(tmp_path) -> None:
+    for known in REGISTRIES:
+        path = tmp_path / "nothing.py"
+        path.write_text("x = 1\n")
+        with pytest.raises(OptionError, match=f"declares no {known.noun}"):
+            known.load(str(path))
+        with pytest.raises(OptionError, match="does not exist"):
+            known.load(str(tmp_path / "missing.py"))
