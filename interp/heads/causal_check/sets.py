@@ -14,7 +14,7 @@ from interp.causal.game.players import Players
 from interp.causal.importance import standard_error
 from interp.core.clusters import count, numbered, shares
 from interp.core.errors import OptionError, UnknownName
-from interp.core.statistics import DRAWS, percentile_interval, redraw, redraw_counts, tails_of
+from interp.core.statistics import DRAWS, percentile_interval, redraw_counts, tails_of
 from interp.heads.causal_check.result import Check
 
 if TYPE_CHECKING:
@@ -208,7 +208,7 @@ def _redrawn(
     means = rows @ weight.T  # [set, draw]
     random = means[1:]
     if sets:  # the sets are a sample too, unless they are all there are
-        which = redraw(DRAWS, len(random), rng)
+        which = rng.integers(len(random), size=(len(random), DRAWS))
         random = np.take_along_axis(random, which, axis=0)
     return _compared(means[0], np.median(random, axis=0), weight @ clean)
 
