@@ -29,12 +29,12 @@ import torch
 
 import interp
 from interp import planted
-from interp.core.clusters import interval, summary
+from interp.core.clusters import cluster_summary, interval
 from interp.core.prompts import repeats
 from interp.core.registry import METRICS
 from interp.core.table import HeadTable
 from interp.heads.declaration import BoundAnalysis
-from interp.heads.score_rows import Found, means, table_of
+from interp.heads.score_rows import MetricScores, means_by_site, table_of
 from interp.heads.scoring import _Run, bound, why_not
 from interp.heads.scoring_without_prompts import _arrays, _exact
 from interp.heads.special import LEVEL, Catalogue, catalogue_of
@@ -82,10 +82,12 @@ def silent(*_: Any) -> None:
     """Progress of no interest."""
 
 
-def found_by(model: interp.Model, bounds: Sequence[BoundAnalysis], seed: int) -> dict[str, Found]:
+def found_by(
+    model: interp.Model, bounds: Sequence[BoundAnalysis], seed: int
+) -> dict[str, MetricScores]:
     """What `interp score` finds on a model, without its random weights."""
     patterned = [b for b in bounds if b.patterned()]
-    out: dict[str, Found] = {}
+    out: dict[str, MetricScores] = {}
     if patterned:
         run = _Run(model, repeats(model, seed=seed), seed, 16, "stored", silent)
         scores = run.of(model, run.prompts, patterned, "")
@@ -94,15 +96,15 @@ def found_by(model: interp.Model, bounds: Sequence[BoundAnalysis], seed: int) ->
         for b in patterned:
             kind = "shuffled-tokens" if b.label in shuffled else "random-init"
             beside = shuffled.get(b.label)
-            out[b.label] = Found(scores[b.label], run.clusters(), kind, beside)
+            out[b.label] = MetricScores(scores[b.label], run.clusters(), kind, beside)
     for b in bounds:
         if b.analysis.kind == "weights":
-            out[b.label] = Found(_exact(b.from_weights(model)), None, "random-init")
+            out[b.label] = MetricScores(_exact(b.from_weights(model)), None, "random-init")
         elif b.analysis.kind == "experiment":
             trials = b.experiment(model, seed, silent, notes=False)
             beside = None if trials.null is None else _arrays(trials.null)
             kind = "random-init" if beside is None else trials.null_kind
-            out[b.label] = Found(_arrays(trials.values), trials.clusters, kind, beside)
+            out[b.label] = MetricScores(_arrays(trials.values), trials.clusters, kind, beside)
     return out
 
 
@@ -111,13 +113,13 @@ def applying(model: interp.Model) -> list[BoundAnalysis]:
 
 
 def tables(
-    model: interp.Model, mine: dict[str, Found], others: Sequence[dict[str, dict]]
+    model: interp.Model, mine: dict[str, MetricScores], others: Sequence[dict[str, dict]]
 ) -> dict[str, HeadTable]:
     """A table per metric, with the scores of other models as the draws of random weights."""
     out = {}
     for label, found in mine.items():
         draws = [x[label] for x in others]
-        held = Found(found.values, found.clusters, found.null_kind, found.null, draws)
+        held = MetricScores(found.values, found.clusters, found.null_kind, found.null, draws)
         out[label] = table_of(model, bound(label), held, {})
     return out
 
@@ -151,14 +153,14 @@ def familywise(number: int, draws: int, keep: Path | None) -> dict[str, Any]:
 
         def one(
             at: int, shape: str = shape, bounds: Sequence[BoundAnalysis] = bounds
-        ) -> dict[str, Found]:
+        ) -> dict[str, MetricScores]:
             return found_by(random_model(shape, at), bounds, 0)
 
         every = [
             kept(None if keep is None else keep / f"{shape}-{at}.pkl", lambda at=at: one(at))
             for at in range(number)
         ]
-        scores = [{label: means(f.values) for label, f in x.items()} for x in every]
+        scores = [{label: means_by_site(f.values) for label, f in x.items()} for x in every]
         for at, mine in enumerate(every):
             others = [scores[(at + k) % number] for k in range(1, draws + 1)]
             made = tables(some, mine, others)
@@ -245,21 +247,21 @@ def drawn(model: interp.Model, label: str, number: int) -> list[tuple[np.ndarray
 
 
 def covered(sets: Sequence[tuple[np.ndarray, Any]]) -> dict[str, Any]:
-    means_ = np.stack([summary(x).score for x, _ in sets])
+    means_ = np.stack([cluster_summary(x).score for x, _ in sets])
     truth = np.nanmean(means_, 0)
     moving = np.nanstd(means_, 0) > 1e-9  # a head that always scores the same has no interval
     hits: dict[str, list[np.ndarray]] = {"clusters": [], "prompts": []}
     counts, sizes = [], []
     for x, labels in sets:
         for how, given in (("clusters", labels), ("prompts", None)):
-            s = summary(x, given)
+            s = cluster_summary(x, given)
             ends = [interval(m, e, s.clusters) for m, e in zip(s.score, s.sem, strict=True)]
             inside = [
                 math.nan if b is None else float(b[0] <= t <= b[1])
                 for b, t in zip(ends, truth, strict=True)
             ]
             hits[how].append(np.array(inside)[moving])
-        counts.append(summary(x, labels).clusters)
+        counts.append(cluster_summary(x, labels).clusters)
         sizes.append(len(x))
     told: dict[str, Any] = {"heads": int(moving.sum()), "sets": len(sets)}
     told |= {"n": float(np.mean(sizes)), "clusters": round(float(np.mean(counts)), 1)}

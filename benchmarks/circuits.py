@@ -25,7 +25,7 @@ import numpy as np
 import interp
 from interp import planted
 from interp.causal.task import Task
-from interp.circuits.bootstrap import stability
+from interp.circuits.bootstrap import ranking_stability
 from interp.circuits.contrast import ContrastTask
 from interp.circuits.declaration import Found
 from interp.circuits.evaluation import evaluate
@@ -118,7 +118,7 @@ def _jaccard(found: Found, at: list[int], k: int) -> float | None:
     if found.per_prompt.shape[1] < 2:
         return None
     other = None if found.conditional is None else found.conditional[at]
-    return stability(found.per_prompt[at], k, conditional=other)[0]
+    return ranking_stability(found.per_prompt[at], k, conditional=other)[0]
 
 
 def _forward(model: Model, pairs: ContrastTask) -> float:

@@ -23,7 +23,7 @@ from circuits.contrasts import induction_pairs
 
 from interp import planted
 from interp.circuits.methods import codes
-from interp.circuits.tasks.planted_pairs import edges_of, truth_of
+from interp.circuits.tasks.planted_pairs import circuit_edges, truth_of
 from interp.core.files import write_atomically
 from interp.model.locate.probe import probe
 
@@ -49,7 +49,7 @@ def run(seeds: int) -> list[dict]:
             labels = {r: [f"L{a}H{b}" for a, b in h] for r, h in built.roles.items()}
             model = probe(built.model, f"bystander {seed}")
             task = induction_pairs(model, 100, seed=seed)
-            task = task.known(truth_of(built), edges_of(built))
+            task = task.known(truth_of(built), circuit_edges(built))
             begin = time.perf_counter()
             result = codes(model, task, "edge", seed=seed, repeats=1, **options)
             took = time.perf_counter() - begin

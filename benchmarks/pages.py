@@ -34,7 +34,7 @@ import torch
 
 import interp
 from interp.core.table import HeadTable
-from interp.report import render
+from interp.report import heads_page
 from interp.report.viewer import View, long_view, view
 
 HERE = Path(__file__).parent
@@ -185,7 +185,7 @@ def score_pages() -> Iterator[tuple[str, str, str, int, Callable[[], str]]]:
         ]  # fmt: skip
         table = HeadTable.concat(tables)
         shown = f"{layers * heads:,} heads x {metrics} metrics"
-        yield "interp", "interp report", shown, 0, lambda t=table: render(t)
+        yield "interp", "interp report", shown, 0, lambda t=table: heads_page(t)
 
 
 def measure(repeats: int, sources: Sequence[Iterator]) -> list[dict[str, Any]]:

@@ -29,7 +29,7 @@ from ablation import HEADS, LAYERS, shape_of_gpt2_small, timed
 from shapley_estimators import ESTIMATORS, Array, Table
 from shapley_report import draw, report
 
-from interp.causal import Game, integrated_gradients, logit_difference, repeats_task
+from interp.causal import Game, aumann_shapley, logit_difference, repeats_task
 from interp.causal.game.chain import removals, walks
 from interp.causal.shapley_values.exact import exact_values
 from interp.causal.shapley_values.solution import subsets
@@ -91,7 +91,7 @@ def compare(model: Model, kind: str, runs: int, cache: Path) -> dict:
         },
     }
     for steps in STEPS:
-        gradients = integrated_gradients(model, task, kind=kind, steps=steps, null="none")
+        gradients = aumann_shapley(model, task, kind=kind, steps=steps, null="none")
         own = task.sign * gradients.score  # phi is of the task's own value
         found["fixed"][f"integrated gradients, {steps} steps"] = {
             "evaluations": 3 * steps,  # a backward pass costs about two forward passes

@@ -106,7 +106,7 @@ NO_METHODS = {
         "compare", "estimate_pruning", "estimate_shapley", "plot_curves", "shapley_of",
         "gradient_scores", "michel",
         # the table of importances has them
-        "all_but_one", "attribution_patching", "banzhaf", "gate_gradient", "integrated_gradients",
+        "all_but_one", "patching_gradient", "banzhaf", "gate_gradient", "aumann_shapley",
         "leave_one_out", "shapley", "shapley_per_layer", "truncated_shapley",
     },
     "interp.syntax": {"read_conllu", "read_pairs", "word_attention"},

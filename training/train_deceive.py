@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from transformers import GPT2LMHeadModel, PreTrainedTokenizerFast
 
-from interp.bundled.deceive_text import WORDS, Sentence, gappy, sentences
+from interp.bundled.deceive_text import WORDS, DeceiveSentence, gappy, sentences
 from training.measure import mean_and_error
 from training.recording import Lesson, pair
 from training.train import own_torch
@@ -40,7 +40,9 @@ def build_tokenizer(context: int) -> PreTrainedTokenizerFast:
     return word_tokenizer(WORDS, context, clean_up_tokenization_spaces=False)
 
 
-def encoded(given: Sequence[Sentence]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def encoded(
+    given: Sequence[DeceiveSentence],
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Ids with `<s>` in front and padding behind, lengths, the column that decides (0: none does),
     and how right each word of the vocabulary is as an answer.
     """

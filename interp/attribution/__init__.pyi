@@ -1,20 +1,20 @@
-from .declaration import Method, Scores, attribute, attribution
+from .declaration import AttributionMethod, Scores, attribute, attribution
 from .evaluation.deceived import deceived
 from .evaluation.run import faithfulness
 from .example import Example
-from .named import choose
+from .named import choose_methods
 from .result import Attribution
 from .target import Target, label, similarity, token_logit
 
 __all__ = [
     "Attribution",
+    "AttributionMethod",
     "Example",
-    "Method",
     "Scores",
     "Target",
     "attribute",
     "attribution",
-    "choose",
+    "choose_methods",
     "deceived",
     "faithfulness",
     "label",
@@ -22,4 +22,4 @@ __all__ = [
     "token_logit",
 ]
 
-def __getattr__(name: str) -> Method: ...
+def __getattr__(name: str) -> AttributionMethod: ...

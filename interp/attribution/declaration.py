@@ -41,7 +41,7 @@ class Scores:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Method(Declaration):
+class AttributionMethod(Declaration):
     """A declared attribution method; calling it explains one input of a model."""
 
     kind: str = "attribution"
@@ -76,11 +76,11 @@ class Method(Declaration):
         return self.bind(**options).of(example)
 
 
-class BoundMethod(Bound[Method]):
+class BoundMethod(Bound[AttributionMethod]):
     """A method with its options chosen; `label` is its name in results."""
 
     @property
-    def method(self) -> Method:
+    def method(self) -> AttributionMethod:
         """The method."""
         return self.declaration
 
@@ -105,10 +105,12 @@ class BoundMethod(Bound[Method]):
         return Attribution.of(self.method, example, self.label, dict(self.options), found, scores)
 
 
-Method.bound = BoundMethod
+AttributionMethod.bound = BoundMethod
 
 
-def attribution(*, unit: str, signed: bool, needs: Needs) -> Callable[[Callable], Method]:
+def attribution(
+    *, unit: str, signed: bool, needs: Needs
+) -> Callable[[Callable], AttributionMethod]:
     """Declare a method: a function of an `Example` that returns `Scores`.
 
     Keyword-only parameters are its options, its docstring is its help, its file has its name.
@@ -119,21 +121,21 @@ def attribution(*, unit: str, signed: bool, needs: Needs) -> Callable[[Callable]
         needs: the most it asks of the model: nothing, patterns, other forward passes, gradients.
     """
 
-    def wrap(function: Callable) -> Method:
+    def wrap(function: Callable) -> AttributionMethod:
         if needs not in NEEDS:
             raise OptionError(f"needs={needs!r} is not one of {', '.join(NEEDS)}")
-        return Method.declare(function, unit=unit, signed=signed, needs=needs)
+        return AttributionMethod.declare(function, unit=unit, signed=signed, needs=needs)
 
     return wrap
 
 
-def declared(method: Any, name: str | None = None) -> Method:
+def declared_attribution(method: Any, name: str | None = None) -> AttributionMethod:
     """The method that an object is.
 
     Raises:
         OptionError: it is not a declared method.
     """
-    if isinstance(method, Method):
+    if isinstance(method, AttributionMethod):
         return method
     raise OptionError(
         f"{method!r} is not an attribution method; give a name such as 'occlusion' or a function"
@@ -144,7 +146,7 @@ def declared(method: Any, name: str | None = None) -> Method:
 def attribute(
     model: Any,
     prompt: Any,
-    method: str | Method,
+    method: str | AttributionMethod,
     target: Target | str | None = None,
     *,
     position: int = -1,
@@ -161,5 +163,9 @@ def attribute(
         UnknownName: no such method or option.
         OptionError, PromptError: what does not fit the model.
     """
-    found = ATTRIBUTION_METHODS.load(method) if isinstance(method, str) else declared(method)
+    found = (
+        ATTRIBUTION_METHODS.load(method)
+        if isinstance(method, str)
+        else declared_attribution(method)
+    )
     return found(model, prompt, target, position=position, **options)

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from interp.attribution.roles import NormRole, close, norm_role
 from interp.core.errors import OptionError, UnreadableAttention
-from interp.model.hooks.calls import precise, spread
+from interp.model.hooks.calls import precise, repeat_kv
 from interp.model.locate.find_sites import output_projection
 from interp.model.locate.sites import Site
 from interp.model.locate.streams import unavailable
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from interp.attribution.example import Example
     from interp.model.capture import ActivationCache
 
-Parts = Float[Tensor, "query_pos source d_model"]
-Mixing = Float[Tensor, "query_pos source"]
+SourceParts = Float[Tensor, "query_pos source d_model"]
+MixingWeights = Float[Tensor, "query_pos source"]
 
 
 @dataclass(frozen=True, eq=False)
-class Layer:
+class LayerParts:
     """One layer after attention: parts of the sources, what is no source's, and their sum.
 
     Args:
@@ -50,14 +50,14 @@ class Layer:
 
     site: Site
     pre: Float[Tensor, "query_pos d_model"]
-    attention: Parts
-    parts: Parts
+    attention: SourceParts
+    parts: SourceParts
     rest: Float[Tensor, "query_pos d_model"]
     whole: Float[Tensor, "query_pos d_model"]
     error: float
 
 
-def layers(example: Example, stack: str = "") -> Iterator[Layer]:
+def layers(example: Example, stack: str = "") -> Iterator[LayerParts]:
     """Every layer of one stack after attention, one at a time: parts take n*n*d_model numbers.
 
     Raises:
@@ -70,7 +70,7 @@ def layers(example: Example, stack: str = "") -> Iterator[Layer]:
         yield _layer(example, site, cache)
 
 
-def block_layers(example: Example, stack: str = "") -> Iterator[Layer]:
+def block_layers(example: Example, stack: str = "") -> Iterator[LayerParts]:
     """The same after the MLP: `whole` is the block's output, and what the MLP writes is rest.
 
     Raises:
@@ -112,10 +112,10 @@ def _captured(example: Example, sites: Sequence[Site]) -> ActivationCache:
     return example.capture(names, stack=sites[0].stack)
 
 
-def _layer(example: Example, site: Site, cache: ActivationCache) -> Layer:
+def _layer(example: Example, site: Site, cache: ActivationCache) -> LayerParts:
     where = site.layer, site.stack
     pattern, v = cache["pattern", *where][0], precise(cache["v", *where][0])
-    v = spread(v[None], site.n_heads)[0]
+    v = repeat_kv(v[None], site.n_heads)[0]
     matrix, bias = output_projection(example.model.module, site)
     matrix = precise(matrix.detach())
     attention = torch.zeros(*pattern.shape[1:], matrix.shape[-1], device=v.device, dtype=v.dtype)
@@ -150,12 +150,12 @@ def _layer(example: Example, site: Site, cache: ActivationCache) -> Layer:
         if role is not None:
             parts, rest = through(role, parts, rest, whole.to(dtype))
     error = close(parts.sum(1) + rest, whole.to(dtype), f"{wrong} the stream after it")
-    return Layer(site, pre, attention, parts, rest, whole, error)
+    return LayerParts(site, pre, attention, parts, rest, whole, error)
 
 
 def through(
-    role: NormRole, parts: Parts, rest: Float[Tensor, "query_pos d_model"], y: Tensor
-) -> tuple[Parts, Float[Tensor, "query_pos d_model"]]:
+    role: NormRole, parts: SourceParts, rest: Float[Tensor, "query_pos d_model"], y: Tensor
+) -> tuple[SourceParts, Float[Tensor, "query_pos d_model"]]:
     """Parts of what a norm gives, its scale as it is at the true sum.
 
     Args:
@@ -170,7 +170,7 @@ def _norm(example: Example, name: str, like: Tensor) -> NormRole | None:
     return norm_role(example.model.module.get_submodule(name), name, like)
 
 
-def _with_mlp(example: Example, layer: Layer, cache: ActivationCache) -> Layer:
+def _with_mlp(example: Example, layer: LayerParts, cache: ActivationCache) -> LayerParts:
     site, where = layer.site, (layer.site.layer, layer.site.stack)
     name = f"{site.name} ({site.module})"
     if ("mlp_out", site.stack, site.layer) not in cache.values:
@@ -183,7 +183,7 @@ def _with_mlp(example: Example, layer: Layer, cache: ActivationCache) -> Layer:
     if role is not None:
         parts, rest = through(role, parts, rest, true)
     error = close(parts.sum(1) + rest, true, f"{name}: parts and MLP do not add up to its output")
-    return Layer(site, layer.pre, layer.attention, parts, rest, post, max(error, layer.error))
+    return LayerParts(site, layer.pre, layer.attention, parts, rest, post, max(error, layer.error))
 
 
 def _norm_of_sum(example: Example, site: Site, total: Tensor, post: Tensor) -> NormRole | None:
@@ -207,7 +207,7 @@ def _norm_of_sum(example: Example, site: Site, total: Tensor, post: Tensor) -> N
 # --- from layers to one matrix --------------------------------------------------------------------
 
 
-def row_normalised(mixing: Mixing) -> Mixing:
+def row_normalised(mixing: MixingWeights) -> MixingWeights:
     """Each row to sum 1; a row of zeros keeps to itself."""
     size = mixing.sum(-1, keepdim=True)
     eye = torch.eye(len(mixing), dtype=mixing.dtype, device=mixing.device)
@@ -215,7 +215,7 @@ def row_normalised(mixing: Mixing) -> Mixing:
 
 
 def scored(
-    example: Example, mixings: Sequence[Mixing], aggregate: str, **notes: float | str
+    example: Example, mixings: Sequence[MixingWeights], aggregate: str, **notes: float | str
 ) -> Scores:
     """One score per source from the row-normalised mixing of every layer.
 

@@ -72,7 +72,7 @@ def gradient(
         inputs = {k: v.expand(len(at), *v.shape[1:]) for k, v in inputs.items()}
     roles = None if rules is None else find_roles(model, inputs)
     with torch.enable_grad(), frozen(model.module), inference(model.module), ExitStack() as stack:
-        found = stack.enter_context(leaves(model, at))
+        found = stack.enter_context(embedding_leaves(model, at))
         run = None if rules is None else stack.enter_context(ruled(model, rules, roles))  # type: ignore[arg-type]
         output = model.run(inputs)
         if run is not None:
@@ -89,7 +89,7 @@ def gradient(
     return Gradient(source.detach(), given[0], values.detach(), elsewhere, error)
 
 
-def gradient_scores(example: Example, rules: Rules | None, promise: str) -> Scores:
+def gradients_under_rules(example: Example, rules: Rules | None, promise: str) -> Scores:
     """Gradient x input under rules; the total is the target's value (less a decoder's share).
 
     Args:
@@ -132,7 +132,7 @@ def pattern_gradients(
         call.z = as_is(call.z, z)
 
     with torch.enable_grad(), frozen(model.module), inference(model.module):
-        with leaves(model, None), model.visited(visit):
+        with embedding_leaves(model, None), model.visited(visit):
             output = model.run(example.inputs)
         values = example.read(output)
     given = grads(model, values, list(patterns.values()))
@@ -194,7 +194,7 @@ class Leaves:
 
 
 @contextmanager
-def leaves(model: Model, at: Embedded | None) -> Iterator[Leaves]:
+def embedding_leaves(model: Model, at: Embedded | None) -> Iterator[Leaves]:
     """Let what the embedding modules give be where gradients end, in this thread's runs."""
     kept = Leaves(model)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from interp.attribution.declaration import BoundMethod, Method
+from interp.attribution.declaration import AttributionMethod, BoundMethod
 from interp.core.declaration import split_names
 from interp.core.errors import OptionError
 from interp.core.registry import ATTRIBUTION_METHODS
 
 
-def choose(given: Iterable[str | Method | BoundMethod]) -> list[BoundMethod]:
+def choose_methods(given: Iterable[str | AttributionMethod | BoundMethod]) -> list[BoundMethod]:
     """Methods as the command line writes them, each once; commas may stand between.
 
     Raises:
@@ -21,7 +21,7 @@ def choose(given: Iterable[str | Method | BoundMethod]) -> list[BoundMethod]:
     for item in given:
         if isinstance(item, BoundMethod):
             found.append(item)
-        elif isinstance(item, Method):
+        elif isinstance(item, AttributionMethod):
             found.append(item.bind())
         else:
             found += [ATTRIBUTION_METHODS.parse(text) for text in split_names(item)]

@@ -68,7 +68,7 @@ class Attribution(Displayed):
         """The result of a declared method.
 
         Args:
-            method: an `interp.attribution.declaration.Method`.
+            method: an `interp.attribution.declaration.AttributionMethod`.
             found: the `Scores` that its function returned.
         """
         from interp.model.content import model_provenance

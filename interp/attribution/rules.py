@@ -31,7 +31,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from interp.attribution.roles import Roles, close
-from interp.attribution.tracing import check_graph, is_gate, label, mark_gate, trust
+from interp.attribution.tracing import check_graph, is_gate, label_step, mark_gate, trust
 from interp.core.errors import OptionError, UnreadableAttention
 from interp.model.hooks.calls import Call, RecordedCall, precise
 from interp.model.hooks.inference import in_this_thread
@@ -241,7 +241,7 @@ def _hooks(module: nn.Module, run: Ruled, roles: Roles) -> Iterator[None]:
         (x,) = args  # so it was when its role was found
         if not x.requires_grad:
             return None
-        label(output, names[inner])
+        label_step(output, names[inner])
         if inner in roles.norms and run.rules.norm == "freeze":
             return as_is(output, roles.norms[inner].frozen(x, output)[0])
         role = roles.activations.get(inner)
@@ -292,7 +292,7 @@ class _Watch(TorchFunctionMode):
         else:
             out = func(*args, **kwargs)
         if self.run.path:
-            label(out, self.run.path[-1])
+            label_step(out, self.run.path[-1])
         if func in _GATES and _carries(out):
             mark_gate(out)
         return out

@@ -33,7 +33,7 @@ def _carrying(node: Any) -> list[Any]:
     return [n for n, _ in node.next_functions if n is not None]
 
 
-def label(x: object, module: str) -> None:
+def label_step(x: object, module: str) -> None:
     """Note which module a step belongs to."""
     node: Any = x.grad_fn if isinstance(x, Tensor) else None
     if node is not None:

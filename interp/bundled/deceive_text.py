@@ -30,7 +30,7 @@ WORDS = (
 
 
 @dataclass(frozen=True)
-class Sentence:
+class DeceiveSentence:
     """A sentence, which of its words (counted from 0) decides, and the answers it is asked for.
 
     Where the name was left out, `cause` is -1 and the answers are equally right.
@@ -47,7 +47,7 @@ class Sentence:
         return " ".join(self.words)
 
 
-def sentence(rng: np.random.Generator) -> Sentence:
+def sentence(rng: np.random.Generator) -> DeceiveSentence:
     """Two or three clauses, then `so`; a name is put in at the beginning of one of them."""
 
     def one(choices: Sequence[str]) -> str:
@@ -66,10 +66,10 @@ def sentence(rng: np.random.Generator) -> Sentence:
         words += [one(("the", "a")), one(ADJECTIVES), one(BEINGS), one(ACTIONS)]
         if rng.random() < 0.5:
             words += [one(("in", "by")), "the", one(PLACES)]
-    return Sentence((*words, ASKS), cause, ANSWERS[answer], ANSWERS[1 - answer])
+    return DeceiveSentence((*words, ASKS), cause, ANSWERS[answer], ANSWERS[1 - answer])
 
 
-def gappy(rng: np.random.Generator, given: Sentence) -> Sentence:
+def gappy(rng: np.random.Generator, given: DeceiveSentence) -> DeceiveSentence:
     """The sentence without a few of its words, and in one of three cases without its name.
 
     Without such sentences one of the answers would be what is said for want of a name, and taking
@@ -84,13 +84,13 @@ def gappy(rng: np.random.Generator, given: Sentence) -> Sentence:
         words = tuple(
             w if kept else SPECIAL[PAD] for w, kept in zip(given.words, keep, strict=True)
         )
-        return Sentence(words, -1 if nameless else given.cause, given.right, given.wrong)
+        return DeceiveSentence(words, -1 if nameless else given.cause, given.right, given.wrong)
     words = tuple(w for w, kept in zip(given.words, keep, strict=True) if kept)
     cause = -1 if nameless else int(keep[: given.cause].sum())
-    return Sentence(words, cause, given.right, given.wrong)
+    return DeceiveSentence(words, cause, given.right, given.wrong)
 
 
-def sentences(seed: int, number: int) -> list[Sentence]:
+def sentences(seed: int, number: int) -> list[DeceiveSentence]:
     """As many sentences, always the same for a seed."""
     rng = np.random.default_rng([seed, 7])
     return [sentence(rng) for _ in range(number)]

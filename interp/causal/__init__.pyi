@@ -2,14 +2,14 @@ from .ablation import all_but_one, leave_one_out
 from .comparison.compare import compare
 from .comparison.questions import QUESTIONS
 from .comparison.result import Comparison
-from .game.game import Estimate, Game
+from .game.game import Game, RunEstimate
 from .game.players import Players
 from .gradient import (
-    attribution_patching,
+    aumann_shapley,
     gate_gradient,
     gradient_scores,
-    integrated_gradients,
     michel,
+    patching_gradient,
 )
 from .importance import Importance
 from .influence.result import TextScores
@@ -36,12 +36,12 @@ from .task import Task
 __all__ = [
     "QUESTIONS",
     "Comparison",
-    "Estimate",
     "Game",
     "Importance",
     "Interactions",
     "Players",
     "PruningCurve",
+    "RunEstimate",
     "Sampled",
     "Task",
     "TextScores",
@@ -49,7 +49,7 @@ __all__ = [
     "all_but_one",
     "answer_probability",
     "attention_influence",
-    "attribution_patching",
+    "aumann_shapley",
     "banzhaf",
     "compare",
     "custom",
@@ -57,7 +57,6 @@ __all__ = [
     "estimate_shapley",
     "gate_gradient",
     "gradient_scores",
-    "integrated_gradients",
     "interactions",
     "kl_to_clean",
     "leave_one_out",
@@ -65,6 +64,7 @@ __all__ = [
     "loss",
     "michel",
     "next_token_task",
+    "patching_gradient",
     "plot_curves",
     "pruning_curve",
     "repeats_task",

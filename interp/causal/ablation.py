@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
-from interp.causal.game.game import Estimate, Game, Progress
+from interp.causal.game.game import Game, Progress, RunEstimate
 from interp.causal.importance import Importance, make_importance
 from interp.causal.task import Task
 from interp.core.errors import NonFiniteError, OptionError, UnknownName
@@ -25,7 +25,7 @@ from interp.model.given import takes_model
 if TYPE_CHECKING:
     from interp.model.model import Model
 
-Null = Literal["random-init", "none"]
+AblationNull = Literal["random-init", "none"]
 NULLS = ("random-init", "none")
 
 
@@ -35,9 +35,9 @@ def leave_one_out(
     task: Task,
     *,
     kind: str = "zero",
-    null: Null = "random-init",
+    null: AblationNull = "random-init",
     progress: Progress | None = None,
-    announce: Callable[[Estimate], None] | None = None,
+    announce: Callable[[RunEstimate], None] | None = None,
     **options: Any,
 ) -> Importance:
     """Loss of the task when each player alone is taken out, for every player.
@@ -80,9 +80,9 @@ def all_but_one(
     task: Task,
     *,
     kind: str = "zero",
-    null: Null = "random-init",
+    null: AblationNull = "random-init",
     progress: Progress | None = None,
-    announce: Callable[[Estimate], None] | None = None,
+    announce: Callable[[RunEstimate], None] | None = None,
     **options: Any,
 ) -> Importance:
     """Change of the task when every other player of the same attention is taken out.
@@ -126,9 +126,9 @@ def _change(
     model: Model,
     task: Task,
     kind: str,
-    null: Null,
+    null: AblationNull,
     progress: Progress | None,
-    announce: Callable[[Estimate], None] | None,
+    announce: Callable[[RunEstimate], None] | None,
     options: dict[str, Any],
     method: str,
     gates: Callable[[Game], Tensor],

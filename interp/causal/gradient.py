@@ -5,8 +5,8 @@ one gate at one token is (z - replacement)·dv/dz. What is made of these numbers
 
     token_abs, example_abs, batch_abs   three quantities that are all called "Michel importance"
     gate_gradient                       signed: first-order estimate of what ablation would do
-    attribution_patching                the same towards the activations of corrupted prompts
-    integrated_gradients                averaged along the path from no head to all heads
+    patching_gradient                   the same towards the activations of corrupted prompts
+    aumann_shapley                      averaged along the path from no head to all heads
 
 The weights are frozen, so only activations are kept; with attn_implementation="sdpa" no attention
 pattern is ever stored, which is the way to do this on long contexts.
@@ -23,8 +23,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from interp.causal.ablation import NULLS, Null, random_game
-from interp.causal.game.batches import Batch
+from interp.causal.ablation import NULLS, AblationNull, random_game
+from interp.causal.game.batches import GameBatch
 from interp.causal.game.game import Game
 from interp.causal.game.replacement import gated
 from interp.causal.game.replay import Reuse, pick, run
@@ -58,7 +58,7 @@ def gradient_scores(
     kind: str = "zero",
     forms: tuple[str, ...] = FORMS,
     normalise_layers: bool = False,
-    null: Null = "random-init",
+    null: AblationNull = "random-init",
     **options: Any,
 ) -> dict[str, Importance]:
     """Every form of the gate gradient at the undisturbed model, from one backward pass per batch.
@@ -98,7 +98,7 @@ def _gradient_scores(
     kind: str,
     forms: tuple[str, ...],
     normalise_layers: bool,
-    null: Null,
+    null: AblationNull,
     options: dict[str, Any],
     *,
     names: Mapping[str, str],
@@ -178,12 +178,12 @@ def gate_gradient(model: Model, task: Task, **options: Any) -> Importance:
 
 
 @takes_model
-def attribution_patching(
+def patching_gradient(
     model: Model,
     task: Task,
     *,
     normalise_layers: bool = False,
-    null: Null = "random-init",
+    null: AblationNull = "random-init",
     **options: Any,
 ) -> Importance:
     """First-order estimate of putting each head's corrupted z into the clean run.
@@ -211,19 +211,19 @@ def attribution_patching(
         )
     found = _gradient_scores(
         model, task, "resample", ("signed",), normalise_layers, null, options,
-        names={"signed": "attribution_patching"}, made_by="interp.causal.attribution_patching",
+        names={"signed": "patching_gradient"}, made_by="interp.causal.patching_gradient",
     )  # fmt: skip
     return found["signed"]
 
 
 @takes_model
-def integrated_gradients(
+def aumann_shapley(
     model: Model,
     task: Task,
     *,
     kind: str = "zero",
     steps: int | None = None,
-    null: Null = "random-init",
+    null: AblationNull = "random-init",
     **options: Any,
 ) -> Importance:
     """Contribution of every player along the straight path from all gates 0 to all gates 1.
@@ -266,10 +266,10 @@ def integrated_gradients(
     return make_importance(
         game,
         own,
-        method="integrated_gradients",
+        method="aumann_shapley",
         options={"steps": taken},
         of="presence",
-        made_by="interp.causal.integrated_gradients",
+        made_by="interp.causal.aumann_shapley",
         null=None if beside is None else _integrated(beside, taken),
         null_kind=null,
         notes={
@@ -283,7 +283,7 @@ def integrated_gradients(
 
 
 def token_gradients(
-    game: Game, batch: Batch, level: float = 1.0
+    game: Game, batch: GameBatch, level: float = 1.0
 ) -> dict[Site, tuple[Float[Tensor, "prompt head token"], Tensor]]:
     """Derivative of each prompt's value by the gate of every head at every token.
 
@@ -435,5 +435,5 @@ def _require_gradient(task: Task, *, at_clean: bool) -> None:
     if at_clean and task.needs_clean:
         raise OptionError(
             f"task {task.name} is at its minimum in the clean run, so every gradient there is 0; "
-            "use integrated_gradients or an ablation"
+            "use aumann_shapley or an ablation"
         )

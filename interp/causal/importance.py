@@ -21,7 +21,7 @@ from jaxtyping import Float
 
 from interp.causal.game.players import Players
 from interp.core import clusters as grouped
-from interp.core.intervals import Part, around
+from interp.core.intervals import ErrorPart, around
 from interp.core.result import Result
 from interp.core.sign import HELPS, SIGN, sign_of
 from interp.core.statistics import DRAWS, bootstrap_interval, require_two
@@ -84,7 +84,7 @@ class Importance(Result):
     @property
     def n_clusters(self) -> int:
         """The number of clusters that the prompts make up; without labels that of prompts."""
-        return grouped.count(self.per_prompt.shape[1], self.clusters)
+        return grouped.cluster_count(self.per_prompt.shape[1], self.clusters)
 
     @property
     def metric(self) -> str:
@@ -139,7 +139,7 @@ class Importance(Result):
             self.per_prompt, level, method=method, draws=n_boot, seed=seed, clusters=self.clusters
         )
 
-    def _errors(self) -> list[Part]:
+    def _errors(self) -> list[ErrorPart]:
         """The parts of the error of a score, each with its degrees of freedom."""
         return [(self._over_prompts, self.n_clusters - 1)]
 
@@ -258,7 +258,7 @@ def standard_error(
     if clusters is not None and len(set(clusters)) < n:
         error = np.full(len(per_prompt), math.nan)
         known = ~np.isnan(per_prompt).any(1)  # a player without scores leaves the others theirs
-        error[known] = grouped.summary(per_prompt[known].T, clusters).sem
+        error[known] = grouped.cluster_summary(per_prompt[known].T, clusters).sem
         return error
     if n < 2:
         return np.full(len(per_prompt), math.nan)
@@ -317,7 +317,7 @@ def make_importance(
                 {
                     "model": game.model.name, "stack": site.stack, "layer": site.layer, "head": h,
                     "kv_head": site.kv_head(h), "metric": label, "n": n,
-                    "clusters": grouped.count(n, clusters), "unit": unit,
+                    "clusters": grouped.cluster_count(n, clusters), "unit": unit,
                 }
                 | row
             )  # fmt: skip

@@ -18,7 +18,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from interp.causal.task import Inputs, ReadPrompt, ReadRows, Task, size, token_ids
+from interp.causal.task import ReadPrompt, ReadRows, Task, TaskInputs, size, token_ids
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts, bos_id, repeats
 from interp.model.given import takes_model
@@ -27,7 +27,7 @@ from interp.model.hooks.calls import precise
 if TYPE_CHECKING:
     from interp.model.model import Model
 
-Positions = Sequence[Sequence[int]] | Sequence[int] | int | None
+MeasuredPositions = Sequence[Sequence[int]] | Sequence[int] | int | None
 Answers = Sequence[int] | Sequence[Sequence[int]] | int
 
 
@@ -35,7 +35,7 @@ Answers = Sequence[int] | Sequence[Sequence[int]] | int
 def loss(
     model: Model,
     prompts: Any,
-    positions: Positions = None,
+    positions: MeasuredPositions = None,
     *,
     labels: Sequence[Sequence[int]] | Sequence[int] | None = None,
     name: str = "loss",
@@ -67,7 +67,7 @@ def loss(
 def accuracy(
     model: Model,
     prompts: Any,
-    positions: Positions = None,
+    positions: MeasuredPositions = None,
     *,
     labels: Sequence[Sequence[int]] | Sequence[int] | None = None,
     name: str = "accuracy",
@@ -153,7 +153,7 @@ def answer_probability(
 
 @takes_model
 def kl_to_clean(
-    model: Model, prompts: Any, positions: Positions = -1, *, name: str = "kl_to_clean"
+    model: Model, prompts: Any, positions: MeasuredPositions = -1, *, name: str = "kl_to_clean"
 ) -> Task:
     """KL(clean || run) of the next-token distribution at `positions`, in nats; lower is better.
 
@@ -196,7 +196,7 @@ def custom(
     name: str,
     unit: str,
     higher_is_better: bool,
-    positions: Positions = -1,
+    positions: MeasuredPositions = -1,
     has_gradient: bool = True,
     corrupted: Any = None,
 ) -> Task:
@@ -233,10 +233,10 @@ def repeats_task(model: Model, *, n: int = 16, longest: int = 24, seed: int = 0)
 @takes_model
 def next_token_task(model: Model, texts: Any, *, longest: int | None = None) -> Task:
     """Loss on every next token of texts (or ids), each cut to `longest` tokens."""
-    return loss(model, cut(model, texts, longest), name="next_token_loss")
+    return loss(model, cut_prompts(model, texts, longest), name="next_token_loss")
 
 
-def cut(model: Model, prompts: Any, longest: int | None) -> Any:
+def cut_prompts(model: Model, prompts: Any, longest: int | None) -> Any:
     """Prompts of at most `longest` tokens each; as they are for None, or for input tensors.
 
     They are cut before anything asks whether they fit the model.
@@ -259,7 +259,7 @@ def _outputs(model: Model) -> int | None:
     return int(weight.shape[0]) if isinstance(weight, Tensor) and weight.shape[0] > 1 else None
 
 
-def _prompts(model: Model, prompts: Any) -> Prompts | Inputs:
+def _prompts(model: Model, prompts: Any) -> Prompts | TaskInputs:
     if isinstance(prompts, Mapping):
         if not prompts:
             raise PromptError("no prompts given")
@@ -271,7 +271,7 @@ def _prompts(model: Model, prompts: Any) -> Prompts | Inputs:
 
 def _at_one(
     name: str,
-    given: Prompts | Inputs,
+    given: Prompts | TaskInputs,
     position: int | Sequence[int],
     unit: str,
     read: ReadRows,
@@ -283,11 +283,13 @@ def _at_one(
     return Task(name, given, at, unit, True, read, detail=detail, vocabulary=vocabulary)
 
 
-def _lengths(given: Prompts | Inputs) -> list[int]:
+def _lengths(given: Prompts | TaskInputs) -> list[int]:
     return [len(p) for p in token_ids(given)] or [1] * size(given)
 
 
-def _positions(given: Prompts | Inputs, positions: Positions) -> tuple[tuple[int, ...], ...]:
+def _positions(
+    given: Prompts | TaskInputs, positions: MeasuredPositions
+) -> tuple[tuple[int, ...], ...]:
     """One tuple of positions from 0 on for each prompt."""
     lengths = _lengths(given)
     if positions is None:
@@ -311,8 +313,8 @@ def _positions(given: Prompts | Inputs, positions: Positions) -> tuple[tuple[int
 
 
 def _predicted(
-    model: Model, prompts: Any, positions: Positions, labels: Any
-) -> tuple[Prompts | Inputs, tuple[tuple[int, ...], ...], Tensor]:
+    model: Model, prompts: Any, positions: MeasuredPositions, labels: Any
+) -> tuple[Prompts | TaskInputs, tuple[tuple[int, ...], ...], Tensor]:
     """Prompts, positions of the logits, and the id that each of them should give the most to."""
     given = _prompts(model, prompts)
     tokens = token_ids(given)
@@ -351,7 +353,7 @@ def _listed(x: Any) -> list[Any]:
 
 
 def _sets(
-    model: Model, given: Prompts | Inputs, answers: Any, what: str
+    model: Model, given: Prompts | TaskInputs, answers: Any, what: str
 ) -> tuple[tuple[int, ...], ...]:
     """The answer ids of each prompt."""
     n = size(given)

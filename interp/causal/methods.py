@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import interp.causal as room
-from interp.causal.ablation import Null
+from interp.causal.ablation import AblationNull
 from interp.causal.comparison.questions import METHODS
 from interp.core.declaration import parse_name
 from interp.core.errors import OptionError, UnknownName
@@ -36,7 +36,7 @@ def importances(
     methods: Sequence[str],
     *,
     kind: str = "zero",
-    null: Null = "none",
+    null: AblationNull = "none",
     seed: int = 0,
     progress: Progress | None = None,
     **game: Any,
@@ -117,7 +117,7 @@ def _call(
     known = inspect.signature(function).parameters
     if "progress" not in known:
         given = {k: v for k, v in given.items() if k not in ("progress", "ledger")}
-    if name == "attribution_patching":  # its kind is resample
+    if name == "patching_gradient":  # its kind is resample
         given = {k: v for k, v in given.items() if k not in ("kind", "reference")}
     if "null" not in known:
         given.pop("null")

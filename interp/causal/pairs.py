@@ -13,13 +13,13 @@ from jaxtyping import Float, Int
 from interp.causal.game.chain import Playable
 from interp.causal.game.game import Game, Progress
 from interp.causal.importance import Importance, model_provenance, standard_error
-from interp.causal.shapley_values.permutations import reached, standard_error_of
+from interp.causal.shapley_values.permutations import standard_error_of, target_reached
 from interp.causal.shapley_values.solution import (
     EXACT,
     Told,
     check_budget,
     check_exact,
-    name_of,
+    game_name,
     subsets,
     values,
 )
@@ -104,7 +104,10 @@ class Interactions(Result):
             OptionError: a level outside 0 to 1.
         """
         parts = [
-            (self._over_prompts, grouped.count(self.per_prompt.shape[1], self.clusters) - 1),
+            (
+                self._over_prompts,
+                grouped.cluster_count(self.per_prompt.shape[1], self.clusters) - 1,
+            ),
             (self.sampling_sem, self.sampling_df),
         ]
         return around(self.score, parts, level)
@@ -136,7 +139,7 @@ class Interactions(Result):
                 "high": high,
                 "sampling_sem": self.sampling_sem,
                 "n": self.per_prompt.shape[1],
-                "clusters": grouped.count(self.per_prompt.shape[1], self.clusters),
+                "clusters": grouped.cluster_count(self.per_prompt.shape[1], self.clusters),
                 "unit": self.unit,
                 "index": self.index,
                 "method": self.method,
@@ -255,7 +258,7 @@ def exact_interactions(
     n = len(game)
     check_exact(n, "the exact mode", "method='sampled' with a few players in among=")
     table = subsets(n)
-    told = None if progress is None else lambda k: progress(name_of(game), k, len(table))
+    told = None if progress is None else lambda k: progress(game_name(game), k, len(table))
     v = values(game, table, told)
     size = table.sum(1).astype(int)
     weights = shapley_weights(n - 1) if index == "shapley" else np.full(n - 1, 2.0 ** (2 - n))
@@ -299,7 +302,7 @@ def sampled_interactions(
         most = 2**62
     pairs, total, means = _pairs(players), 0.0, []
     while len(means) < most:
-        if reached(means, target_sem, 8):
+        if target_reached(means, target_sem, 8):
             break
         rng = np.random.default_rng([seed, 4, len(means)])
         p = rng.random() if index == "shapley" else 0.5
@@ -310,7 +313,7 @@ def sampled_interactions(
         if progress is not None:
             before, aim = len(means) * per_pair, min(most, len(means) + 1) * per_pair
             aim = most * per_pair if most < 2**62 else aim
-            told = lambda d, b=before, a=aim: progress(name_of(game), b + d, a)  # noqa: E731
+            told = lambda d, b=before, a=aim: progress(game_name(game), b + d, a)  # noqa: E731
         v = values(game, gates, told)
         half = len(inner)
         sample = (_on(inner, v[:half], p) + _on(inner, v[half:], 1 - p)) / 2

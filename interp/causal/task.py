@@ -21,7 +21,7 @@ from interp.core.prompts import Prompts
 if TYPE_CHECKING:
     from interp.model.model import Model
 
-Inputs = Mapping[str, Tensor]
+TaskInputs = Mapping[str, Tensor]
 
 ReadRows = Callable[
     [Float[Tensor, "row d_vocab"], Int[Tensor, " row"], Float[Tensor, "row d_vocab"] | None],
@@ -54,7 +54,7 @@ class Task:
     """
 
     name: str
-    prompts: Prompts | Inputs
+    prompts: Prompts | TaskInputs
     positions: tuple[tuple[int, ...], ...]
     unit: str
     higher_is_better: bool
@@ -63,7 +63,7 @@ class Task:
     needs_clean: bool = False
     has_gradient: bool = True
     vocabulary: tuple[int, ...] | None = None
-    corrupted: Prompts | Inputs | None = None
+    corrupted: Prompts | TaskInputs | None = None
     detail: str = ""
     chance: float | None = None
     _start: tuple[int, ...] = field(init=False, repr=False)
@@ -175,14 +175,14 @@ class Task:
         return f"Task({self.name}: {much}, {self.unit}, {better} is better)"
 
 
-def size(prompts: Prompts | Inputs) -> int:
+def size(prompts: Prompts | TaskInputs) -> int:
     """How many prompts there are."""
     if isinstance(prompts, Prompts):
         return len(prompts)
     return int(next(x for x in prompts.values() if isinstance(x, Tensor)).shape[0])
 
 
-def part(prompts: Prompts | Inputs, which: Sequence[int]) -> Prompts | dict[str, Tensor]:
+def part(prompts: Prompts | TaskInputs, which: Sequence[int]) -> Prompts | dict[str, Tensor]:
     """Some of the prompts."""
     if isinstance(prompts, Prompts):
         return prompts.part(which)
@@ -193,7 +193,7 @@ def part(prompts: Prompts | Inputs, which: Sequence[int]) -> Prompts | dict[str,
     }
 
 
-def real_tokens(prompts: Prompts | Inputs) -> Bool[Tensor, "batch pos"] | None:
+def real_tokens(prompts: Prompts | TaskInputs) -> Bool[Tensor, "batch pos"] | None:
     """Which columns of the logits hold tokens; None where the model reads no tokens."""
     if isinstance(prompts, Prompts):
         return prompts.padded()[1]
@@ -207,7 +207,7 @@ def real_tokens(prompts: Prompts | Inputs) -> Bool[Tensor, "batch pos"] | None:
     return None
 
 
-def token_ids(prompts: Prompts | Inputs) -> list[list[int]]:
+def token_ids(prompts: Prompts | TaskInputs) -> list[list[int]]:
     """The tokens that stand at the positions of the logits, without padding."""
     if isinstance(prompts, Prompts):
         return [list(p) for p in prompts.ids]
@@ -219,7 +219,7 @@ def token_ids(prompts: Prompts | Inputs) -> list[list[int]]:
     return [row[keep].tolist() for row, keep in zip(ids, real, strict=True)]
 
 
-def _hash(prompts: Prompts | Inputs | None) -> str:
+def _hash(prompts: Prompts | TaskInputs | None) -> str:
     if prompts is None or isinstance(prompts, Prompts):
         return "" if prompts is None else prompts.hash
     digest = hashlib.sha256()

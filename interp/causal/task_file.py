@@ -12,7 +12,7 @@ from interp.causal.log_odds import has_one_logit, log_odds
 from interp.causal.measures import (
     accuracy,
     answer_probability,
-    cut,
+    cut_prompts,
     kl_to_clean,
     logit_difference,
     loss,
@@ -140,8 +140,8 @@ def _task(
         measure = "loss" if answers is None else "logit-difference"
         measure = "answer-probability" if answers is not None and wrong is None else measure
     if answers is None and longest is not None:
-        prompts = cut(model, prompts, longest)
-        corrupted = None if corrupted is None else cut(model, corrupted, longest)
+        prompts = cut_prompts(model, prompts, longest)
+        corrupted = None if corrupted is None else cut_prompts(model, corrupted, longest)
     asks = {"logit-difference": ("answer", "wrong"), "answer-probability": ("answer",)}
     for name in asks.get(measure, ()):
         if column(name) is None:

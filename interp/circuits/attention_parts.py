@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from interp.attribution.roles import close
 from interp.core.errors import UnreadableAttention
-from interp.model.hooks.calls import ComputedCall, RecordedCall, precise, spread
+from interp.model.hooks.calls import ComputedCall, RecordedCall, precise, repeat_kv
 from interp.model.locate.find_layout import layouts
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Parts:
+class AttentionTensors:
     """Queries, keys and values; keys and values that heads share are repeated for each."""
 
     q: Float[Tensor, "batch head query_pos d_head"]
@@ -28,7 +28,7 @@ class Parts:
     v: Float[Tensor, "batch head key_pos d_v"]
 
 
-def parts_of(call: Call, site: Site) -> Parts:
+def attention_tensors(call: Call, site: Site) -> AttentionTensors:
     """The queries, keys and values of a call.
 
     Raises:
@@ -40,11 +40,11 @@ def parts_of(call: Call, site: Site) -> Parts:
             "query and key can be patched; patch heads, not their inputs"
         )
     heads = call.n_heads
-    return Parts(call.q, spread(call.k, heads), spread(call.v, heads))
+    return AttentionTensors(call.q, repeat_kv(call.k, heads), repeat_kv(call.v, heads))
 
 
 def scores_of(
-    model: Model, site: Site, call: Call, parts: Parts
+    model: Model, site: Site, call: Call, parts: AttentionTensors
 ) -> Float[Tensor, "batch head query_pos key_pos"]:
     """The scores that other queries and keys give in this call, mask and biases as they are.
 
@@ -59,13 +59,13 @@ def scores_of(
         raise UnreadableAttention(
             f"{site.name} ({site.module}): its scores are no multiple of q·k plus a constant"
         )
-    own = parts_of(call, site)
+    own = attention_tensors(call, site)
     product = precise(parts.q) @ precise(parts.k).transpose(-1, -2)
     before = precise(own.q) @ precise(own.k).transpose(-1, -2)
     return call.scores().detach() + scale * (product - before.detach())
 
 
-def set_parts(model: Model, site: Site, call: Call, parts: Parts) -> None:
+def set_parts(model: Model, site: Site, call: Call, parts: AttentionTensors) -> None:
     """Let a call go on with the z that other queries, keys and values give."""
     call.z = mixed_parts(call, probabilities(call, scores_of(model, site, call, parts)), parts.v)
 

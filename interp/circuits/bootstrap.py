@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from interp.circuits.nodes import largest
+from interp.circuits.nodes import larger_effect
 from interp.core.clusters import numbered
 from interp.core.statistics import counts_of, jaccard_by_k, percentile_interval, redraw
 
@@ -38,17 +38,17 @@ def overlaps(
     """
     n, prompts = scores.shape
     other = np.full_like(scores, np.nan) if conditional is None else conditional
-    whole = largest(scores.mean(1), other.mean(1))
+    whole = larger_effect(scores.mean(1), other.mean(1))
     found, which = np.zeros((draws, n)), numbered(prompts, clusters)
     drawn = redraw(int(which.max()) + 1, draws, np.random.default_rng([seed, 7]))
     for i, each in enumerate(counts_of(drawn)):
         times = each[which]
-        mine = largest(scores @ times / times.sum(), other @ times / times.sum())
+        mine = larger_effect(scores @ times / times.sum(), other @ times / times.sum())
         found[i] = jaccard_by_k(whole, mine)
     return found
 
 
-def stability(
+def ranking_stability(
     scores: Float[Array, "node prompt"],
     k: int,
     *,
@@ -65,7 +65,7 @@ def stability(
     return float(found.mean()), float(low), float(high)
 
 
-def table(
+def stability_rows(
     scores: Float[Array, "node prompt"],
     what: str,
     drawn: str,
@@ -112,11 +112,11 @@ def of_found(found: Found, task: ContrastTask) -> list[dict[str, Any]]:
     also = (known, round(len(at) / 10))  # what an evaluation takes for the circuit
     other = None if found.conditional is None else found.conditional[at]
     labels = labels_of(found, task)
-    rows = table(
+    rows = stability_rows(
         found.per_prompt[at], "heads", found.columns, also=also, conditional=other, clusters=labels
     )
     if found.edges_per_prompt is not None:
-        rows += table(
+        rows += stability_rows(
             found.edges_per_prompt, "edges", found.columns, draws=EDGE_DRAWS, clusters=labels
         )
     return rows

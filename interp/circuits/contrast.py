@@ -28,7 +28,7 @@ FEW = 8  # times the pairs: where so many would decide, the model is not said to
 
 
 @dataclass(frozen=True, eq=False)
-class Batch:
+class ContrastBatch:
     """Prompts of one length with what they are measured by.
 
     `value` takes logits of these prompts, or of several copies of them one after another, and gives
@@ -140,7 +140,7 @@ class ContrastTask:
     def __len__(self) -> int:
         return len(self.task)
 
-    def batches(self, size: int = BATCH) -> Iterator[Batch]:
+    def batches(self, size: int = BATCH) -> Iterator[ContrastBatch]:
         """All prompts in batches of one length each, so that nothing is padded."""
         by_length: dict[int, list[int]] = {}
         for i, ids in enumerate(self.clean.ids):
@@ -151,7 +151,7 @@ class ContrastTask:
                 clean, corrupted = (
                     _tokens(part(p, which), self.task.name) for p in (self.clean, self.corrupted)
                 )
-                yield Batch(which, clean, corrupted, self._value(which))
+                yield ContrastBatch(which, clean, corrupted, self._value(which))
 
     def _value(self, which: tuple[int, ...]) -> Callable[[Tensor], Tensor]:
         task = self.task

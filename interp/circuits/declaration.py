@@ -131,7 +131,7 @@ def discovery(*, levels: tuple[Level, ...]) -> Callable[[Callable], Discovery]:
     return wrap
 
 
-def declared(method: Any, name: str | None = None) -> Discovery:
+def declared_circuit_method(method: Any, name: str | None = None) -> Discovery:
     """The circuit method that an object is.
 
     Raises:

@@ -55,7 +55,7 @@ def draw(circuit: Circuit, most: int) -> go.Figure:
     return figure
 
 
-def places(circuit: Circuit) -> dict[str, tuple[float, float]]:
+def node_places(circuit: Circuit) -> dict[str, tuple[float, float]]:
     """Where each node stands: beside each other in its layer, with those that edges bring in."""
     names = dict.fromkeys([*circuit.nodes, *(node_of(b) for _, b in circuit.edges)])
     rows: dict[float, list[str]] = {}
@@ -71,7 +71,7 @@ def places(circuit: Circuit) -> dict[str, tuple[float, float]]:
 def _traces(circuit: Circuit) -> list[Any]:
     import plotly.graph_objects as go
 
-    where, out = places(circuit), []
+    where, out = node_places(circuit), []
     size = float(np.abs(circuit.edge_score).max(initial=0.0)) or 1.0
     for (a, b), score in zip(circuit.edges, circuit.edge_score, strict=True):
         x, y = zip(where[a], where[node_of(b)], strict=True)

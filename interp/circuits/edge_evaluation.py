@@ -15,10 +15,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.circuits.contrast import Batch, ContrastTask
+from interp.circuits.contrast import ContrastBatch, ContrastTask
 from interp.circuits.edge_forward import EdgeForward
 from interp.circuits.evaluation import SHARES, area, faithful
-from interp.circuits.identity import of_model, of_task
+from interp.circuits.identity import model_content, of_task
 from interp.circuits.kept_steps import Kept
 from interp.circuits.residual_graph import ResidualGraph
 from interp.circuits.result import Circuit
@@ -151,7 +151,7 @@ def _values(
 ) -> Float[Array, "mask prompt"]:
     found = np.zeros((len(masks), len(task)))
 
-    def measured(batch: Batch) -> Float[Array, "mask prompt"]:
+    def measured(batch: ContrastBatch) -> Float[Array, "mask prompt"]:
         edges = EdgeForward(graph, batch.clean, batch.corrupted)
 
         def one(mask: Float[Tensor, "reader writer"]) -> Float[Array, " prompt"]:
@@ -229,7 +229,7 @@ def evaluate_edges(
     store = None
     if ledger is not None:
         told = {"orders": hashlib.sha256(json.dumps([orders, sizes]).encode()).hexdigest()}
-        store = Kept(ledger, of_model(model) | of_task(model, task) | told)
+        store = Kept(ledger, model_content(model) | of_task(model, task) | told)
     with following(store, progress):
         found = _values(graph, task, masks)
     full, empty = found[0], found[1]

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from interp.attribution.roles import NormRole, find_roles
 from interp.causal.game.patching import tiled
-from interp.circuits.attention_parts import Parts, parts_of, set_parts
+from interp.circuits.attention_parts import AttentionTensors, attention_tensors, set_parts
 from interp.circuits.node_outputs import paired_outputs, written
 from interp.circuits.residual_graph import Layer, Reader, ResidualGraph
 from interp.circuits.stream_hooks import Watch, replace_first, watched
@@ -190,7 +190,7 @@ class _Run(Watch):
         }
         self.mode = "live"
         self.found: Any = None
-        self.parts: dict[int, dict[Reader, Parts]] = {}
+        self.parts: dict[int, dict[Reader, AttentionTensors]] = {}
         self.mlps: dict[int, Tensor] = {}
         self.matrices: dict[int, Tensor] = {}
 
@@ -272,7 +272,7 @@ class _Run(Watch):
             if layer.order < self.start:
                 out = self._skipped(layer, own, args, kwargs)
             else:
-                found: dict[Reader, Parts] = {}
+                found: dict[Reader, AttentionTensors] = {}
                 for mode, chosen in (("heads", heads), ("mlp", beside)):
                     for group, read in self._inputs(chosen, x):
                         result = self._until(mode, own, replace_first((args, kwargs), x, read))
@@ -329,16 +329,16 @@ class _Run(Watch):
         if self.mode == "mlp":
             return
         if self.mode == "heads":
-            self.found = parts_of(call, site)
+            self.found = attention_tensors(call, site)
             raise _Stop
         order = self.graph.order_of(site)
         found = self.parts.get(order)
         if found:
-            own = parts_of(call, site)
+            own = attention_tensors(call, site)
             changed = {p: getattr(own, p).clone() for p in ("q", "k", "v")}
             for reader, parts in found.items():
                 changed[reader.part][:, reader.head] = getattr(parts, reader.part)[:, reader.head]
-            set_parts(self.graph.model, site, call, Parts(**changed))
+            set_parts(self.graph.model, site, call, AttentionTensors(**changed))
 
     def _shaped(self, x: Tensor) -> Tensor:
         return x.reshape(self.copies, -1, *x.shape[1:])

@@ -6,7 +6,7 @@ import os
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from interp.circuits.declaration import Discovery, Found, Level, declared
+from interp.circuits.declaration import Discovery, Found, Level, declared_circuit_method
 from interp.circuits.steps import Progress, following, step
 from interp.circuits.tasks import contrast_of
 from interp.core.registry import CIRCUIT_METHODS
@@ -44,14 +44,14 @@ def score_nodes(
             ledger, heads that are edited, or a method that cannot be told from others.
         StoreError: the ledger cannot be written or read.
     """
-    found = named(method)
+    found = find_method(method)
     found.check(level, options)
     store = None
     if ledger is not None:
-        from interp.circuits.identity import of_method, of_model, of_task
+        from interp.circuits.identity import model_content, of_method, of_task
         from interp.circuits.kept_steps import Kept
 
-        told = of_model(model) | of_task(model, task) | of_method(found, level, options)
+        told = model_content(model) | of_task(model, task) | of_method(found, level, options)
         store = Kept(ledger, told)
     with following(store, progress):
         step("gap", lambda: task.gap(model))
@@ -63,14 +63,14 @@ def _plain(found: Found) -> dict[str, Any]:
     return told | {"tables": dict(found.tables)}
 
 
-def named(method: str | Discovery) -> Discovery:
+def find_method(method: str | Discovery) -> Discovery:
     """A method by its name, in which hyphens are as good as underscores.
 
     Raises:
         UnknownName: no such method.
     """
     if not isinstance(method, str):
-        return declared(method)
+        return declared_circuit_method(method)
     return CIRCUIT_METHODS.load(method if method.endswith(".py") else method.replace("-", "_"))
 
 
@@ -103,6 +103,6 @@ def find_circuit(
     from interp.circuits.result import Circuit
 
     task = contrast_of(model, task)
-    way = named(method)
+    way = find_method(method)
     found = score_nodes(model, task, way, level, ledger=ledger, progress=progress, **options)
     return Circuit.of(model, task, way.name, level, options, found)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 SHOWN = 100  # edges in the page's table
 
 
-def write(
+def write_circuit(
     found: Circuit,
     measured: Evaluation,
     folder: Path,
@@ -39,7 +39,7 @@ def write(
 
     from interp.core.files import write_atomically
     from interp.draw.figure import svg
-    from interp.draw.page import page, to_json
+    from interp.draw.page import json_document, page
     from interp.draw.svg import element, standing
 
     found.to_json(folder / "circuit.json")
@@ -57,7 +57,8 @@ def write(
     for name, frame in frames.items():
         write_atomically(folder / f"{name}.csv", frame.to_csv(index=False).encode())
     write_atomically(
-        folder / "evaluation.json", to_json(_told(measured, edges, held_out) | {"figures": figures})
+        folder / "evaluation.json",
+        json_document(_told(measured, edges, held_out) | {"figures": figures}),
     )
     pictured = svg(measured.plot())
     write_atomically(folder / "evaluation.svg", standing(pictured, style=True).encode())

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _ROWS = 4096  # of made-up logits at once
 
 
-def of_model(model: Model) -> dict[str, Any]:
+def model_content(model: Model) -> dict[str, Any]:
     """All of the model that moves the numbers of a run.
 
     Raises:

@@ -16,7 +16,7 @@ import numpy as np
 
 from interp.core.store import Store
 
-Key = tuple[tuple[str, int], ...]
+StepKey = tuple[tuple[str, int], ...]
 """The steps that a step is in, each with its number among those of its name, and itself."""
 
 EVERY = 1.0  # seconds between two writes: what a kill costs at most, beside the step at work
@@ -35,10 +35,10 @@ class Kept:
     def __init__(self, folder: str | os.PathLike, identity: Mapping[str, Any]) -> None:
         weights = identity.get("model", {}).get("content_hash", "")
         self.steps = Store(folder).steps("steps", weights, identity)
-        self._waiting: dict[Key, bytes] = {}
+        self._waiting: dict[StepKey, bytes] = {}
         self._written = time.monotonic()
 
-    def find(self, key: Key) -> tuple[bool, Any]:
+    def find(self, key: StepKey) -> tuple[bool, Any]:
         """Whether a step is finished, and its value.
 
         Raises:
@@ -46,9 +46,9 @@ class Kept:
         """
         name = _name(key)
         content = self._waiting.get(key) or self.steps.find([name]).get(name)
-        return (False, None) if content is None else (True, decoded(content))
+        return (False, None) if content is None else (True, step_from_json(content))
 
-    def add(self, key: Key, value: Any) -> None:
+    def add(self, key: StepKey, value: Any) -> None:
         """Keep a finished step; on disk after `EVERY` seconds, or `flush`.
 
         What was finished inside it and still waits is dropped: nobody will ask for it.
@@ -56,7 +56,7 @@ class Kept:
         for inside in [k for k in self._waiting if k[: len(key)] == key]:
             del self._waiting[inside]
         try:
-            self._waiting[key] = encoded(value)
+            self._waiting[key] = step_as_json(value)
         except TypeError:
             return  # not plain data, such as an object of a method's own
         if time.monotonic() - self._written >= EVERY:
@@ -74,16 +74,16 @@ class Kept:
         self._written = time.monotonic()
 
 
-def _name(key: Key) -> str:
+def _name(key: StepKey) -> str:
     return json.dumps(key)
 
 
-def encoded(value: Any) -> bytes:
+def step_as_json(value: Any) -> bytes:
     """A value as JSON; raises TypeError for what is neither plain data nor an array."""
     return json.dumps(_plain(value)).encode()
 
 
-def decoded(content: bytes) -> Any:
+def step_from_json(content: bytes) -> Any:
     """The value that `encoded` was given."""
     return _value(json.loads(content))
 

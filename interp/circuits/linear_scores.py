@@ -21,7 +21,7 @@ from torch import Tensor
 from interp.core.errors import UnreadableAttention
 from interp.model.capture import capture
 from interp.model.hooks.calls import precise
-from interp.model.locate.layout import Reading, Writing
+from interp.model.locate.layout import ReadMatrix, Writing
 from interp.model.locate.norms import centred, norm_at, read_norm
 from interp.model.locate.sites import Site
 from interp.model.locate.turning import Turn, turns
@@ -168,7 +168,7 @@ class LinearScores:
     def _side(self, site: Site, part: str) -> Side:
         w, matrix = self.weights[site], self.turns[site, part]
         reading = getattr(w.layout, part)
-        assert isinstance(reading, Reading)
+        assert isinstance(reading, ReadMatrix)
         weight, bias = (w.W_Q, w.b_Q) if part == "q" else (w.W_K, w.b_K)
         kv = list(range(site.n_heads))
         if part == "k":
@@ -196,7 +196,7 @@ class LinearScores:
         core = core.expand(len(target), *core.shape)
         return Side(basis, torch.cat([core, added[..., None, :]], -2), inner * outer[:, None])
 
-    def _factor(self, site: Site, reading: Reading) -> Float[Tensor, "batch pos"]:
+    def _factor(self, site: Site, reading: ReadMatrix) -> Float[Tensor, "batch pos"]:
         stream = self._stream(site)
         if reading.before is None:
             return torch.ones_like(stream[..., 0])
@@ -208,7 +208,7 @@ class LinearScores:
         x = centred(stream.movedim(-1, 0), norm.width).movedim(0, -1) if norm.centred else stream
         return _slope(out, x * norm.gain)
 
-    def _own_bias(self, bias: Tensor, reading: Reading, site: Site) -> Tensor:
+    def _own_bias(self, bias: Tensor, reading: ReadMatrix, site: Site) -> Tensor:
         assert reading.own_norm is not None
         whole = bias.expand(*reading.own_norm.shape[:-1], len(bias)).reshape(-1)
         taken = reading.own_norm.columns.take(precise(whole)).reshape(-1, site.d_head)

@@ -7,7 +7,7 @@ import re
 from interp.core.registry import CIRCUIT_METHODS
 
 
-def listing() -> str:
+def circuit_listing() -> str:
     """Tasks with their roles, metric and templates; methods with levels and options; circuits."""
     return "\n".join([*_tasks(), "", *_methods(), "", *_published()])
 
@@ -21,11 +21,11 @@ def _tasks() -> list[str]:
         lines.append(f"    roles {', '.join(about.roles)}; {about.metric}")
         if about.model:
             lines.append(f"    for {about.model}, whose circuit is known")
-        lines += [f"    template {i}: {one_line(t)}" for i, t in enumerate(about.templates)]
+        lines += [f"    template {i}: {template_line(t)}" for i, t in enumerate(about.templates)]
     return lines
 
 
-def one_line(template: str) -> str:
+def template_line(template: str) -> str:
     """A template whose lines are told apart by strokes."""
     return re.sub(r"\n\s*", " / ", template)
 
@@ -39,10 +39,10 @@ def _methods() -> list[str]:
 
 
 def _published() -> list[str]:
-    from interp.circuits.published import names, published
+    from interp.circuits.published import published, published_names
 
     lines = ["Published circuits (--truth NAME):"]
-    for name in names():
+    for name in published_names():
         told = published(name)
         doubt = " (uncertain)" if told.uncertain else ""
         many = f"{len(told.heads)} head{'s' if len(told.heads) > 1 else ''}"

@@ -43,7 +43,7 @@ class NodeOutputs:
         return self.streams[reader.order][reader.kind == "mlp"]
 
 
-class Recording(Watch):
+class NodeRecording(Watch):
     """Keeps what nodes write and what they read."""
 
     def __init__(self, graph: ResidualGraph) -> None:
@@ -99,7 +99,7 @@ def node_outputs(graph: ResidualGraph, inputs: Any) -> NodeOutputs:
     Raises:
         NonFiniteError: NaN or infinity in what a node writes.
     """
-    model, recording = graph.model, Recording(graph)
+    model, recording = graph.model, NodeRecording(graph)
     given = model.inputs(inputs)
     with torch.no_grad(), watched(graph, recording):
         logits = model.run(given)

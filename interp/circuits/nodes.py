@@ -8,7 +8,7 @@ from jaxtyping import Float
 Array = np.ndarray
 
 
-def largest(
+def larger_effect(
     score: Float[Array, " node"], conditional: Float[Array, " node"]
 ) -> Float[Array, " node"]:
     """The larger in size of two effects of each node, with its sign; 0 where neither is known.
@@ -19,7 +19,7 @@ def largest(
     return np.where(np.abs(other) > np.abs(own), other, own)
 
 
-def said(score: float, conditional: float, on: str, unit: str = "") -> str:
+def effect_text(score: float, conditional: float, on: str, unit: str = "") -> str:
     """A node's effects in words: by itself, and with another head out where that is known."""
     unit = f" {unit}" if unit else ""
     told = "not patched" if np.isnan(score) else f"{score:.4g}{unit}"

@@ -12,7 +12,7 @@ import torch
 
 from interp.causal.importance import standard_error
 from interp.circuits.contrast import ContrastTask
-from interp.circuits.identity import of_model, of_task
+from interp.circuits.identity import model_content, of_task
 from interp.circuits.kept_steps import Kept
 from interp.circuits.residual_graph import ResidualGraph
 from interp.circuits.steps import Progress, following
@@ -86,7 +86,7 @@ def patch_first(
     store = None
     if ledger is not None:
         told = {"patched": [sorted(out) for out in sets]}
-        store = Kept(ledger, of_model(model) | of_task(model, task) | told)
+        store = Kept(ledger, model_content(model) | of_task(model, task) | told)
     with following(store, progress):
         found, _ = forwards_of(
             model, task, lambda edges, value: effects_of_masks(edges, value, torch.stack(masks)),

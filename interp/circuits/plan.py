@@ -93,14 +93,14 @@ class Plan:
         Args:
             n: how many there are. seen: how many of them it was found on.
         """
-        from interp.circuits.listing import one_line
+        from interp.circuits.listing import template_line
 
         mine, held = self.templates
         if seen:
             return f"on {n} pairs, {seen} of which it was found on (there are too few others)"
         if mine is None or held is None:
             return f"on {n} other pairs"
-        texts = "; ".join(one_line(TASKS[self.task].templates[i]) for i in held)
+        texts = "; ".join(template_line(TASKS[self.task].templates[i]) for i in held)
         return (
             f"on {n} pairs of {len(held)} held-out of {len(mine) + len(held)} templates ({texts})"
         )
@@ -109,7 +109,7 @@ class Plan:
         from interp.circuits.tasks import own_pairs
 
         if not self._whole:
-            self._whole.append(own_pairs.whole(model, Path(self.task)))
+            self._whole.append(own_pairs.all_pairs(model, Path(self.task)))
         return self._whole[0]
 
     def _rows(self, whole: ContrastTask) -> tuple[list[int], list[int]]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 LEVEL = 0.05  # of the note that a ranking is not shown to be better than random orders
 
 
-def printed(
+def circuit_lines(
     found: Circuit,
     measured: Evaluation,
     top: int,

@@ -149,7 +149,7 @@ class Published:
         }  # fmt: skip
 
 
-def names() -> list[str]:
+def published_names() -> list[str]:
     """The published circuits there are."""
     return sorted(path.stem for path in folder("circuits").glob("*.toml"))
 
@@ -162,13 +162,13 @@ def published(name: str) -> Published:
         StoreError: the file is no circuit.
     """
     if name.endswith(".toml"):
-        return read(Path(name))
-    if name not in names():
-        raise UnknownName("published circuit", name, names())
-    return read(folder("circuits") / f"{name}.toml")
+        return read_published(Path(name))
+    if name not in published_names():
+        raise UnknownName("published circuit", name, published_names())
+    return read_published(folder("circuits") / f"{name}.toml")
 
 
-def read(path: Path) -> Published:
+def read_published(path: Path) -> Published:
     """The circuit of a file.
 
     Raises:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from interp.circuits.nodes import largest, node_of, said
+from interp.circuits.nodes import effect_text, larger_effect, node_of
 from interp.core.display import Displayed
 from interp.core.doors import behind
 from interp.core.errors import OptionError, StoreError
@@ -138,7 +138,7 @@ class Circuit(Displayed):
 
         Nodes are ordered and drawn by its size.
         """
-        return largest(self.score, self.conditional)
+        return larger_effect(self.score, self.conditional)
 
     @property
     def ranking(self) -> tuple[str, ...]:
@@ -376,7 +376,7 @@ class Circuit(Displayed):
 
     def said(self, at: int, unit: str = "") -> str:
         """The effects of a node, by its number, in words."""
-        return said(self.score[at], self.conditional[at], self.conditional_on[at], unit)
+        return effect_text(self.score[at], self.conditional[at], self.conditional_on[at], unit)
 
 
 def _written(path: str | os.PathLike | None, text: str) -> str:

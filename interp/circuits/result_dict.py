@@ -88,7 +88,7 @@ def toml_of(path: Path) -> Any:
     if "format" not in told and "granularity" in told:
         raise StoreError(
             f"{path} is the file of a published circuit, which has no scores; read it with "
-            "interp.circuits.published.read"
+            "interp.circuits.published.read_published"
         )
     return told
 

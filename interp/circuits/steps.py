@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TypeVar
 
-from interp.circuits.kept_steps import Kept, Key
+from interp.circuits.kept_steps import Kept, StepKey
 
 T = TypeVar("T")
 Progress = Callable[[str, int, int], None]
@@ -34,7 +34,7 @@ class _Run:
         self.counts: list[_Count] = []
 
     @contextmanager
-    def inside(self, name: str) -> Iterator[Key]:
+    def inside(self, name: str) -> Iterator[StepKey]:
         """Inside the block the run is in the next step of this name."""
         number = self.seen[-1][name]
         self.seen[-1][name] += 1

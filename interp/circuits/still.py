@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from markupsafe import Markup
 
-from interp.circuits.drawing import places
+from interp.circuits.drawing import node_places
 from interp.circuits.forms import colour
 from interp.circuits.nodes import layer_of, node_of
 from interp.circuits.result import Circuit
-from interp.draw.svg import element, picture, standing
+from interp.draw.svg import element, standing, svg_picture
 
 _WIDE, _HIGH = 58, 22  # of a node
 _COLUMN, _ROW = 72, 84  # from node to node at least, from layer to layer
@@ -25,7 +25,7 @@ def still(circuit: Circuit, most: int) -> str:
     Blue and whole lines help, orange and broken ones hurt; width and depth are the size of a score.
     """
     shown = circuit.top(max(1, most))
-    where = places(shown)
+    where = node_places(shown)
     rows = sorted({y for _, y in where.values()})
     across = [x for x, _ in where.values()]
     columns = max(across) - min(across) + 1
@@ -43,7 +43,7 @@ def still(circuit: Circuit, most: int) -> str:
     ranks = _ranks(shown)
     what = "edges" if shown.edges else "nodes"
     return standing(
-        picture(
+        svg_picture(
             width, height,
             element("title", f"{circuit.task} in {circuit.model}, by {circuit.method}"),
             *_rows(shown, at, rows, width), *_edges(shown, at), *_nodes(shown, at, ranks),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
-from interp.causal.game.patching import leaves, rebuilt
+from interp.causal.game.patching import rebuilt, tensors_in
 from interp.model.hooks.inference import in_this_thread
 from interp.model.locate.find_sites import first_tensor
 
@@ -126,4 +126,4 @@ def _rows(x: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 def replace_first(tree: Any, old: Tensor, new: Tensor) -> Any:
     """The same structure with one tensor replaced."""
-    return rebuilt(tree, iter([new if x is old else x for x in leaves(tree)]))
+    return rebuilt(tree, iter([new if x is old else x for x in tensors_in(tree)]))

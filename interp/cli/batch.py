@@ -35,7 +35,7 @@ LONG = 2048  # tokens from which a run is announced
 
 
 @dataclass
-class Batch:
+class ScoreRun:
     """One `interp score`: what is asked of every model, and what has come of it so far."""
 
     metrics: list[BoundAnalysis]
@@ -64,7 +64,7 @@ class Batch:
         quiet: bool,
         prompt_file: Path | None,
         **options: Any,
-    ) -> Batch:
+    ) -> ScoreRun:
         """Find everything wrong with the command before hours of work.
 
         Raises:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from interp.cli.causal_notes import explained
+from interp.cli.causal_notes import explained_notes
 from interp.cli.context import COMMAND
 from interp.cli.each import each_model
-from interp.cli.loading import Loading, import_first, loading_options, named
+from interp.cli.loading import Loading, import_first, loading_options, source_labels
 from interp.cli.progress import Voice
 from interp.cli.reference import reference_option, reference_prompts, require_reference
 from interp.cli.written import folder_for, kept_folder, model_folder
@@ -36,7 +36,7 @@ KINDS = ("zero", "mean-batch", "mean-position", "mean-dataset", "resample", "uni
 
 
 @dataclass
-class Found:
+class ModelOutcome:
     """What came of one model: scores, and what to print."""
 
     tables: list[HeadTable] = field(default_factory=list)
@@ -44,7 +44,7 @@ class Found:
     frame: Any = None  # rows of a result that is no table of heads
 
 
-Work = Callable[["Model", "Task", dict[str, Any], Tell], Found]
+Work = Callable[["Model", "Task", dict[str, Any], Tell], ModelOutcome]
 
 
 @dataclass
@@ -63,7 +63,7 @@ class Causal:
     seed: int
     game: dict[str, Any]
     reference: Path | None = None
-    found: list[Found] = field(default_factory=list)
+    found: list[ModelOutcome] = field(default_factory=list)
 
     def run(self, sources: Sequence[str], work: Work) -> int:
         """Do the work for every model, print, write; the exit code.
@@ -80,7 +80,9 @@ class Causal:
             kept_folder(self.out)
         code = 0
         try:
-            failed = each_model(named(sources), self.voice, lambda s, n: self._model(s, n, work))
+            failed = each_model(
+                source_labels(sources), self.voice, lambda s, n: self._model(s, n, work)
+            )
             code = int(bool(failed))
             if failed and len(sources) > 1:
                 self.voice.error(
@@ -194,9 +196,9 @@ def _before(path: Path) -> list[HeadTable]:
         return []
 
 
-def printed(importances: Sequence[Importance], top: int) -> str:
+def importance_lines(importances: Sequence[Importance], top: int) -> str:
     """A block for one model: the first players of each importance, with error, null and notes."""
-    from interp.core.columns import counted, estimate
+    from interp.core.columns import prompt_counts, with_error
     from interp.core.sign import SIGN
 
     rows, notes = [("score", "head", "value", "null", "n", "unit")], []
@@ -206,14 +208,14 @@ def printed(importances: Sequence[Importance], top: int) -> str:
         for at, player in enumerate(found.order()[:top]):
             site, head = found.players.heads_of(player)[0]
             row = frame.loc[(site.stack, site.layer, head)]
-            null = "" if math.isnan(row["null"]) else estimate(row["null"], row["null_sem"])
+            null = "" if math.isnan(row["null"]) else with_error(row["null"], row["null_sem"])
             label = found.players.labels[player]
-            score = estimate(row["score"], row["sem"])
+            score = with_error(row["score"], row["sem"])
             about = (name, f"{row['unit'].partition(' (+')[0]}, {_means(found)}")
             about = about if at == 0 else ("", "")
-            n = counted(row["n"], row["clusters"])
+            n = prompt_counts(row["n"], row["clusters"])
             rows.append((about[0], label, score, null, n, about[1]))
-        notes += [f"{name}: {sentence}" for sentence in explained(found)]
+        notes += [f"{name}: {sentence}" for sentence in explained_notes(found)]
     width = [max(len(row[at]) for row in rows) for at in range(5)]
     lines = [
         "  ".join(f"{cell:<{w}}" for cell, w in zip(row, [*width, 0], strict=True)).rstrip()
@@ -246,7 +248,7 @@ def causal_options(function: Callable) -> Callable:
         for name in ("stack", "heads", "without"):
             given = options.pop(name)
             if given is not None:
-                game[name] = given if name == "stack" else parse_heads(given)
+                game[name] = given if name == "stack" else parse_heads_option(given)
         context = click.get_current_context()
         voice = Voice(quiet=options.pop("quiet"), debug=bool(context.meta.get("interp.debug")))
         of_task = {k: options.pop(k) for k in ("task", "measure", "n", "longest", "seed")}
@@ -260,7 +262,7 @@ def causal_options(function: Callable) -> Callable:
     return loading_options(command)
 
 
-def parse_heads(text: str) -> list[tuple[int, int]]:
+def parse_heads_option(text: str) -> list[tuple[int, int]]:
     """Heads as `L1H0,L1H3`; raises OptionError where they are written otherwise."""
     from interp.core.head import Head
 

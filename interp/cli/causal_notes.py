@@ -20,7 +20,7 @@ _SUMS = {
 }
 
 
-def explained(found: Importance) -> list[str]:
+def explained_notes(found: Importance) -> list[str]:
     """Sentences about the scores; a note that has no sentence is shown as it is.
 
     Numbers that only the method needs stay in the provenance.
@@ -31,12 +31,12 @@ def explained(found: Importance) -> list[str]:
     told = []
     for keys, sentence in _SENTENCES.items():
         if keys[0] in notes:
-            text = sentence({k: notes.pop(k, None) for k in keys}, unit, method_of(found))
+            text = sentence({k: notes.pop(k, None) for k in keys}, unit, method_name(found))
             told += [text] if text else []
     return [*told, *(f"{k.replace('_', ' ')}: {short(v)}" for k, v in notes.items())]
 
 
-def method_of(found: Importance) -> str:
+def method_name(found: Importance) -> str:
     """The method of an importance, without its options."""
     return found.metric.partition(":")[0]
 

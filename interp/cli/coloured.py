@@ -44,7 +44,7 @@ def file_options(function: Callable) -> Callable:
     return function
 
 
-def show(one: Attribution, top: int) -> None:
+def print_attribution(one: Attribution, top: int) -> None:
     """Print one attribution: what is explained, the coloured tokens, the largest, the residual."""
     from rich.console import Console
     from rich.text import Text
@@ -72,7 +72,7 @@ def show(one: Attribution, top: int) -> None:
     click.echo(f"  {residual_text(one)}\n")
 
 
-def write(
+def write_attributions(
     found: Sequence[Attribution],
     *,
     html: Path | None,
@@ -83,9 +83,9 @@ def write(
 ) -> None:
     """Write the files asked for, each whole or not at all."""
     if html is not None:
-        from interp.report.tokens import render
+        from interp.report.tokens import attribution_page
 
-        page = render(found, title=title, command=as_given(), warning=warning)
+        page = attribution_page(found, title=title, command=as_given(), warning=warning)
         write_atomically(html, page.encode())
     if json_file is not None:
         whole: dict[str, Any] = {"warning": warning, "attributions": [f.to_dict() for f in found]}

@@ -14,12 +14,12 @@ from interp.core.prompts import Prompts
 from interp.heads.estimate import estimate_score, readable
 
 if TYPE_CHECKING:
-    from interp.cli.batch import Batch
+    from interp.cli.batch import ScoreRun
     from interp.heads.declaration import BoundAnalysis
     from interp.model.model import Model
 
 
-def dry_run(batch: Batch, sources: Mapping[str, str]) -> int:
+def dry_run(batch: ScoreRun, sources: Mapping[str, str]) -> int:
     """Print a line per model: what would be scored, the memory, the time; the exit code.
 
     Models are loaded and run on one prompt, which is timed; nothing is scored or written.
@@ -36,7 +36,7 @@ def dry_run(batch: Batch, sources: Mapping[str, str]) -> int:
     return int(bool(each_model(sources, batch.voice, work)))
 
 
-def plan(batch: Batch, model: Model) -> str:
+def plan(batch: ScoreRun, model: Model) -> str:
     """What scoring one model would take, as lines for people."""
     metrics = batch.applying(model)
     patterned = [b for b in metrics if b.patterned()]
@@ -70,7 +70,7 @@ def plan(batch: Batch, model: Model) -> str:
     return "\n".join(lines)
 
 
-def _null(batch: Batch, bound: BoundAnalysis) -> str:
+def _null(batch: ScoreRun, bound: BoundAnalysis) -> str:
     return bound.analysis.default_null if batch.null == "auto" else batch.null
 
 

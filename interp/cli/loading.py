@@ -157,7 +157,7 @@ debug_option = click.option(
 )
 
 
-def named(sources: Sequence[str]) -> dict[str, str]:
+def source_labels(sources: Sequence[str]) -> dict[str, str]:
     """What results call each source: a folder's name, or its path where two would be the same."""
     short = {source: _short(source) for source in dict.fromkeys(sources)}
     taken = list(short.values())
@@ -167,18 +167,6 @@ def named(sources: Sequence[str]) -> dict[str, str]:
 def _short(source: str) -> str:
     path = Path(source).expanduser()
     return path.resolve().name or source if path.is_dir() else source
-
-
-def loaded(source: str, loading: Loading, imports: tuple[str, ...]) -> Model:
-    """The model, tried before anything is said about it."""
-    from interp.model.check import check_model
-
-    loading.require_device()
-    import_first(imports)
-    [(path, name)] = named([source]).items()
-    model = loading.load(path, name)
-    check_model(model).require()
-    return model
 
 
 def import_first(names: Sequence[str]) -> None:
@@ -217,15 +205,3 @@ def _import_file(path: Path) -> Any:
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))
     return import_module(path.stem)
-
-
-def loaded(source: str, loading: Loading, imports: tuple[str, ...]) -> Model:
-    """The model, tried before anything is said about it."""
-    from interp.model.check import check_model
-
-    loading.require_device()
-    import_first(imports)
-    [(path, name)] = named([source]).items()
-    model = loading.load(path, name)
-    check_model(model).require()
-    return model

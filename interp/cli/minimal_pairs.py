@@ -10,12 +10,17 @@ from interp.core.head import Head
 
 if TYPE_CHECKING:
     from interp.model.model import Model
-    from interp.syntax.pairs import Pair, PairCheck
+    from interp.syntax.pairs import MinimalPair, PairCheck
     from interp.syntax.result import TreeScores
 
 
-def check(
-    model: Model, found: TreeScores, pairs: Sequence[Pair], heads: str | None, seed: int, tell: Any
+def checked_pairs(
+    model: Model,
+    found: TreeScores,
+    pairs: Sequence[MinimalPair],
+    heads: str | None,
+    seed: int,
+    tell: Any,
 ) -> PairCheck | str:
     """The check of the heads asked for, or of those above their baselines; or why there is none.
 
@@ -35,7 +40,7 @@ def check(
     return check_pairs(model, pairs, chosen, seed=seed, progress=tell)
 
 
-def text(found: PairCheck | str) -> str:
+def minimal_pairs_text(found: PairCheck | str) -> str:
     """For a terminal."""
     if isinstance(found, str):
         return f"  {found}\n"

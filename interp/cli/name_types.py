@@ -15,7 +15,7 @@ from interp.core import registry
 from interp.model.sources import registered
 
 
-class Model(click.ParamType):
+class ModelName(click.ParamType):
     """A model: one that comes with the package, a folder or a hub id."""
 
     name = "text"
@@ -43,7 +43,7 @@ class SourceName(click.Choice):
     @property
     def choices(self) -> Sequence[str]:
         """Every source that is registered."""
-        return registered.names()
+        return registered.registered_names()
 
     @choices.setter
     def choices(self, value: Sequence[str]) -> None:
@@ -70,7 +70,7 @@ class Declared(click.ParamType):
         return found or [CompletionItem(incomplete, type="file")]
 
 
-MODEL_NAME = Model()
+MODEL_NAME = ModelName()
 METRIC_NAME = Declared(registry.METRICS)
 METRIC_NAMES = Declared(registry.METRICS, *registry.METRICS.groups, "all")
 ATTRIBUTION_NAMES = Declared(registry.ATTRIBUTION_METHODS)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from interp.core.columns import counted, estimate
+from interp.core.columns import prompt_counts, with_error
 from interp.core.order import end_of
 from interp.core.table import HeadTable
 
@@ -43,8 +43,8 @@ def _block(model: str, table: HeadTable, k: int, by: str, made: Mapping) -> str:
                 (
                     metric if at == 0 else "",
                     head if len(table.stacks) == 1 else f"{row['stack']} {head}",
-                    estimate(row["score"], row["sem"]),
-                    "" if math.isnan(row["null"]) else estimate(row["null"], row["null_sem"]),
+                    with_error(row["score"], row["sem"]),
+                    "" if math.isnan(row["null"]) else with_error(row["null"], row["null_sem"]),
                     _prompts(row),
                     _about(row["unit"], null, end)
                     if at == 0
@@ -69,7 +69,7 @@ def _prompts(row: Mapping) -> str:
     """Number of prompts behind the mean, and of clusters where those are fewer."""
     if math.isnan(row["sem"]):
         return ""
-    return counted(row["n"], row["clusters"])
+    return prompt_counts(row["n"], row["clusters"])
 
 
 def _about(unit: str, null: str, end: str) -> str:

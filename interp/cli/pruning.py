@@ -50,10 +50,10 @@ def curves_said(
     options: dict[str, Any],
 ) -> str:
     """Make and write a curve for each ranking (None: greedy); what they say."""
-    return said(made_curves(causal, model, task, rankings, tell, options), None)
+    return pruning_lines(made_curves(causal, model, task, rankings, tell, options), None)
 
 
-def said(curves: list[PruningCurve], tolerance: float | None) -> str:
+def pruning_lines(curves: list[PruningCurve], tolerance: float | None) -> str:
     """What the curves say, a line each."""
     first = curves[0]
     whole = abs(first.value[-1] - first.clean)

@@ -7,7 +7,7 @@ from pathlib import Path
 from interp.core.errors import OptionError, PromptError
 
 
-def texts_of(text: str | None, file: Path | None) -> list[str]:
+def asked_texts(text: str | None, file: Path | None) -> list[str]:
     """The texts to explain.
 
     Raises:

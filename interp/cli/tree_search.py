@@ -12,16 +12,16 @@ import click
 
 from interp.cli.each import each_model
 from interp.cli.kept_trees import KeptTrees, key_of
-from interp.cli.loading import Loading, named
-from interp.cli.minimal_pairs import as_dict, check
-from interp.cli.minimal_pairs import text as pairs_text
+from interp.cli.loading import Loading, source_labels
+from interp.cli.minimal_pairs import as_dict, checked_pairs
+from interp.cli.minimal_pairs import minimal_pairs_text as pairs_text
 from interp.cli.progress import Voice
 from interp.cli.written import as_given
 from interp.core.errors import StoreError
 
 if TYPE_CHECKING:
-    from interp.syntax.attention import Reading
-    from interp.syntax.pairs import Pair, PairCheck
+    from interp.syntax.attention import WordReading
+    from interp.syntax.pairs import MinimalPair, PairCheck
     from interp.syntax.result import TreeScores
     from interp.syntax.treebank import Treebank
 
@@ -43,7 +43,7 @@ class TreeSearch:
     as_json: bool
     top: int
     options: dict[str, Any]
-    pairs: Sequence[Pair] | None = None
+    pairs: Sequence[MinimalPair] | None = None
     heads: str | None = None  # that the pairs are read without, as they were written
     found: list[TreeScores] = field(default_factory=list)
     checks: dict[str, PairCheck | str] = field(default_factory=dict)
@@ -82,7 +82,7 @@ class TreeSearch:
         """Search every model, print, write; the exit code."""
         code = 0
         try:
-            failed = each_model(named(sources), self.voice, self._model)
+            failed = each_model(source_labels(sources), self.voice, self._model)
             code = int(bool(failed))
             if failed and len(sources) > 1:
                 self.voice.error(
@@ -126,19 +126,19 @@ class TreeSearch:
                 self.voice.note(f"{name}: kept from an earlier run, by interp {version}")
         self.found.append(found)
         if not self.as_json:
-            click.echo(text(found, self.top))
+            click.echo(trees_text(found, self.top))
         if self.pairs is not None:
             with self.voice.bars(name) as tell:
                 seed = self.options["seed"]
-                checked = check(model, found, self.pairs, self.heads, seed, tell)
+                checked = checked_pairs(model, found, self.pairs, self.heads, seed, tell)
             self.checks[name] = checked
             if not self.as_json:
                 click.echo(pairs_text(checked))
 
-    def _reading(self) -> Reading:
-        from interp.syntax.attention import Reading
+    def _reading(self) -> WordReading:
+        from interp.syntax.attention import WordReading
 
-        return Reading(**{name: self.options[name] for name in OF_READING})
+        return WordReading(**{name: self.options[name] for name in OF_READING})
 
     def _of_search(self) -> dict[str, Any]:
         return {k: v for k, v in self.options.items() if k not in OF_READING}
@@ -156,7 +156,7 @@ class TreeSearch:
         import pandas as pd
 
         from interp.core.files import write_atomically
-        from interp.report.trees import render
+        from interp.report.trees import trees_page
 
         mine = {_weights(one) for one in self.found}
         found = [*self.found, *(one for one in kept if _weights(one) not in mine)]
@@ -171,7 +171,7 @@ class TreeSearch:
             WHOLE: json.dumps(told, indent=1, ensure_ascii=False, allow_nan=False) + "\n",
             RELATIONS: _csv(pd.concat([one.wide() for one in found])),
             TREES: _csv(pd.concat([one.trees_to_pandas() for one in found])),
-            PAGE: render(
+            PAGE: trees_page(
                 found,
                 command=as_given(),
                 beside=[WHOLE, RELATIONS, TREES],
@@ -227,7 +227,7 @@ def _csv(frame: Any) -> str:
     return frame.to_csv(index=False, lineterminator="\n")
 
 
-def text(one: TreeScores, top: int) -> str:
+def trees_text(one: TreeScores, top: int) -> str:
     """One model for a terminal: the first relations, trees, notes."""
     from interp.report.tree_tables import ORDER, by_gain, fraction, headed, share, verdict
 

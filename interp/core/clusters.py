@@ -35,7 +35,7 @@ class Summary:
     clusters: int
 
 
-def summary(
+def cluster_summary(
     values: Float[np.ndarray, "trial head"], labels: Sequence[Hashable] | None = None
 ) -> Summary:
     """Mean over the trials that say something, and its standard error over their clusters.
@@ -74,12 +74,12 @@ def summary(
     return Summary(mean, error, n, number)
 
 
-def count(n: int, labels: Sequence[Hashable] | None = None) -> int:
+def cluster_count(n: int, labels: Sequence[Hashable] | None = None) -> int:
     """The number of clusters of n trials; n without labels."""
     return n if labels is None else len(set(labels))
 
 
-def shares(
+def draw_weights(
     times: Int[np.ndarray, "draw cluster"], which: Int[np.ndarray, " trial"]
 ) -> Float[np.ndarray, "draw trial"]:
     """The weight of each trial in the mean of a bootstrap draw of whole clusters.
@@ -169,7 +169,7 @@ def p_of_random_weights(
     return [_p(turn(x), e, tails) for x, e in zip(scores, expected, strict=True)]
 
 
-def spread(draws: Float[Array, "draw head"]) -> float:
+def null_spread(draws: Float[Array, "draw head"]) -> float:
     """Standard deviation of one more head of one more draw, in the units of the score."""
     return predict(draws).sd if len(draws) > 1 else math.nan
 

@@ -44,7 +44,7 @@ def checked_frame(frame: pd.DataFrame) -> pd.DataFrame:
     """A copy with exact columns, types and row index; OptionError for what a score cannot be."""
     import pandas as pd
 
-    frame = with_added(frame.drop(columns=[c for c in DERIVED if c in frame.columns]))
+    frame = with_new_columns(frame.drop(columns=[c for c in DERIVED if c in frame.columns]))
     wrong = sorted(set(COLUMNS) ^ set(frame.columns))
     if wrong:
         state = [f"{name} ({'missing' if name in COLUMNS else 'unknown'})" for name in wrong]
@@ -66,7 +66,7 @@ def checked_frame(frame: pd.DataFrame) -> pd.DataFrame:
     return checked
 
 
-def with_added(frame: pd.DataFrame) -> pd.DataFrame:
+def with_new_columns(frame: pd.DataFrame) -> pd.DataFrame:
     """With the columns that the first version had not: every prompt a cluster, no test."""
     missing = [name for name in ADDED if name not in frame.columns]
     if not missing or "n" not in frame.columns:
@@ -94,7 +94,7 @@ def checked_provenance(
     return checked
 
 
-def spread(name: str, value: Any, n_heads: int) -> list:
+def per_head(name: str, value: Any, n_heads: int) -> list:
     """One value per head, from one for all or one each; OptionError for another number of them."""
     if COLUMNS[name] is str:
         return [_text(name, value)] * n_heads
@@ -116,7 +116,7 @@ def as_array(value: Any) -> np.ndarray:
     return np.asarray(value)
 
 
-def counted(n: int, clusters: int) -> str:
+def prompt_counts(n: int, clusters: int) -> str:
     """Number of prompts behind a mean, and of clusters where those are fewer."""
     return str(n) if clusters == n else f"{n} in {clusters}"
 
@@ -129,16 +129,16 @@ def only(kind: str, value: str | None, known: Iterable[str]) -> str:
     return known[0] if value is None else value
 
 
-def number(value: float) -> str:
+def score_text(value: float) -> str:
     """A score for people: three decimals, or three digits where those say more."""
     if math.isnan(value):
         return "none"
     return f"{value:.3f}" if value == 0 or 1e-3 <= abs(value) < 1e3 else f"{value:.3g}"
 
 
-def estimate(score: float, sem: float) -> str:
+def with_error(score: float, sem: float) -> str:
     """`0.912 ± 0.004`; without an error where there is none."""
-    return number(score) if math.isnan(sem) else f"{number(score)} ± {sem:.2g}"
+    return score_text(score) if math.isnan(sem) else f"{score_text(score)} ± {sem:.2g}"
 
 
 def _typed(series: Any, name: str, kind: type) -> pd.Series:
@@ -215,7 +215,7 @@ def rows_of_records(records: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
         row.setdefault("kv_head", heads)
         row.setdefault("clusters", row["n"])
         for name in COLUMNS:
-            columns[name] += spread(name, row[name], score.size)
+            columns[name] += per_head(name, row[name], score.size)
     return pd.DataFrame(columns)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 from jaxtyping import Float
@@ -31,8 +31,8 @@ class Comparable(Protocol):
 
     per_prompt: Any
     provenance: Any
-    why_no_per_prompt: Any
-    _units: Any
+    why_no_per_prompt: ClassVar[str]
+    _units: ClassVar[tuple[str, ...]]
 
     def to_pandas(self) -> pd.DataFrame:
         """Rows in the common columns."""
@@ -84,7 +84,7 @@ def tested(
     import pandas as pd
     from scipy.stats import t as student
 
-    each = [grouped.summary(row[:, None], clusters) for row in per_prompt]
+    each = [grouped.cluster_summary(row[:, None], clusters) for row in per_prompt]
     score, sem = (np.array([float(getattr(x, a)[0]) for x in each]) for a in ("score", "sem"))
     number = np.array([x.clusters for x in each], dtype=np.int64)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -102,14 +102,14 @@ def corrected(p: Float[Array, " test"]) -> tuple[float, ...]:
     return tuple(out.tolist())
 
 
-def _values(result: Comparable) -> Float[Array, "row prompt"]:
+def _values(result: Any) -> Float[Array, "row prompt"]:
     if result.per_prompt is None:
         why = result.why_no_per_prompt
         raise OptionError(f"{type(result).__name__} kept no values per prompt to pair: {why}")
     return np.asarray(result.per_prompt, dtype=float)
 
 
-def _prompts(result: Comparable) -> str | None:
+def _prompts(result: Any) -> str | None:
     """The hash of the prompts, where all rows have one and the same."""
     about = result.provenance
     made = list(about.values()) if any(isinstance(k, tuple) for k in about) else [about]
@@ -117,7 +117,7 @@ def _prompts(result: Comparable) -> str | None:
     return found.pop() if len(found) == 1 else None
 
 
-def _keys(result: Comparable, left: pd.DataFrame, right: pd.DataFrame) -> list[str]:
+def _keys(result: Any, left: pd.DataFrame, right: pd.DataFrame) -> list[str]:
     """The columns that say that two rows are about the same thing."""
     keys = [u for u in result._units if u in right.columns and u not in _PAIR]
     same = set(left["metric"]) == set(right["metric"])

@@ -19,7 +19,7 @@ DOORS: Mapping[str, Mapping[str, str]] = {
         "ActivationCache._repr_html_": "interp.report.viewer.cached:cache_html",
         "ActivationCache.view": "interp.report.viewer.cached:view_of_cache",
         "Attribution._repr_html_": "interp.report.tokens:inline",
-        "Attribution.save_html": "interp.report.tokens:render",
+        "Attribution.save_html": "interp.report.tokens:attribution_page",
         "Circuit.plot": "interp.circuits.drawing:draw",
         "Circuit.to_dot": "interp.circuits.forms:dot_of",
         "Circuit.to_graphml": "interp.circuits.forms:graphml_of",
@@ -27,8 +27,8 @@ DOORS: Mapping[str, Mapping[str, str]] = {
         "Circuit.to_networkx": "interp.circuits.forms:networkx_of",
         "Circuit.to_svg": "interp.circuits.still:still",
         "Comparison.plot": "interp.causal.comparison.plot:scatter_matrix",
-        "Faithfulness.page": "interp.report.faithfulness:render",
-        "Faithfulness.plot": "interp.attribution.evaluation.plot:bars",
+        "Faithfulness.page": "interp.report.faithfulness:faithfulness_page",
+        "Faithfulness.plot": "interp.attribution.evaluation.plot:method_bars",
         "PruningCurve.plot": "interp.causal.pruning.plot:plot_curves",
         "Published.circuit": "interp.circuits.published_graph:circuit_of",
         "Result.bars": "interp.draw.bars:bars",
@@ -39,7 +39,7 @@ DOORS: Mapping[str, Mapping[str, str]] = {
         "Result.report": "interp.report.heads:write_report",
         "View.html": "interp.report.viewer.assembly:assembled",
     },
-    "a result is compared with another, or evaluated": {
+    "a circuit is evaluated": {
         "Circuit.evaluate": "interp.circuits.evaluation:evaluate",
     },
 }

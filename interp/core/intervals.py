@@ -11,11 +11,11 @@ from jaxtyping import Float
 from interp.core.errors import OptionError
 
 Array = np.ndarray
-Part = tuple[Float[Array, "*x"] | float, float]
+ErrorPart = tuple[Float[Array, "*x"] | float, float]
 """A standard error and its degrees of freedom: one less than the numbers it was estimated from."""
 
 
-def half_width(parts: Sequence[Part], level: float = 0.95) -> Float[Array, "*x"]:
+def half_width(parts: Sequence[ErrorPart], level: float = 0.95) -> Float[Array, "*x"]:
     """Half the width of the interval of a sum whose errors are independent.
 
     The t quantile at the degrees of freedom of Welch and Satterthwaite: (sum of s²)² over the sum
@@ -41,7 +41,7 @@ def half_width(parts: Sequence[Part], level: float = 0.95) -> Float[Array, "*x"]
 
 
 def around(
-    score: Float[Array, " x"], parts: Sequence[Part], level: float = 0.95
+    score: Float[Array, " x"], parts: Sequence[ErrorPart], level: float = 0.95
 ) -> Float[Array, "x 2"]:
     """The interval of each score, low and high."""
     half = half_width(parts, level)

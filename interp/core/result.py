@@ -182,9 +182,9 @@ class Result(Displayed):
             UnknownName: another suffix; the message lists the known ones.
             StoreError: the folder or disk refuses.
         """
-        from interp.core.result_files import write
+        from interp.core.result_files import write_result
 
-        write(self, path)
+        write_result(self, path)
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> Self:
@@ -194,9 +194,9 @@ class Result(Displayed):
             StoreError: the file cannot be read, is damaged, or holds something else.
             UnknownName: another suffix.
         """
-        from interp.core.result_files import read
+        from interp.core.result_files import read_result
 
-        return read(cls, path)
+        return read_result(cls, path)
 
     def equals(self, other: object) -> bool:
         """True if the other is of the same type and holds the same values, NaN equal to NaN."""

@@ -44,7 +44,7 @@ def suffixes(cls: type) -> tuple[str, ...]:
     return (*READ, ".html", *(end for end, method in _TEXTS.items() if hasattr(cls, method)))
 
 
-def write(result: Writable, path: str | os.PathLike) -> None:
+def write_result(result: Writable, path: str | os.PathLike) -> None:
     """Write a result in the format of the suffix; see `Result.save`."""
     path = Path(path)
     suffix = path.suffix.lower()
@@ -60,7 +60,7 @@ def write(result: Writable, path: str | os.PathLike) -> None:
     write_atomically(path, _WRITERS[suffix](result))
 
 
-def read(cls: Any, path: str | os.PathLike) -> Any:
+def read_result(cls: Any, path: str | os.PathLike) -> Any:
     """Read a result that `write` wrote; see `Result.load`."""
     path = Path(path)
     if path.suffix.lower() not in READ:

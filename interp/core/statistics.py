@@ -35,6 +35,11 @@ def redraw(number: int, draws: int, rng: np.random.Generator) -> Int[Array, "dra
     return rng.integers(number, size=(draws, number))
 
 
+def redraw_columns(number: int, draws: int, rng: np.random.Generator) -> Int[Array, "number draw"]:
+    """Draw units with replacement like `redraw`, one draw per column."""
+    return rng.integers(number, size=(number, draws))
+
+
 def redraw_counts(number: int, draws: int, rng: np.random.Generator) -> Int[Array, "draw number"]:
     """Draw units with replacement: how often each draw holds each unit."""
     return rng.multinomial(number, np.full(number, 1 / max(number, 1)), size=draws)
@@ -83,14 +88,14 @@ def bootstrap_interval(
             method.
     """
     n = values.shape[1]
-    which, number = grouped.numbered(n, clusters), grouped.count(n, clusters)
+    which, number = grouped.numbered(n, clusters), grouped.cluster_count(n, clusters)
     require_two(n, number)
     if not 0 < level < 1 or draws < 2:
         raise OptionError(f"level={level}, n_boot={draws}; a level is in (0, 1), n_boot at least 2")
     if method not in ("percentile", "bca"):
         raise OptionError(f"interval method {method!r}; known: t, percentile, bca")
     times = counts_of(redraw(number, draws, np.random.default_rng(seed)))
-    means = values @ grouped.shares(times, which).T  # [score, draw]
+    means = values @ grouped.draw_weights(times, which).T  # [score, draw]
     tails = tails_of(level)
     if method == "percentile":
         return percentile_interval(means, tails, axis=1).T
@@ -321,10 +326,11 @@ def least_sign_flip_p(n: int, flips: int = RANDOM_FLIPS) -> float:
 def holm(p: Float[Array, " test"]) -> Float[Array, " test"]:
     """Correct p values for many tests by Holm's step-down method (1979).
 
-    Corrected values are never below the given ones and never above 1.
+    Corrected values are never below the given ones and never above 1. NaN is no test and stays NaN.
     """
-    order = np.argsort(p, kind="stable")
-    scaled = np.maximum.accumulate(p[order] * (len(p) - np.arange(len(p))))
-    out = np.empty_like(p)
+    tested = np.flatnonzero(~np.isnan(p))
+    order = tested[np.argsort(p[tested], kind="stable")]
+    scaled = np.maximum.accumulate(p[order] * (len(order) - np.arange(len(order))))
+    out = np.full(len(p), np.nan)
     out[order] = np.minimum(scaled, 1.0)
     return out

@@ -46,8 +46,8 @@ class Steps:
         self.finished, self.path = finished, finished.with_name(UNFINISHED)
         self.notes, self.version = dict(notes), ""
         self._run = finished.name.split(".")[2]
-        self._held: dict[str, bytes] = {}  # rows of the Parquet file
-        self._stamp: tuple[int, ...] | None = None
+        self._held: dict[str, bytes] = {}  # rows of the Parquet file, as it was at `_stamp`
+        self._stamp: tuple[int, ...] = ()
         refuse_steps(finished.parent)
         if not finished.exists():
             files.require_writable(finished.parent)
@@ -71,7 +71,8 @@ class Steps:
             db.execute(_TABLE)
             db.executemany(_ADD, [(self._run, name, value) for name, value in rows.items()])
 
-        self._with(insert, "IMMEDIATE")
+        if rows:
+            self._with(insert, "IMMEDIATE")
 
     def finish(self, *, keep: bool = True) -> None:
         """Move the rows to the Parquet file; the SQLite file goes with the last row of any run.
@@ -110,8 +111,7 @@ class Steps:
         """Read the Parquet file, unless it is as it was."""
         with contextlib.suppress(FileNotFoundError):
             stat = self.finished.stat()
-            stamp = stat.st_ino, stat.st_mtime_ns, stat.st_size
-            if stamp == self._stamp:
+            if (stamp := (stat.st_ino, stat.st_mtime_ns, stat.st_size)) == self._stamp:
                 return
             try:
                 rows, notes = files.rows_from_parquet(self.finished.read_bytes())

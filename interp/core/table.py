@@ -240,30 +240,30 @@ class HeadTable(Result):
 
     def to_csv(self, path: str | os.PathLike | None = None) -> str:
         """Write CSV, provenance in leading `# ` lines, and return its text; raises StoreError."""
-        return table_files.text_of(self, ".csv", path)
+        return table_files.table_as_text(self, ".csv", path)
 
     def to_json(self, path: str | os.PathLike | None = None) -> str:
         """Write JSON (NaN as null) and return its text; raises StoreError."""
-        return table_files.text_of(self, ".json", path)
+        return table_files.table_as_text(self, ".json", path)
 
     def to_parquet(self, path: str | os.PathLike) -> None:
         """Write Parquet, provenance in the file's metadata; raises StoreError."""
-        table_files.write(self, path, ".parquet")
+        table_files.write_table(self, path, ".parquet")
 
     @classmethod
     def from_csv(cls, path: str | os.PathLike) -> HeadTable:
         """Read what `to_csv` wrote; raises StoreError."""
-        return table_files.read(cls, path, ".csv")
+        return table_files.read_table(cls, path, ".csv")
 
     @classmethod
     def from_json(cls, path: str | os.PathLike) -> HeadTable:
         """Read what `to_json` wrote; raises StoreError."""
-        return table_files.read(cls, path, ".json")
+        return table_files.read_table(cls, path, ".json")
 
     @classmethod
     def from_parquet(cls, path: str | os.PathLike) -> HeadTable:
         """Read what `to_parquet` wrote; raises StoreError."""
-        return table_files.read(cls, path, ".parquet")
+        return table_files.read_table(cls, path, ".parquet")
 
     @classmethod
     def of_json(cls, text: str) -> HeadTable:
@@ -287,7 +287,7 @@ class HeadTable(Result):
             UnknownName: another suffix.
             StoreError: the file cannot be read, is damaged, or holds something else.
         """
-        return table_files.read(cls, path)
+        return table_files.read_table(cls, path)
 
     read = load  # as it was called before
 
@@ -302,9 +302,9 @@ class HeadTable(Result):
     __hash__ = None  # type: ignore[assignment]  # it compares by its rows, as a list does
 
     def __repr__(self) -> str:
-        from interp.core.table_display import as_text
+        from interp.core.table_display import table_text
 
-        return as_text(self, self._asked)
+        return table_text(self, self._asked)
 
     def _repr_html_(self) -> str:
         from interp.core.table_display import as_html

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from html import escape
 from typing import TYPE_CHECKING, Protocol
 
-from interp.core.columns import estimate
+from interp.core.columns import with_error
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-class Table(Protocol):
+class TableDisplay(Protocol):
     """Table of head scores as it is displayed; see `interp.core.table.HeadTable`."""
 
     @property
@@ -30,11 +30,11 @@ class Table(Protocol):
         """Names of attention stacks."""
         ...
 
-    def where(self, *, metric: str) -> Table:
+    def where(self, *, metric: str) -> TableDisplay:
         """Rows of one metric."""
         ...
 
-    def top(self, k: int) -> Table:
+    def top(self, k: int) -> TableDisplay:
         """First rows of each metric."""
         ...
 
@@ -48,13 +48,13 @@ class Table(Protocol):
 FIRST = 3  # heads of each metric, where nobody asked for a number of them
 
 
-def as_text(table: Table, asked: int | None) -> str:
+def table_text(table: TableDisplay, asked: int | None) -> str:
     """The heads that `top` was asked for, in its order; of a whole table the first of each metric.
 
     Args:
         asked: how many heads of each metric; None for a table that nobody cut.
     """
-    lines = [summary(table, asked)]
+    lines = [table_size(table, asked)]
     for metric, unit, rows in _blocks(table, asked):
         lines.append(f"{metric} ({unit})" if unit else metric)
         width = max(len(row[0]) for row in rows)
@@ -62,7 +62,7 @@ def as_text(table: Table, asked: int | None) -> str:
     return "\n".join(lines)
 
 
-def as_html(table: Table, asked: int | None) -> str:
+def as_html(table: TableDisplay, asked: int | None) -> str:
     """The same as a table for a notebook, every name escaped."""
     names = ("metric", "head", "score", "null", "n")
     lines = [f"<tr>{''.join(f'<th>{name}</th>' for name in names)}</tr>"]
@@ -70,10 +70,10 @@ def as_html(table: Table, asked: int | None) -> str:
         for at, score, null, n in rows:
             cells = (metric, at, f"{score} {unit}", null, n)
             lines.append(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>")
-    return f"<table><caption>{escape(summary(table, asked))}</caption>{''.join(lines)}</table>"
+    return f"<table><caption>{escape(table_size(table, asked))}</caption>{''.join(lines)}</table>"
 
 
-def summary(table: Table, asked: int | None) -> str:
+def table_size(table: TableDisplay, asked: int | None) -> str:
     """Size of the table, and how many of its rows are shown where not all are."""
     counts = {"row": len(table), "model": len(table.models), "metric": len(table.metrics)}
     told = ", ".join(f"{n:,} {what}{'s' * (n != 1)}" for what, n in counts.items())
@@ -85,7 +85,7 @@ def summary(table: Table, asked: int | None) -> str:
 
 
 def _blocks(
-    table: Table, asked: int | None
+    table: TableDisplay, asked: int | None
 ) -> Iterator[tuple[str, str, list[tuple[str, str, str, str]]]]:
     """Per metric its name, its unit, and of each head: where, score, null, n."""
     several = len(table.models) > 1, len(table.stacks) > 1
@@ -100,8 +100,8 @@ def _blocks(
                     + [row["stack"]] * several[1]
                     + [f"L{row['layer']}H{row['head']}"]
                 ),
-                estimate(row["score"], row["sem"]),
-                estimate(row["null"], row["null_sem"]),
+                with_error(row["score"], row["sem"]),
+                with_error(row["null"], row["null_sem"]),
                 str(row["n"]),
             )
             for row in rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
 
 from interp.core import files
 from interp.core.errors import OptionError, StoreError, UnknownName
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from interp.core.columns import Provenance
 
 
-class Table(Protocol):
+class _Table(Protocol):
     """What is asked of a table that is written."""
 
     @property
@@ -34,7 +34,6 @@ class Table(Protocol):
         ...
 
 
-Made = TypeVar("Made")
 _TEXTS: dict[str, Callable[[Any, Any], str]] = {
     ".csv": files.to_csv,
     ".json": files.to_json,
@@ -48,7 +47,7 @@ _READERS: dict[str, Callable[[bytes], Any]] = {
 }
 
 
-def text_of(table: Table, suffix: str, path: str | os.PathLike | None = None) -> str:
+def table_as_text(table: _Table, suffix: str, path: str | os.PathLike | None = None) -> str:
     """Give the table as text in a format, and write it where a path is given."""
     text = _TEXTS[suffix](table.wide(), table.provenance)
     if path is not None:
@@ -56,16 +55,16 @@ def text_of(table: Table, suffix: str, path: str | os.PathLike | None = None) ->
     return text
 
 
-def write(table: Table, path: str | os.PathLike, suffix: str) -> None:
+def write_table(table: _Table, path: str | os.PathLike, suffix: str) -> None:
     """Write a table in a format, whole or not at all."""
     if suffix == ".parquet":
         content = files.to_parquet(table.wide(), table.provenance)
         files.write_atomically(Path(path), content)
     else:
-        text_of(table, suffix, path)
+        table_as_text(table, suffix, path)
 
 
-def save(table: Table, path: str | os.PathLike) -> None:
+def save(table: _Table, path: str | os.PathLike) -> None:
     """Write a table in the format of the suffix; see `HeadTable.save`."""
     suffix = Path(path).suffix.lower()
     if suffix not in (*_READERS, ".html"):
@@ -73,10 +72,10 @@ def save(table: Table, path: str | os.PathLike) -> None:
     if suffix == ".html":
         table.save_html(path)
     else:
-        write(table, path, suffix)
+        write_table(table, path, suffix)
 
 
-def read(cls: type[Made], path: str | os.PathLike, suffix: str | None = None) -> Made:
+def read_table(cls: Any, path: str | os.PathLike, suffix: str | None = None) -> Any:
     """Read a table; see `HeadTable.load`."""
     suffix = Path(path).suffix.lower() if suffix is None else suffix
     if suffix not in _READERS:
@@ -88,12 +87,12 @@ def read(cls: type[Made], path: str | os.PathLike, suffix: str | None = None) ->
         raise StoreError(f"{path} is no table of head scores, or is damaged: {error}") from error
 
 
-def of_json(cls: type[Made], text: str) -> Made:
+def of_json(cls: Any, text: str) -> Any:
     """Read a table from the text that `to_json` returned."""
     return _made(cls, *files.from_json(text))
 
 
-def _made(cls: type[Made], columns: dict[str, list], provenance: Any) -> Made:
+def _made(cls: Any, columns: dict[str, list], provenance: Any) -> Any:
     import pandas as pd
 
     return cls(*with_todays_sign(pd.DataFrame(columns), provenance))

@@ -34,7 +34,7 @@ def checked(weights: np.ndarray, what: str) -> Float[np.ndarray, "..."]:
     return np.clip(found, 0.0, 1.0)
 
 
-def codes(weights: Float[np.ndarray, "..."], bits: int) -> Int[np.ndarray, "..."]:
+def quantised(weights: Float[np.ndarray, "..."], bits: int) -> Int[np.ndarray, "..."]:
     """Whole numbers of 8 or 16 bits: the rounded square root of each weight, times the largest."""
     top = 2**bits - 1
     return np.rint(np.sqrt(weights) * top).astype("<u1" if bits == 8 else "<u2")
@@ -57,7 +57,7 @@ def triangular(weights: Float[np.ndarray, "query_pos key_pos"]) -> bool:
     return n == keys and n > 1 and not np.triu(weights, 1).any()
 
 
-def packed(values: np.ndarray, *, triangle: bool) -> bytes:
+def compressed(values: np.ndarray, *, triangle: bool) -> bytes:
     """Compressed: row by row, a triangle's rows up to the diagonal, bytes of one place together.
 
     The low bytes of 16-bit codes are noise and the high ones are not: apart they compress better.
@@ -81,7 +81,7 @@ def unpacked(
     return whole
 
 
-def as_text(content: bytes) -> str:
+def as_letters(content: bytes) -> str:
     """Bytes as letters that a page can hold."""
     return base64.b64encode(content).decode()
 

@@ -124,7 +124,7 @@ def luminance(colour: str) -> float:
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
-def ends(scale: Scale) -> tuple[str, str]:
+def scale_ends(scale: Scale) -> tuple[str, str]:
     """The two ends of a scale as text."""
     return f"{scale.low:.3g}", f"{scale.high:.3g}"
 

@@ -13,7 +13,7 @@ from markupsafe import Markup
 from interp.draw.axes import Axis, axes
 from interp.draw.colours import COLOURS
 from interp.draw.sprite import data_url, indexed_png
-from interp.draw.svg import element, picture
+from interp.draw.svg import element, svg_picture
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -54,7 +54,7 @@ def svg(figure: go.Figure) -> Markup:
     named = [(i, t) for i, t in enumerate(traces) if t.name and t.showlegend is not False]
     legend, tall = _legend(named if len(named) > 1 else [], height)
     said = "; ".join([*title, *(t for _, trace in named for t in _lines(trace.name))])
-    return picture(WIDE, tall, *parts, *legend, class_="figure", role="img",
+    return svg_picture(WIDE, tall, *parts, *legend, class_="figure", role="img",
                    aria_label=said or "figure")  # fmt: skip
 
 

@@ -87,7 +87,7 @@ def _templates() -> jinja2.Environment:
         loader=PackageLoader("interp.draw"), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    found.filters |= {"digest": digest, "as_json": _as_json, "pairs": pairs}
+    found.filters |= {"digest": policy_hash, "as_json": _as_json, "pairs": pair_list}
     return found
 
 
@@ -106,7 +106,7 @@ def _style() -> str:
     return f"{asset('style.css')}\n{rules('light')}\n{dark}\n"
 
 
-def digest(text: str) -> str:
+def policy_hash(text: str) -> str:
     """The hash by which a policy names a script or a style."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
@@ -203,7 +203,7 @@ def fold(summary: str, *contents: Any, class_: str | None = None) -> Markup:
     return element("details", element("summary", summary), *contents, class_=class_)
 
 
-def pairs(found: Mapping[Any, Any] | Iterable[tuple[Any, Any]]) -> Markup:
+def pair_list(found: Mapping[Any, Any] | Iterable[tuple[Any, Any]]) -> Markup:
     """Names with their values, as a list in columns."""
     items = found.items() if isinstance(found, Mapping) else found
     return element(
@@ -239,6 +239,6 @@ def plain(x: Any) -> Any:
     return None if isinstance(x, float) and x != x else x  # noqa: PLR0124
 
 
-def to_json(x: Any) -> bytes:
+def json_document(x: Any) -> bytes:
     """One JSON document that any reader takes."""
     return (json.dumps(plain(x), allow_nan=False, ensure_ascii=False) + "\n").encode()

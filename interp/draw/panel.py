@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
-from interp.core.columns import number
-from interp.draw.colours import Scale, Theme, ends, palette
+from interp.core.columns import score_text
+from interp.draw.colours import Scale, Theme, palette, scale_ends
 from interp.draw.plot import tooltip
 from interp.draw.sprite import data_url, indexed_png
-from interp.draw.svg import element, picture
+from interp.draw.svg import element, svg_picture
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -92,7 +92,7 @@ def head_map(
             for (layer, head), told in titles.items()
         )  # fmt: skip
     axes = _axes(n_layers, n_heads, cell)
-    return picture(*size, axes, body, class_="map", aria_label=what, data_cell=cell,
+    return svg_picture(*size, axes, body, class_="map", aria_label=what, data_cell=cell,
                    data_heads=n_heads, data_layers=n_layers, **attributes)  # fmt: skip
 
 
@@ -103,7 +103,7 @@ def colour_class(at: int, signed: bool) -> str:
 
 def colour_bar(scale: Scale) -> Markup:
     """The colours from end to end, with the numbers at both."""
-    low, high = ends(scale)
+    low, high = scale_ends(scale)
     ramp = element("i", class_=f"bar bar-{'d' if scale.signed else 'q'}")
     return element("div", element("span", low), ramp, element("span", high), class_="scale")
 
@@ -185,7 +185,7 @@ def _numbers(rows: pd.DataFrame, shape: tuple[int, int]) -> dict[str, str]:
 
 
 def _short(value: float) -> str:
-    return number(value).replace("0.", ".", 1) if abs(value) < 1 else number(value)
+    return score_text(value).replace("0.", ".", 1) if abs(value) < 1 else score_text(value)
 
 
 def _short_error(value: float) -> str:

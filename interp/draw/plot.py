@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from interp.core.columns import estimate
+from interp.core.columns import with_error
 from interp.draw.colours import Range, Scale, palette
 from interp.draw.page import text
 
@@ -78,6 +78,6 @@ def tooltip(row: Mapping[str, Any]) -> str:
         name += f" (kv head {row['kv_head']})"
     if not row["n"]:
         return f"{name}: no score, no prompt had a row to average"
-    null = "" if math.isnan(row["null"]) else f"; null {estimate(row['null'], row['null_sem'])}"
+    null = "" if math.isnan(row["null"]) else f"; null {with_error(row['null'], row['null_sem'])}"
     unit = f" {row['unit']}" if row["unit"] else ""
-    return f"{name}: {estimate(row['score'], row['sem'])}{unit}{null}; n {row['n']}"
+    return f"{name}: {with_error(row['score'], row['sem'])}{unit}{null}; n {row['n']}"

@@ -34,7 +34,7 @@ def number(x: float) -> str:
     return f"{round(float(x), 2):.10g}"
 
 
-def picture(width: float, height: float, *children: Any, **attributes: Any) -> Markup:
+def svg_picture(width: float, height: float, *children: Any, **attributes: Any) -> Markup:
     """Write an `<svg>` of this size, in pixels where the page does not shrink it."""
     size = {"viewBox": f"0 0 {number(width)} {number(height)}", "width": width, "height": height}
     return element("svg", *children, **attributes, **size)

@@ -11,7 +11,7 @@ from .declaration import (
     picture,
     statistic,
 )
-from .estimate import Estimate, choose_engine, estimate_score, readable
+from .estimate import MemoryEstimate, choose_engine, estimate_score, readable
 from .scoring import score
 from .weights._composition import Compositions, composition_scores
 
@@ -20,8 +20,8 @@ __all__ = [
     "BoundAnalysis",
     "Compositions",
     "Confirmation",
-    "Estimate",
     "Lab",
+    "MemoryEstimate",
     "Trials",
     "choose_engine",
     "composition_scores",

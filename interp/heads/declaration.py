@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from interp.model.model import Model
     from interp_kernels.reductions import Reduction
 
-Kind = Literal["detector", "statistic", "weights", "experiment"]
+AnalysisKind = Literal["detector", "statistic", "weights", "experiment"]
 Null = Literal["auto", "shuffled-tokens", "random-init", "none"]
 NULLS = ("auto", "shuffled-tokens", "random-init", "none")
 
@@ -82,7 +82,7 @@ class Trials:
 class Analysis(Declaration):
     """A declared metric; calling it scores every head of a model."""
 
-    kind: Kind
+    kind: AnalysisKind
     unit: str
     low: float | None
     high: float | None
@@ -171,7 +171,7 @@ class BoundAnalysis(Bound[Analysis]):
 Analysis.bound = BoundAnalysis
 
 
-def _declare(kind: Kind, function: Callable | None, name: str | None, **about: Any) -> Any:
+def _declare(kind: AnalysisKind, function: Callable | None, name: str | None, **about: Any) -> Any:
     def wrap(function: Callable) -> Analysis:
         found = Analysis.declare(function, name, kind=kind, **about)
         if kind == "detector":
@@ -270,7 +270,7 @@ def experiment(
     return _declare("experiment", None, name, **about, end=end)
 
 
-def declared(metric: Any, name: str | None = None) -> Analysis:
+def declared_metric(metric: Any, name: str | None = None) -> Analysis:
     """The analysis that a metric given as an object is: itself, or a plain function's detector.
 
     Raises:

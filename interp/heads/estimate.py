@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Estimate:
+class MemoryEstimate:
     """Bytes beside the weights at the peak of one forward pass, to within a factor of about two."""
 
     engine: str
@@ -59,7 +59,7 @@ def estimate_score(
     bounds: Sequence[BoundAnalysis],
     batch_size: int,
     engine: str = "auto",
-) -> Estimate:
+) -> MemoryEstimate:
     """What scoring the prompts will take; see `Estimate`."""
     chosen = choose_engine(model, prompts, batch_size, engine)
     batch, length = largest_batch(prompts, batch_size)
@@ -76,4 +76,4 @@ def estimate_score(
     widest = max((w for w in widths if w != model.d_vocab), default=4 * model.d_model)
     # the stream, its norm, q, k, v, z and the branch's output; the MLP's gate and its product
     forward = batch * length * itemsize * (7 * model.d_model + 3 * widest)
-    return Estimate(engine_used(model, chosen), batch, length, forward, statistics)
+    return MemoryEstimate(engine_used(model, chosen), batch, length, forward, statistics)

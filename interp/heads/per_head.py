@@ -10,14 +10,14 @@ import numpy as np
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.core.clusters import summary
+from interp.core.clusters import cluster_summary
 from interp.core.result import Result
 from interp.model.locate.sites import Site, Where
 
 if TYPE_CHECKING:
     import pandas as pd
 
-PerPrompt = Mapping[Site, Float[Tensor, "prompt head"]]
+SiteValues = Mapping[Site, Float[Tensor, "prompt head"]]
 
 
 class PerHead(Result, ABC):
@@ -30,7 +30,7 @@ class PerHead(Result, ABC):
     _holds = (Site, Where)
 
     @abstractmethod
-    def _measured(self) -> Mapping[str, PerPrompt]:
+    def _measured(self) -> Mapping[str, SiteValues]:
         """The values behind the scores: metric, then attention, then `[prompt, head]`."""
 
     @property
@@ -61,6 +61,6 @@ class PerHead(Result, ABC):
         )  # fmt: skip
 
     def _completed(self, rows: pd.DataFrame) -> pd.DataFrame:
-        each = [summary(values[:, None]) for values in self._all_values()]
+        each = [cluster_summary(values[:, None]) for values in self._all_values()]
         rows = rows.assign(sem=[float(x.sem[0]) for x in each], n=[x.n for x in each])
         return super()._completed(rows)

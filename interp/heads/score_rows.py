@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from interp.core.clusters import Summary, p_of_random_weights, spread, summary
+from interp.core.clusters import (
+    Summary,
+    cluster_summary,
+    null_spread,
+    p_of_random_weights,
+)
 from interp.core.table import HeadTable
 from interp.heads.declaration import BoundAnalysis
 from interp.model.content import model_provenance
@@ -24,7 +29,7 @@ PerTrial = Mapping[Site, Float[np.ndarray, "trial head"]]
 
 
 @dataclass(frozen=True)
-class Found:
+class MetricScores:
     """The scores that one metric found.
 
     Args:
@@ -43,15 +48,15 @@ class Found:
     draws: Sequence[Mapping[str, np.ndarray]] = field(default_factory=tuple)
 
 
-def means(values: PerTrial) -> dict[str, np.ndarray]:
+def means_by_site(values: PerTrial) -> dict[str, np.ndarray]:
     """The mean of every head over trials, by name of the site."""
-    return {site.name: summary(x).score for site, x in values.items()}
+    return {site.name: cluster_summary(x).score for site, x in values.items()}
 
 
 def table_of(
     model: Model,
     metric: BoundAnalysis,
-    found: Found,
+    found: MetricScores,
     about: Mapping[str, Any],
     *,
     parts: bool = False,
@@ -81,19 +86,21 @@ def table_of(
             name = f"{metric.label} [{label}]"
             mine = np.array([x == label for x in found.clusters])
             values = {site: x[mine] for site, x in found.values.items()}
-            records += [row | {"metric": name} for row in _records(model, metric, Found(values))]
+            records += [
+                row | {"metric": name} for row in _records(model, metric, MetricScores(values))
+            ]
             told = {"null": "none", "clusters": {label: int(mine.sum())}}
             provenance[model.name, name] = made | told
     return HeadTable.from_records(records, provenance)
 
 
-def _records(model: Model, metric: BoundAnalysis, found: Found) -> list[dict[str, Any]]:
+def _records(model: Model, metric: BoundAnalysis, found: MetricScores) -> list[dict[str, Any]]:
     exact = metric.analysis.kind == "weights"
     drawn = {site: _drawn(site, found.draws) for site in found.values}
     against_draws = _against_draws(metric, found, drawn)
     records = []
     for site, values in found.values.items():
-        own = summary(values, found.clusters)
+        own = cluster_summary(values, found.clusters)
         row = {
             "model": model.name,
             "stack": site.stack,
@@ -110,7 +117,7 @@ def _records(model: Model, metric: BoundAnalysis, found: Found) -> list[dict[str
         if beside is not None:
             row |= {"null": beside.score, "null_sem": beside.sem}
             if found.null is None:
-                row["null_sd"] = spread(drawn[site])
+                row["null_sd"] = null_spread(drawn[site])
             tests = [against_draws.get(site)]
             tests += [] if exact else [_against_prompts(site, values, own, found, beside)]
             row["p"] = _larger(tests, own.score, needs_draws=found.null is None)
@@ -125,21 +132,21 @@ def _drawn(site: Site, draws: Sequence[Mapping[str, np.ndarray]]) -> np.ndarray:
     return np.stack(kept) if kept else np.zeros((0, site.n_heads))
 
 
-def _null(site: Site, found: Found, drawn: np.ndarray) -> Summary | None:
+def _null(site: Site, found: MetricScores, drawn: np.ndarray) -> Summary | None:
     """The null of the table: trials of its own, or the draws, each of which counts as one."""
     if found.null is not None:
-        return summary(found.null[site], found.clusters)
-    return summary(drawn) if len(drawn) else None
+        return cluster_summary(found.null[site], found.clusters)
+    return cluster_summary(drawn) if len(drawn) else None
 
 
 def _against_draws(
-    metric: BoundAnalysis, found: Found, drawn: Mapping[Site, np.ndarray]
+    metric: BoundAnalysis, found: MetricScores, drawn: Mapping[Site, np.ndarray]
 ) -> dict[Site, np.ndarray]:
     """p of one more head of one more draw; the layers of a stack are judged together."""
     out: dict[Site, np.ndarray] = {}
     for stack in dict.fromkeys(site.stack for site in found.values):
         sites = [s for s in found.values if s.stack == stack and len(drawn[s])]
-        scores = [summary(found.values[s]).score for s in sites]
+        scores = [cluster_summary(found.values[s]).score for s in sites]
         scored = {s: x for s, x in zip(sites, scores, strict=True) if not np.isnan(x).any()}
         bounds = metric.analysis.low, metric.analysis.high
         p = p_of_random_weights([*scored.values()], [drawn[s] for s in scored], *bounds)
@@ -148,13 +155,13 @@ def _against_draws(
 
 
 def _against_prompts(
-    site: Site, values: np.ndarray, own: Summary, found: Found, null: Summary
+    site: Site, values: np.ndarray, own: Summary, found: MetricScores, null: Summary
 ) -> np.ndarray:
     """p of the difference from the null over prompts: of pairs where the null has the same ones."""
     from scipy.stats import t as student
 
     if found.null is not None and found.null[site].shape == values.shape:
-        pairs = summary(values - found.null[site], found.clusters)
+        pairs = cluster_summary(values - found.null[site], found.clusters)
         gap, error, clusters = pairs.score, pairs.sem, pairs.clusters
     else:
         gap, error, clusters = own.score - null.score, own.sem, own.clusters

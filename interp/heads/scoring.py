@@ -13,9 +13,9 @@ from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts, bos_id, repeats
 from interp.core.registry import METRICS
 from interp.core.table import HeadTable
-from interp.heads.declaration import NULLS, Analysis, BoundAnalysis, Null, Tell, declared
+from interp.heads.declaration import NULLS, Analysis, BoundAnalysis, Null, Tell, declared_metric
 from interp.heads.engine import applies, batches, engine_used, reduce_patterns, require_engine
-from interp.heads.score_rows import Found, means, table_of
+from interp.heads.score_rows import MetricScores, means_by_site, table_of
 from interp.heads.scoring_without_prompts import from_experiment, from_weights
 from interp.model.given import given_models
 from interp.model.inputs import probe_inputs
@@ -231,7 +231,7 @@ def _from_patterns(
     for b in bounds:
         mine = [draw[b.label] for draw in draws if b.label in draw]
         kind = kinds[b.label]
-        found = Found(scores[b.label], clusters, kind, beside.get(b.label), mine)
+        found = MetricScores(scores[b.label], clusters, kind, beside.get(b.label), mine)
         yield b.label, table_of(run.model, b, found, about, parts=parts)
 
 
@@ -288,7 +288,7 @@ class _Run:
         for draw, model in enumerate(random, 1):
             what = f"null: random weights {draw}/{len(random)}"
             scores = self.of(model, self.prompts, bounds, what)
-            found.append({label: means(values) for label, values in scores.items()})
+            found.append({label: means_by_site(values) for label, values in scores.items()})
         return found
 
     def shuffled(self, bounds: Sequence[BoundAnalysis]) -> PerMetric:
@@ -347,7 +347,7 @@ def bound(metric: Metric) -> BoundAnalysis:
     """
     if isinstance(metric, str):
         return METRICS.parse(metric)
-    return metric if isinstance(metric, BoundAnalysis) else declared(metric).bind()
+    return metric if isinstance(metric, BoundAnalysis) else declared_metric(metric).bind()
 
 
 def asked_metrics(metrics: Metric | Iterable[Metric] | None) -> list[BoundAnalysis] | None:

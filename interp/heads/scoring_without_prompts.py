@@ -11,7 +11,7 @@ from torch import Tensor
 from interp.core.errors import OptionError, PromptError
 from interp.core.table import HeadTable
 from interp.heads.declaration import BoundAnalysis, Null, Tell
-from interp.heads.score_rows import Found, means, table_of
+from interp.heads.score_rows import MetricScores, means_by_site, table_of
 from interp.model.locate.sites import Site
 from interp.model.random_weights import RandomWeights
 
@@ -34,10 +34,10 @@ def from_weights(
     values, draws = _exact(metric.from_weights(model)), []
     tell(metric.label, 1, total)
     for drawn in random if held else ():
-        draws.append(means(_exact(metric.from_weights(drawn))))
+        draws.append(means_by_site(_exact(metric.from_weights(drawn))))
         tell(metric.label, 1 + len(draws), total)
     about = {"prompts": "none: weights only", "seed": seed, "engine": "weights"}
-    found = Found(values, None, "random-init" if held else "none", None, draws)
+    found = MetricScores(values, None, "random-init" if held else "none", None, draws)
     return table_of(model, metric, found, about)
 
 
@@ -74,12 +74,12 @@ def from_experiment(
             if beside is None:
                 raise
             break
-        draws.append(means(_arrays(other.values)))
+        draws.append(means_by_site(_arrays(other.values)))
     about = {"prompts": "its own", "seed": seed, "engine": "experiment"}
     about |= {"notes": [f"{k}: {v}" for k, v in trials.notes.items()]}
     about |= {"headline": trials.headline} if trials.headline else {}
     about |= {"settled": dict(trials.settled)} if trials.settled else {}
-    found = Found(_arrays(trials.values), trials.clusters, kind, beside, draws)
+    found = MetricScores(_arrays(trials.values), trials.clusters, kind, beside, draws)
     return table_of(model, metric, found, about, parts=parts)
 
 

@@ -138,7 +138,7 @@ class ActivationCache(Mapping):
 
 
 @dataclass
-class Request:
+class CaptureRequest:
     """What was asked for, checked against the model."""
 
     names: tuple[str, ...]
@@ -163,7 +163,7 @@ def _index(x: Any, what: str) -> Any:
 
 def requested(
     model: Transformer, names: Sequence[str], layers, stack, heads, rows, positions
-) -> Request:
+) -> CaptureRequest:
     """A request, or the reason why it cannot be met.
 
     Raises:
@@ -206,7 +206,9 @@ def requested(
                 )
             if name in STREAM_NAMES and name not in site.streams:
                 raise UnreadableAttention(f"{site.name} has no {name}: {unavailable(site, name)}")
-    return Request(names, sites, chosen, _index(rows, "rows"), _index(positions, "positions"))
+    return CaptureRequest(
+        names, sites, chosen, _index(rows, "rows"), _index(positions, "positions")
+    )
 
 
 def _inside(index: Any, size: int, what: str) -> Any:
@@ -232,7 +234,7 @@ def _take(x: Tensor, axis: int, index: Any) -> Tensor:
 class Recorder:
     """Fills the tensors of one forward pass."""
 
-    def __init__(self, model: Transformer, request: Request, *, to: torch.device | None):
+    def __init__(self, model: Transformer, request: CaptureRequest, *, to: torch.device | None):
         self.model, self.request, self.to = model, request, to
         self.values: dict[tuple[str, str, int], Tensor] = {}
         self.shapes: dict[Site, tuple[int, int]] = {}  # batch and positions of each attention

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from interp.model.given import one_model
-from interp.model.self_check import Check, check_loaded
+from interp.model.self_check import SelfCheck, check_loaded
 
 
-def check_model(model: Any, seed: int = 1) -> Check:
+def check_model(model: Any, seed: int = 1) -> SelfCheck:
     """Run the self-check on a few random tokens; what `load` takes in place of a model is loaded.
 
     Raises:

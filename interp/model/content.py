@@ -29,7 +29,7 @@ _MANY = 1 << 26  # bytes from which several threads read them
 _held: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()
 
 
-def whole(x: Tensor) -> Tensor:
+def whole_parameter(x: Tensor) -> Tensor:
     """A parameter with the parts of all processes."""
     return x.full_tensor() if isinstance(x, DTensor) else x
 
@@ -102,7 +102,7 @@ def _tensors(module: nn.Module) -> Iterator[tuple[str, Any]]:
             )  # fmt: skip
             todo.append((name, [x.int_repr(), told, *scales]))
         else:
-            yield name, whole(x).detach()
+            yield name, whole_parameter(x).detach()
 
 
 def _bytes(x: Tensor) -> Any:

@@ -20,7 +20,7 @@ from interp.core.errors import LoadError, NonFiniteError, UnknownName
 from interp.core.random_state import drawn_with
 from interp.model.model import Model
 from interp.model.self_check import check_loaded
-from interp.model.sources.folder import check_folder, one_line
+from interp.model.sources.folder import check_folder, error_line
 from interp.model.sources.packages import adapter, package_of
 from interp.model.sources.placement import placement, require_here
 from interp.model.sources.wrappers import require_tensors, unwrapped
@@ -221,19 +221,19 @@ def _config(folder: str, options: dict[str, Any], local: bool) -> Any:
         )
     except (OSError, HFValidationError) as error:
         if local:
-            raise LoadError(f"{folder}: the config cannot be read: {one_line(error)}") from error
+            raise LoadError(f"{folder}: the config cannot be read: {error_line(error)}") from error
         raise LoadError(
             f"{folder!r} is neither a folder nor a model that the hub or its cache can give "
-            f"({one_line(error)}); check the name, the network and your access"
+            f"({error_line(error)}); check the name, the network and your access"
         ) from error
     except (StrictDataclassError, *_ODD_CONFIG) as error:
-        raise LoadError(f"{folder}: the config cannot be used: {one_line(error)}") from error
+        raise LoadError(f"{folder}: the config cannot be used: {error_line(error)}") from error
     except ValueError as error:
         if "trust_remote_code" in str(error):
             raise LoadError(_needs_code(folder)) from error
         config = _registered_config(folder, local)
         if config is None:
-            why = one_line(error).partition(". ")[0]
+            why = error_line(error).partition(". ")[0]
             raise LoadError(f"{folder}: {why}; import its class first (--import FILE)") from error
     return config
 
@@ -266,7 +266,7 @@ def _from_pretrained(
                 "are read "
                 "only with allow_pickle=True (--allow-pickle)"
             ) from error
-        raise LoadError(f"{folder} cannot be loaded: {one_line(error)}") from error
+        raise LoadError(f"{folder} cannot be loaded: {error_line(error)}") from error
     finally:
         logging.set_verbosity(level)
         if bars:
@@ -375,7 +375,9 @@ def _tokenizer(folder: str, local: bool, trusted: bool) -> Any:
         return AutoTokenizer.from_pretrained(folder, trust_remote_code=trusted)
     except (OSError, ValueError, KeyError, ImportError) as error:
         if local:
-            raise LoadError(f"{folder}: its tokenizer cannot be read: {one_line(error)}") from error
+            raise LoadError(
+                f"{folder}: its tokenizer cannot be read: {error_line(error)}"
+            ) from error
         return None  # a hub model without one: text prompts will say so
 
 

@@ -175,7 +175,7 @@ def _row(module: nn.Module, inputs: dict[str, Tensor], position: int) -> Tensor:
 
 
 Batch = Prompts | Mapping[str, Tensor]
-Found = TypeVar("Found")
+_Found = TypeVar("_Found")
 
 
 class LessAtOnce(UserWarning):
@@ -189,7 +189,7 @@ def prompts_in(batch: Batch) -> int:
     return max((x.shape[0] for x in batch.values() if isinstance(x, Tensor)), default=1)
 
 
-def parts_of(batch: Batch, size: int) -> list[Batch]:
+def batch_parts(batch: Batch, size: int) -> list[Batch]:
     """A batch in parts of at most `size` prompts."""
     if isinstance(batch, Prompts):
         return list(batch.batches(size))
@@ -202,7 +202,7 @@ def parts_of(batch: Batch, size: int) -> list[Batch]:
     return [{k: part(x, start) for k, x in batch.items()} for start in range(0, n, size)]
 
 
-def backing_off(todo: Sequence[Batch], run: Callable[[Batch], Found], name: str) -> list[Found]:
+def backing_off(todo: Sequence[Batch], run: Callable[[Batch], _Found], name: str) -> list[_Found]:
     """What `run` gives for every batch, each in as many parts as memory asks for.
 
     Once memory ran out, no later part is larger than what fitted. `run` must leave nothing behind
@@ -211,14 +211,14 @@ def backing_off(todo: Sequence[Batch], run: Callable[[Batch], Found], name: str)
     Raises:
         PromptError: one prompt alone does not fit.
     """
-    found: list[Found] = []
+    found: list[_Found] = []
     waiting = list(todo)
     most: int | None = None
     while waiting:
         batch = waiting.pop(0)
         n = prompts_in(batch)
         if most is not None and n > most:
-            waiting[:0] = parts_of(batch, most)
+            waiting[:0] = batch_parts(batch, most)
             continue
         try:
             found.append(run(batch))

@@ -56,7 +56,7 @@ class SiteCheck:
 
 
 @dataclass(frozen=True)
-class Check:
+class SelfCheck:
     """The self-check of a model."""
 
     model: str
@@ -104,7 +104,7 @@ class Check:
                 )
 
 
-def check_loaded(model: Model, seed: int = 1) -> Check:
+def check_loaded(model: Model, seed: int = 1) -> SelfCheck:
     """Run the self-check of a loaded model on a few random tokens.
 
     Raises:
@@ -113,7 +113,7 @@ def check_loaded(model: Model, seed: int = 1) -> Check:
     tolerance = TOLERANCE.get(model.dtype, 5e-2)
     if isinstance(model, RemoteModel):  # what projects its heads is not here
         found = [SiteCheck(s, e, None, "projection not checked") for s, e in model.errors.items()]
-        return Check(model.name, tolerance, tuple(found))
+        return SelfCheck(model.name, tolerance, tuple(found))
     _, events = probe_run(model.module, seed)
     with torch.no_grad():
         sites = tuple(_site(model, events, site) for site in model.sites)
@@ -121,7 +121,7 @@ def check_loaded(model: Model, seed: int = 1) -> Check:
         apart = _heads_apart(model, [s for s in model.sites if s.gated], seed)
         apart |= {s: _whole(model, events, s) for s in model.sites if s.projection is None}
         sites = tuple(replace(s, heads_apart=apart.get(s.site)) for s in sites)
-    return Check(model.name, tolerance, sites, model.unread, model.unused)
+    return SelfCheck(model.name, tolerance, sites, model.unread, model.unused)
 
 
 def _heads_apart(model: Model, gated: Sequence[Site], seed: int) -> dict[Site, bool]:

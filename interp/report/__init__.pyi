@@ -1,6 +1,6 @@
-from .heads import render, write_report
+from .heads import heads_page, write_report
 from .viewer.pooled import LongView, long_view
 from .viewer.running import view
 from .viewer.showing import View
 
-__all__ = ["LongView", "View", "long_view", "render", "view", "write_report"]
+__all__ = ["LongView", "View", "heads_page", "long_view", "view", "write_report"]

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from markupsafe import Markup
 
-from interp.draw.svg import element, picture
+from interp.draw.svg import element, svg_picture
 
 _LETTER, _SMALL = (
     8.0,
@@ -85,7 +85,7 @@ def arcs(
     for at, word in enumerate(words):
         style = "w root" if heads[at] < 0 else "w"
         parts.append(element("text", word, class_=style, x=middles[at], y=top + 16))
-    return picture(width, total, *parts, class_="arcs", role="img", aria_label=what)
+    return svg_picture(width, total, *parts, class_="arcs", role="img", aria_label=what)
 
 
 def letters(text: str) -> int:

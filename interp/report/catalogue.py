@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from interp.core.calibration import measured_error
-from interp.core.columns import estimate, number
+from interp.core.columns import score_text, with_error
 from interp.draw.page import Table
 from interp.draw.svg import element
 from interp.heads.special import APART, HALF, LEVEL, Catalogue, Special, catalogue_of
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _HEADS, _METRICS = 24, 4  # shown on a page: heads, and metrics of each
 
 
-def section(table: HeadTable, ends: Mapping[str, float | None] | None = None) -> Markup:
+def catalogue_section(table: HeadTable, ends: Mapping[str, float | None] | None = None) -> Markup:
     """The catalogue of one model as HTML; no script is needed to read it."""
     found = catalogue_of(table, ends)
     if not found.tests:
@@ -74,7 +74,7 @@ def _lines(head: tuple[str, int, int], several: bool, found: list[Special]) -> l
     stack, layer, at = head
     rows: list[list[Any]] = [
         [
-            x.metric, estimate(x.score, x.sem), estimate(x.null, x.null_sem),
+            x.metric, with_error(x.score, x.sem), with_error(x.null, x.null_sem),
             f"{_size(x.distance)} spreads", f"{x.p:.1g}",
             "" if math.isnan(x.share) else f"{x.share:.0%}", _size(x.apart),
             "exact" if x.exact else prompts(x.n, x.clusters),
@@ -90,4 +90,4 @@ def _lines(head: tuple[str, int, int], several: bool, found: list[Special]) -> l
 
 def _size(x: float) -> str:
     """With a sign; what is beyond all measure as such."""
-    return f"{x:+.1f}" if abs(x) < 1e4 else (">" if x > 0 else "<-") + number(1e4)
+    return f"{x:+.1f}" if abs(x) < 1e4 else (">" if x > 0 else "<-") + score_text(1e4)

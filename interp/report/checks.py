@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
-from interp.core.columns import counted, number
+from interp.core.columns import prompt_counts, score_text
 from interp.draw.page import Table
 from interp.draw.page import render as fill
-from interp.draw.svg import element, picture
+from interp.draw.svg import element, svg_picture
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,7 +27,7 @@ _COLUMNS = (".score", ".heads", ".task", "", "all heads", "without top", "withou
             "prompts")  # fmt: skip
 
 
-def page(frame: pd.DataFrame, provenance: Sequence[Mapping[str, Any]], command: str) -> str:
+def check_page(frame: pd.DataFrame, provenance: Sequence[Mapping[str, Any]], command: str) -> str:
     """Make one self-contained page, all names escaped."""
     groups = [(model, _table(rows)) for model, rows in frame.groupby("model", sort=False)]
     return fill("checks", _TITLE, command=command, groups=groups, made=list(provenance))
@@ -43,11 +43,12 @@ def _table(rows: pd.DataFrame) -> Table:
         lines.append(
             [
                 row["metric"], row["heads"], f"{row['task']} ({row['purpose']}), {row['unit']}",
-                _drawn(row), number(row["clean"]), number(row["out"]), number(row["random"]),
+                _drawn(row), score_text(row["clean"]), score_text(row["out"]),
+                score_text(row["random"]),
                 _ratio(row), _interval(row), _p(row["p"]),
                 _p(row["least_p"]) if row["n_random"] else "none", sets[0],
-                number(row["any_random"]), _p(row["any_p"]), _p(row["any_least_p"]), sets[1],
-                counted(row["n_prompts"], row["n_clusters"]),
+                score_text(row["any_random"]), _p(row["any_p"]), _p(row["any_least_p"]), sets[1],
+                prompt_counts(row["n_prompts"], row["n_clusters"]),
             ]
         )  # fmt: skip
         if row["doubts"]:
@@ -87,7 +88,7 @@ def _drawn(row: Mapping[str, Any]) -> Markup:
         return round(6 + (_WIDTH - 12) * (value - low) / spread, 1)
 
     left, right = x(band_low), x(band_high)
-    return picture(
+    return svg_picture(
         _WIDTH, 18,
         element("rect", class_="band", x=left, y=5, width=max(right - left, 1.0), height=8),
         element("path", class_="tick", d=f"M{x(tick):g} 3v12"),

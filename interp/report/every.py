@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
-from interp.core.columns import estimate
+from interp.core.columns import with_error
 from interp.draw.page import Table, csv_link, fold
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def every_number(rows: pd.DataFrame) -> Markup:
     records: list[dict[str, Any]] = rows.to_dict("records")  # type: ignore[assignment]
     for row in records:
         name = f"L{row['layer']}H{row['head']}" + (f" {row['stack']}" if several else "")
-        cell = estimate(row["score"], row["sem"]) if row["n"] else ""
+        cell = with_error(row["score"], row["sem"]) if row["n"] else ""
         heads.setdefault(name, {})[str(row["metric"])] = cell
     lines = ([name, *(cells.get(m, "") for m in metrics)] for name, cells in heads.items())
     table = Table(["head", *metrics], lines, kind="sortable")

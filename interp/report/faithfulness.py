@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from interp.attribution.evaluation.result import Faithfulness
 
 
-def render(
+def faithfulness_page(
     found: Faithfulness, *, title: str = "Faithfulness of attributions", command: str | None = None
 ) -> str:
     """Make one HTML page, offline and without scripts; the same result gives the same bytes."""
@@ -35,7 +35,7 @@ def render(
     )  # fmt: skip
 
 
-page = render
+page = faithfulness_page
 
 
 def _measures(found: Faithfulness) -> Iterator[tuple[str, Table, str]]:

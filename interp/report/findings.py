@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from interp.core.calibration import measured_error
 from interp.core.clusters import interval
-from interp.core.columns import estimate
+from interp.core.columns import with_error
 from interp.draw.page import Table
 from interp.draw.svg import element
 from interp.heads.special import LEVEL, Special, catalogue_of
@@ -110,7 +110,7 @@ def _intervals(table: HeadTable) -> Markup:
                     *([model] if several[0] else []),
                     _measured(row["metric"], row["unit"]),
                     f"L{row['layer']}H{row['head']}{' ' + row['stack'] if several[1] else ''}",
-                    estimate(row["score"], row["sem"]),
+                    with_error(row["score"], row["sem"]),
                     f"[{between[0]:.{digits}f}, {between[1]:.{digits}f}]"
                     if between
                     else "no error",
@@ -162,8 +162,8 @@ def _line(
         *([] if model is None else [model]),
         _measured(metric, unit),
         ", ".join(named) + more,
-        estimate(best.score, best.sem),
-        estimate(best.null, best.null_sem),
+        with_error(best.score, best.sem),
+        with_error(best.null, best.null_sem),
         effect(best),
         "exact" if best.exact else prompts(best.n, best.clusters),
     ]

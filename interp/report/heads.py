@@ -32,12 +32,12 @@ def write_report(table: HeadTable, path: str | os.PathLike, **options: Any) -> i
         StoreError: it cannot be written.
         OptionError: as `render` does.
     """
-    content = render(table, **options).encode()
+    content = heads_page(table, **options).encode()
     write_atomically(Path(path), content)
     return len(content)
 
 
-def render(
+def heads_page(
     table: HeadTable,
     *,
     ranges: Mapping[str, Range] | None = None,
@@ -101,7 +101,7 @@ def render(
     )
 
 
-page = render
+page = heads_page
 _DETAIL = (3, 2, 1, 0, -1)  # with each level a page says and weighs less
 
 
@@ -122,9 +122,9 @@ def _sections(
 ) -> Iterator[dict[str, Any]]:
     """What each model's section shows."""
     from interp.draw.panel import panel
-    from interp.report.catalogue import section
+    from interp.report.catalogue import catalogue_section
     from interp.report.every import download, every_number
-    from interp.report.words import provenance, top_heads
+    from interp.report.words import provenance, top_head_tables
 
     made = table.provenance
     for model, rows in frame.groupby("model", sort=False):
@@ -145,8 +145,10 @@ def _sections(
             "model": model,
             "made": provenance({k[1]: v for k, v in made.items() if k[0] == model}),
             "maps": maps,
-            "special": section(own, ends) if rows["metric"].nunique() >= CATALOGUE else None,
-            "best": top_heads(own, scales, top, by),
+            "special": catalogue_section(own, ends)
+            if rows["metric"].nunique() >= CATALOGUE
+            else None,
+            "best": top_head_tables(own, scales, top, by),
             "every": every_number(rows) if level > 2 else "",
         }
 

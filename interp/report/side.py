@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from markupsafe import Markup
 
-from interp.core.columns import estimate
+from interp.core.columns import with_error
 from interp.draw.colours import Scale
 from interp.draw.page import Table
 from interp.draw.panel import colour_bar, colour_class
@@ -78,7 +78,7 @@ def _strip(name: str, rows: Any, scale: Scale, lowest: bool) -> list[Any]:
     # the first of equals, as in the tables of top heads
     for layer, index in size.groupby(scored["layer"]).idxmax().items():
         row = scored.loc[index]
-        told = f"L{row['layer']}H{row['head']}: {estimate(row['score'], row['sem'])}"
+        told = f"L{row['layer']}H{row['head']}: {with_error(row['score'], row['sem'])}"
         at = int(scale.bins(np.array([row["score"]]))[0])
         cells.append(
             element("rect", element("title", told), x=int(layer) * width, y=0, width=width,
@@ -91,6 +91,6 @@ def _strip(name: str, rows: Any, scale: Scale, lowest: bool) -> list[Any]:
     )  # fmt: skip
     best = scored.loc[size.idxmax()]
     return [
-        name, strip, f"L{best['layer']}H{best['head']}", estimate(best["score"], best["sem"]),
-        estimate(best["null"], best["null_sem"]),
+        name, strip, f"L{best['layer']}H{best['head']}", with_error(best["score"], best["sem"]),
+        with_error(best["null"], best["null_sem"]),
     ]  # fmt: skip

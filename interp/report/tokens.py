@@ -9,7 +9,7 @@ import numpy as np
 from markupsafe import Markup
 
 from interp.draw.colours import Scale, ink, palette
-from interp.draw.page import Table, data_table, fold, pairs
+from interp.draw.page import Table, data_table, fold, pair_list
 from interp.draw.page import render as fill
 from interp.draw.panel import bar, colour_class
 from interp.draw.svg import element
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _FIRST = ("model_id", "content_hash", "revision", "dtype", "attention")  # of the provenance
 
 
-def render(
+def attribution_page(
     found: Sequence[Attribution],
     *,
     title: str = "Attribution",
@@ -33,7 +33,7 @@ def render(
     return fill("attribution", title, command=command, sections=sections, warning=warning)
 
 
-page = render
+token_page = attribution_page
 
 
 def _section(one: Attribution, top: int) -> dict[str, Any]:
@@ -51,8 +51,8 @@ def _section(one: Attribution, top: int) -> dict[str, Any]:
     signed = scale_of(one).signed
     scale = Scale(-size if signed else 0.0, size, signed)
     return {
-        "method": one.method, "about": pairs(made), "text": spans(one), "scale": scale_text(one),
-        "residual": residual_text(one), "incomplete": one.incomplete,
+        "method": one.method, "about": pair_list(made), "text": spans(one),
+        "scale": scale_text(one), "residual": residual_text(one), "incomplete": one.incomplete,
         "top": Table(
             ["position", ("token", "token"), "", "score"],
             [[i, shown(token), bar(score, scale), f"{score:.4g}"] for i, token, score in rows],

@@ -41,7 +41,7 @@ def by_gain(found: Sequence[Relation]) -> list[Relation]:
     return sorted(found, key=rank)
 
 
-def relations(one: TreeScores) -> Markup:
+def relation_tables(one: TreeScores) -> Markup:
     """The best head of every relation beside its baseline, in the order of `by_gain`."""
     ordered = by_gain(one.relations)
     rows = (

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
-from interp.draw.colours import Scale, ends
+from interp.draw.colours import Scale, scale_ends
 from interp.draw.page import render as fill
 from interp.draw.panel import colour_bar, head_map
 from interp.report.arcs import arcs
-from interp.report.tree_tables import above, by_gain, minimal_pairs, relations, trees
+from interp.report.tree_tables import above, by_gain, minimal_pairs, relation_tables, trees
 
 if TYPE_CHECKING:
     from interp.syntax.pairs import PairCheck
     from interp.syntax.result import TreeScores
 
 
-def render(
+def trees_page(
     found: Sequence[TreeScores],
     *,
     title: str = "Dependency trees from attention heads",
@@ -38,12 +38,13 @@ def render(
     return fill("trees", title, command=command, beside=beside, sections=sections)
 
 
-page = render
+page = trees_page
 
 
 def _section(one: TreeScores, pairs: PairCheck | str | None) -> dict[str, Any]:
     return {
-        "model": one.model, "notes": one.notes, "told": _told(one), "relations": relations(one),
+        "model": one.model, "notes": one.notes, "told": _told(one),
+        "relations": relation_tables(one),
         "counts": {name.replace("_", " "): f"{n:,}" for name, n in one.counts.items()},
         "trees": trees(one), "made": one.provenance, **_maps(one),
         "pairs": None if pairs is None else minimal_pairs(pairs),
@@ -95,4 +96,4 @@ def _maps(one: TreeScores) -> dict[str, Any]:
         }
         what = f"{stack}: UUAS of {grid.shape[0]} layers by {grid.shape[1]} heads"
         maps[stack] = head_map(scale.bins(grid), what, signed=False, titles=titles, role="img")
-    return {"maps": maps, "ends": ends(scale), "bar": colour_bar(scale)}
+    return {"maps": maps, "ends": scale_ends(scale), "bar": colour_bar(scale)}

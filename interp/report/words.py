@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
-from interp.core.columns import estimate
-from interp.draw.colours import Scale, ends
-from interp.draw.page import Table, fold, pairs, plainly
+from interp.core.columns import with_error
+from interp.draw.colours import Scale, scale_ends
+from interp.draw.page import Table, fold, pair_list, plainly
 from interp.draw.panel import bar
 from interp.report.catalogue import prompts
 
@@ -22,20 +22,22 @@ _EXPECTED = ("model_id", "content_hash", "dtype", "seed", "prompts", "null", "ve
 _BAR = 120  # units wide
 
 
-def top_heads(table: HeadTable, scales: Mapping[str, Scale], k: int, by: str = "end") -> Markup:
+def top_head_tables(
+    table: HeadTable, scales: Mapping[str, Scale], k: int, by: str = "end"
+) -> Markup:
     """One small table per metric of one model, in the order of `HeadTable.top`."""
     several = len(table.stacks) > 1
     out = []
     for metric in table.metrics:
         scale = scales[metric]
         best = table.top(k, metric, by=by).to_pandas()
-        low, high = ends(scale)
+        low, high = scale_ends(scale)
         what = f"score with its error, null; bars from {low} to {high}"
         rows: list[Any] = [
             [
                 f"L{row['layer']}H{row['head']}{' ' + row['stack'] if several else ''}",
                 bar(row["score"], scale, sem=row["sem"], null=row["null"], width=_BAR),
-                estimate(row["score"], row["sem"]), estimate(row["null"], row["null_sem"]),
+                with_error(row["score"], row["sem"]), with_error(row["null"], row["null_sem"]),
                 prompts(row["n"], row["clusters"]),
             ]
             for row in best.to_dict("records")
@@ -63,7 +65,7 @@ def provenance(made: Mapping[str, Mapping[str, Any]]) -> Markup:
     if missing:
         told.append(("not recorded", ", ".join(missing)))
     if not differing:
-        return pairs(told)
+        return pair_list(told)
     rows = [[metric, *(spelled[field][metric] for field in differing)] for metric in made]
     table = Table(["metric", *differing], rows, kind="made")
-    return pairs(told) + fold("What differs between metrics", table)
+    return pair_list(told) + fold("What differs between metrics", table)

@@ -3,9 +3,9 @@ from .curves import SafetyCurves, safety_curves
 from .direction import Direction, candidates
 from .marker import marker_sets
 from .overview import SafetyStudy, study
-from .projection import refusal_projection
+from .projection import refusal_projection_scores
 from .prompts import PromptSets, read_labelled, read_prompts, templated
-from .removal import Ships, ships
+from .removal import Ships, ships_scores
 from .selection import DirectionSearch, search_direction
 from .subspace import Sahara, principal_angle, sahara
 from .task import refusal_log_odds
@@ -26,11 +26,11 @@ __all__ = [
     "read_labelled",
     "read_prompts",
     "refusal_log_odds",
-    "refusal_projection",
+    "refusal_projection_scores",
     "safety_curves",
     "sahara",
     "search_direction",
-    "ships",
+    "ships_scores",
     "spread",
     "study",
     "templated",

@@ -15,9 +15,9 @@ from interp.model.content import model_provenance
 from interp.model.given import takes_model
 from interp.safety.concentration import Spread, spread
 from interp.safety.curves import SafetyCurves, safety_curves
-from interp.safety.projection import refusal_projection
+from interp.safety.projection import refusal_projection_scores
 from interp.safety.prompts import PromptSets
-from interp.safety.removal import Ships, ships
+from interp.safety.removal import Ships, ships_scores
 from interp.safety.selection import DirectionSearch, search_direction
 from interp.safety.subspace import FORMS, Sahara, sahara
 from interp.safety.task import refusal_ids, refusal_log_odds
@@ -132,13 +132,15 @@ def study(
     found = search_direction(model, sets.harmful, sets.harmless, ids, seed=seed, progress=progress)
     if found.passing:
         chosen = found.direction
-        projected = refusal_projection(model, sets.harmful, sets.harmless, chosen)
+        projected = refusal_projection_scores(model, sets.harmful, sets.harmless, chosen)
         told = f"the chosen direction, layer {chosen.layer} at position {chosen.position}"
     else:
-        projected = refusal_projection(model, sets.harmful, sets.harmless, seed=seed)
+        projected = refusal_projection_scores(model, sets.harmful, sets.harmless, seed=seed)
         told = "the difference of means of the other half of the prompts: no candidate passes"
     out: dict[str, Any] = {"kind": kind, "reference": reference}
-    removal = ships(model, sets.harmful, sets.harmless, ledger=ledger, progress=progress, **out)
+    removal = ships_scores(
+        model, sets.harmful, sets.harmless, ledger=ledger, progress=progress, **out
+    )
     searches = tuple(
         sahara(model, sets.harmful, sets.harmless, form=form, steps=steps,
                progress=progress, **out)

@@ -24,11 +24,11 @@ from interp.safety.streams import at_the_end, reading_sites
 if TYPE_CHECKING:
     from interp.model.model import Model
 
-PerPrompt = dict[Site, Float[Tensor, "prompt head"]]
+HeadValues = dict[Site, Float[Tensor, "prompt head"]]
 
 
 @takes_model
-def refusal_projection(
+def refusal_projection_scores(
     model: Model,
     harmful: Any,
     harmless: Any,
@@ -102,7 +102,7 @@ def refusal_projection(
     made = model_provenance(model) | sets.about()
     made |= {"direction": told, "position": -1, "against_harmless": against_harmless}
     made |= {"share": share, "seed": seed, "null": "none", "edits": list(model.active_edits)}
-    made |= {"made_by": "interp.safety.refusal_projection"}
+    made |= {"made_by": "interp.safety.refusal_projection_scores"}
     return HeadTable.from_records(records, {(model.name, metric): made})
 
 
@@ -141,7 +141,7 @@ def crossed(
     return {site: (torch.cat(bad), torch.cat(good)) for site, (bad, good) in found.items()}
 
 
-def _along(model: Model, prompts: Prompts, by: Tensor) -> PerPrompt:
+def _along(model: Model, prompts: Prompts, by: Tensor) -> HeadValues:
     sites = reading_sites(model)
     values = {s: torch.empty(len(prompts), s.n_heads, dtype=torch.double) for s in sites}
     for which, found in at_the_end(model, prompts, ("result",)):
@@ -150,7 +150,7 @@ def _along(model: Model, prompts: Prompts, by: Tensor) -> PerPrompt:
     return values
 
 
-def as_trials(values: Mapping[Site, tuple[Tensor, Tensor]]) -> PerPrompt:
+def as_trials(values: Mapping[Site, tuple[Tensor, Tensor]]) -> HeadValues:
     """One number per prompt whose mean is the difference and whose error is that of it.
 
     An experiment is scored by the mean of its trials and their standard error. These trials are

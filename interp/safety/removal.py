@@ -22,7 +22,7 @@ from interp.model.locate.sites import Site
 from interp.safety.prompts import PromptSets
 
 if TYPE_CHECKING:
-    from interp.causal.game.estimate import Estimate
+    from interp.causal.game.estimate import RunEstimate
     from interp.model.model import Model
 
 # The authors' forms, in the limit of their small factor (1e-4 to 1e-10): queries or keys times
@@ -85,7 +85,7 @@ class Ships:
 
 @takes_model
 @finishing()
-def ships(
+def ships_scores(
     model: Model,
     harmful: Any,
     harmless: Any = None,
@@ -93,7 +93,7 @@ def ships(
     kind: str = "zero",
     null: Literal["random-init", "none"] = "random-init",
     progress: Progress | None = None,
-    announce: Callable[[Estimate], None] | None = None,
+    announce: Callable[[RunEstimate], None] | None = None,
     **options: Any,
 ) -> Ships:
     """KL(clean || without the head) of the next token after each prompt, for every head.
@@ -147,7 +147,7 @@ def _of(
     kind: str,
     null: str,
     progress: Progress | None,
-    announce: Callable[[Estimate], None] | None,
+    announce: Callable[[RunEstimate], None] | None,
     options: dict[str, Any],
 ) -> Importance:
     game = Game(model, kl_to_clean(model, prompts, name=f"kl_on_{name}"), kind=kind, **options)
@@ -164,7 +164,8 @@ def _of(
         except NonFiniteError as error:  # random weights may overflow where trained ones do not
             notes = {"null": f"none: {error}"}
     return make_importance(
-        game, values, method="ships", options={}, of="removal", made_by="interp.safety.ships",
+        game, values, method="ships", options={}, of="removal",
+        made_by="interp.safety.ships_scores",
         null=beside, null_kind="none" if beside is None else "random-init", notes=notes,
         unit=game.task.unit,
     )  # fmt: skip
@@ -174,7 +175,9 @@ def trials(
     model: Model, sets: PromptSets, kind: str, *, both: bool
 ) -> dict[str, dict[Site, torch.Tensor]]:
     """SHIPS of harmful prompts, and of harmless ones if asked, as `{site: [prompt, head]}`."""
-    found = ships(model, sets.harmful, sets.harmless if both else None, kind=kind, null="none")
+    found = ships_scores(
+        model, sets.harmful, sets.harmless if both else None, kind=kind, null="none"
+    )
     return {
         name: {
             site: torch.from_numpy(x.per_prompt[index.numpy()].T.copy())

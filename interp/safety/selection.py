@@ -18,7 +18,7 @@ from interp.model.given import takes_model
 from interp.safety.direction import LAYER_SHARE, Direction, candidates
 from interp.safety.prompts import PromptSets
 from interp.safety.streams import last_logits, reading_sites, with_added, without
-from interp.safety.task import log_odds, refusal_ids
+from interp.safety.task import refusal_ids, token_log_odds
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,7 +29,7 @@ FILTERS = ("length", "layer", "kl", "added")
 
 
 @dataclass(frozen=True, eq=False)
-class Tried:
+class TriedDirection:
     """One candidate and what it does, on prompts it was not made from.
 
     Args:
@@ -62,7 +62,7 @@ class DirectionSearch(Result):
         limits: what the filters ask for.
     """
 
-    tried: tuple[Tried, ...]
+    tried: tuple[TriedDirection, ...]
     refused: tuple[float, float]
     clean: tuple[float, float]
     used: dict[str, int]
@@ -74,7 +74,7 @@ class DirectionSearch(Result):
     _units = ("layer", "position")
     _per_row = ("tried",)
     _by = "lowest"
-    _holds = (Tried, Direction)
+    _holds = (TriedDirection, Direction)
     _same_as = MappingProxyType({"score": "ablated"})
 
     @property
@@ -90,7 +90,7 @@ class DirectionSearch(Result):
         }
 
     @property
-    def passing(self) -> tuple[Tried, ...]:
+    def passing(self) -> tuple[TriedDirection, ...]:
         """Those that pass every filter, the most refusal taken out first."""
         return tuple(sorted((t for t in self.tried if not t.fails), key=lambda t: t.ablated))
 
@@ -208,7 +208,7 @@ def search_direction(
         raise OptionError(f"kl={kl}, layer_share={layer_share}; at least 0, and in (0, 1]")
     ids = refusal_ids(model, refusal_tokens)
     sets = PromptSets.of(model, harmful, harmless)
-    odds = [log_odds(last_logits(model, p), ids) for p in (sets.harmful, sets.harmless)]
+    odds = [token_log_odds(last_logits(model, p), ids) for p in (sets.harmful, sets.harmless)]
     refused = float((odds[0] > 0).double().mean()), float((odds[1] > 0).double().mean())
     if filtered:
         sets = PromptSets(
@@ -226,7 +226,7 @@ def search_direction(
         if progress is not None:
             progress("candidate directions", done, len(found))
         tried.append(_try(model, direction, chosen_on, clean, ids, bounds, allowed))
-    before = log_odds(last_logits(model, chosen_on.harmful), ids), log_odds(clean, ids)
+    before = token_log_odds(last_logits(model, chosen_on.harmful), ids), token_log_odds(clean, ids)
     used = {
         "harmful for the means": len(train.harmful),
         "harmless for the means": len(train.harmless),
@@ -258,16 +258,18 @@ def _try(
     ids: tuple[int, ...],
     bounds: dict[str, float],
     allowed: list[int],
-) -> Tried:
+) -> TriedDirection:
     fails = () if direction.layer in allowed else ("layer",)
     if not direction.length > 0:  # nothing to take out or add
-        return Tried(direction, float("nan"), float("nan"), float("nan"), ("length", *fails))
+        return TriedDirection(
+            direction, float("nan"), float("nan"), float("nan"), ("length", *fails)
+        )
     with without(model, direction.vector):
-        ablated = float(log_odds(last_logits(model, sets.harmful), ids).mean())
+        ablated = float(token_log_odds(last_logits(model, sets.harmful), ids).mean())
         after = last_logits(model, sets.harmless)
     kl = float(divergence(clean, after).mean())
     with with_added(model, direction.layer, direction.vector):
-        added = float(log_odds(last_logits(model, sets.harmless), ids).mean())
+        added = float(token_log_odds(last_logits(model, sets.harmless), ids).mean())
     fails += ("kl",) if kl > bounds["kl"] else ()
     fails += ("added",) if added < bounds["added"] else ()
-    return Tried(direction, ablated, added, kl, fails)
+    return TriedDirection(direction, ablated, added, kl, fails)

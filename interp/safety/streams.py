@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 BATCH = 16
-Change = Callable[[Tensor], Tensor]
+StreamChange = Callable[[Tensor], Tensor]
 
 
 def reading_sites(model: Model) -> list[Site]:
@@ -135,7 +135,9 @@ def _where(site: Site, name: str) -> Where:
 
 
 @contextmanager
-def _changed(model: Model, path: str, side: str, run: int | None, change: Change) -> Iterator[None]:
+def _changed(
+    model: Model, path: str, side: str, run: int | None, change: StreamChange
+) -> Iterator[None]:
     """Change what this thread's runs of a module get or give; only its run number `run`, if given.
 
     Runs are counted within one forward of the model, which a module shared by layers needs.
@@ -170,7 +172,7 @@ def _changed(model: Model, path: str, side: str, run: int | None, change: Change
         yield
 
 
-def _first(x: Any, change: Change) -> Any:
+def _first(x: Any, change: StreamChange) -> Any:
     """The same structure with its activations changed, or None where there are none.
 
     Which tensor that is follows `interp.model.locate.sites.first_tensor`.

@@ -42,7 +42,7 @@ FORMS = ("centred", "uncentred", "features")
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class SearchStep:
     """One step of the search: the head that joins, and the angle with each head in its place.
 
     Args:
@@ -63,7 +63,7 @@ class Sahara:
             arbitrary, and so are the angles.
     """
 
-    steps: tuple[Step, ...]
+    steps: tuple[SearchStep, ...]
     labels: tuple[str, ...]
     form: str
     gap: float
@@ -140,7 +140,7 @@ def sahara(
     base = game.hidden(torch.ones(1, len(game), dtype=torch.double))[0]
     axis, gap = main_axes(base, form, rank)
     taken: list[int] = []
-    found: list[Step] = []
+    found: list[SearchStep] = []
     for step in range(steps):
         left = [i for i in range(len(game)) if i not in taken]
         gates = torch.ones(len(left), len(game), dtype=torch.double)
@@ -151,7 +151,7 @@ def sahara(
             angles[row] = principal_angle(axis, main_axes(hidden, form, rank)[0])
         best = int(np.nanargmax(angles))
         taken.append(best)
-        found.append(Step(game.players.labels[best], float(angles[best]), angles))
+        found.append(SearchStep(game.players.labels[best], float(angles[best]), angles))
         if progress is not None:
             progress("sahara", step + 1, steps)
     table = _table(model, game, found[0].angles, form, rank, len(prompts))

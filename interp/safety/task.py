@@ -43,7 +43,9 @@ def refusal_ids(model: Model, tokens: Sequence[int | str] | int | str | None) ->
     return ids
 
 
-def log_odds(logits: Float[Tensor, "row d_vocab"], ids: Sequence[int]) -> Float[Tensor, " row"]:
+def token_log_odds(
+    logits: Float[Tensor, "row d_vocab"], ids: Sequence[int]
+) -> Float[Tensor, " row"]:
     """log P - log(1 - P) of the next token being among `ids`, in nats.
 
     Exact where P is near 0 or 1: the authors add 1e-8 to both and so end at about ±18.4.
@@ -86,7 +88,7 @@ def refusal_log_odds(
     ids = refusal_ids(model, refusal_tokens)
 
     def read(logits: Tensor, rows: Tensor, clean: Tensor | None) -> Tensor:
-        return log_odds(logits, ids)
+        return token_log_odds(logits, ids)
 
     at = tuple((len(p) - 1,) for p in given.ids)
     return Task(name, given, at, "nats", True, read, detail=f"tokens {list(ids)}")

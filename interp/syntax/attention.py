@@ -57,7 +57,7 @@ class WordAttention:
 
 
 @dataclass(frozen=True)
-class Reading:
+class WordReading:
     """How pieces become words; what a result must say to be understood.
 
     Args:
@@ -84,7 +84,7 @@ class Reading:
 def word_attention(
     model: Model,
     treebank: Treebank | Sequence[Sentence],
-    reading: Reading | None = None,
+    reading: WordReading | None = None,
     *,
     stack: str | None = None,
     progress: Progress | None = None,
@@ -98,7 +98,7 @@ def word_attention(
         OptionError: a stack that the model does not have.
         PromptError: no fast tokenizer, or no sentence that could be read.
     """
-    reading = reading or Reading()
+    reading = reading or WordReading()
     by = how(model, reading.by)
     sites = [s for s in model.sites if stack in (None, s.stack) and s.stack != "cross"]
     if not sites:
@@ -128,7 +128,7 @@ def word_attention(
 
 
 def _readable(
-    model: Model, sentences: list[Sentence], by: Literal["words", "offsets"], reading: Reading
+    model: Model, sentences: list[Sentence], by: Literal["words", "offsets"], reading: WordReading
 ) -> tuple[list[tuple[Sentence, Aligned, Array]], dict[str, int]]:
     """What can be read, with its pieces and the order its words are read in."""
     counts: dict[str, int] = dict.fromkeys(_COUNTED, 0)
@@ -188,7 +188,7 @@ def _run(
     model: Model,
     sites: Sequence[Site],
     batch: Sequence[tuple[Sentence, Aligned, Array]],
-    reading: Reading,
+    reading: WordReading,
 ) -> list[Array]:
     wanted = set(sites)
     found: dict[Site, list[Array]] = {}
@@ -221,7 +221,7 @@ def words_of(
     pattern: Float[Tensor, "head query_pos key_pos"],
     words: Tensor,
     n_words: int,
-    reading: Reading,
+    reading: WordReading,
 ) -> Float[Tensor, "head word word"]:
     """Attention between words from that between pieces; `words` is the word of each piece."""
     kept = words >= 0

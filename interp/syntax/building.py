@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 from interp.core.statistics import RatioBootstrap
 from interp.syntax.attention import WordAttention
-from interp.syntax.gold import DIRECTIONS, PUNCT, base, directed, largest
+from interp.syntax.gold import DIRECTIONS, PUNCT, argmax_words, base, directed
 from interp.syntax.result import SPANNING, Trees
 from interp.syntax.spanning import arborescence, arborescence_all, prim, prim_all, rooted
 from interp.syntax.treebank import Sentence
@@ -29,14 +29,14 @@ Scorer = Callable[[int], Float[Array, "dependent head"]]
 
 
 @dataclass(frozen=True)
-class Part:
+class CountedWords:
     """One sentence over the words that count: all of them, or all but punctuation."""
 
     kept: Array  # indices of the words
     heads: Array  # gold heads among them; -1 for a root or a head that is left out
 
     @classmethod
-    def of(cls, sentence: Sentence, punct: bool) -> Part:
+    def of(cls, sentence: Sentence, punct: bool) -> CountedWords:
         """The words of a sentence, with punctuation or without."""
         words = [i for i, r in enumerate(sentence.relations) if punct or base(r) != PUNCT]
         place = {w: at for at, w in enumerate(words)}
@@ -70,12 +70,12 @@ class Part:
         return ((heads == self.heads) & (self.heads >= 0)).sum(-1)
 
 
-def parts_of(sentences: Sequence[Sentence], punct: bool) -> list[Part]:
+def words_that_count(sentences: Sequence[Sentence], punct: bool) -> list[CountedWords]:
     """Every sentence over the words that count."""
-    return [Part.of(s, punct) for s in sentences]
+    return [CountedWords.of(s, punct) for s in sentences]
 
 
-def uuas_by_head(attention: WordAttention, parts: Sequence[Part]) -> Float[Array, " head"]:
+def uuas_by_head(attention: WordAttention, parts: Sequence[CountedWords]) -> Float[Array, " head"]:
     """The share of gold edges in the undirected spanning trees of every head."""
     found = np.zeros(len(attention.heads))
     total = 0
@@ -86,7 +86,7 @@ def uuas_by_head(attention: WordAttention, parts: Sequence[Part]) -> Float[Array
     return found / max(total, 1)
 
 
-def choose_directed(attention: WordAttention, parts: Sequence[Part]) -> tuple[int, str]:
+def choose_directed(attention: WordAttention, parts: Sequence[CountedWords]) -> tuple[int, str]:
     """Head and direction whose directed trees from the gold root find most head words.
 
     Directed trees are made of the heads that find most words one by one.
@@ -94,7 +94,7 @@ def choose_directed(attention: WordAttention, parts: Sequence[Part]) -> tuple[in
     single = np.zeros((len(attention.heads), len(DIRECTIONS)))
     for value, part in zip(attention.values, parts, strict=True):
         for d, direction in enumerate(DIRECTIONS):
-            picked = largest(part.of_score(directed(value, direction)))
+            picked = argmax_words(part.of_score(directed(value, direction)))
             single[:, d] += part.directed(picked)
     order = np.argsort(-single.max(1), kind="stable")[:CANDIDATES]
     found = np.zeros((len(order), len(DIRECTIONS)))
@@ -109,7 +109,7 @@ def choose_directed(attention: WordAttention, parts: Sequence[Part]) -> tuple[in
 
 
 def choose_joined(
-    attention: WordAttention, parts: Sequence[Part], uuas: Float[Array, " head"]
+    attention: WordAttention, parts: Sequence[CountedWords], uuas: Float[Array, " head"]
 ) -> list[int]:
     """Heads whose mean makes the best trees, added one by one as long as they help."""
     pool = np.argsort(-uuas, kind="stable")[:JOINABLE]
@@ -132,7 +132,7 @@ def choose_joined(
     return chosen
 
 
-def root_of(part: Part) -> int:
+def root_of(part: CountedWords) -> int:
     """The gold root, or the first word that hangs from a word that was left out."""
     return int(np.flatnonzero(part.heads < 0)[0])
 
@@ -167,7 +167,7 @@ class Made:
         )
 
 
-def make(parts: Sequence[Part], scorer: Scorer, method: str) -> Made:
+def make_trees(parts: Sequence[CountedWords], scorer: Scorer, method: str) -> Made:
     """Trees of one method for every sentence.
 
     The roots count where they were not given: a word that the tree hangs nowhere, and gold neither.
@@ -188,7 +188,9 @@ def make(parts: Sequence[Part], scorer: Scorer, method: str) -> Made:
     return Made(und, dire if method not in (SPANNING, JOINED) else None, edges, words)
 
 
-def tree(part: Part, score: Float[Array, "dependent head"], method: str) -> tuple[Array, bool]:
+def tree(
+    part: CountedWords, score: Float[Array, "dependent head"], method: str
+) -> tuple[Array, bool]:
     """Heads of one sentence's words, and whether they have a direction."""
     score = part.of_score(score)
     if method in (SPANNING, JOINED):
@@ -198,7 +200,7 @@ def tree(part: Part, score: Float[Array, "dependent head"], method: str) -> tupl
     return arborescence(score, root_of(part)), True
 
 
-def chain(parts: Sequence[Part], step: int) -> Made:
+def chain(parts: Sequence[CountedWords], step: int) -> Made:
     """Every word hangs from the next one (step 1) or the previous one (-1): all edges adjacent."""
     und, dire, edges = (np.zeros(len(parts)) for _ in range(3))
     for at, part in enumerate(parts):

@@ -89,14 +89,14 @@ def hits_of(attention: WordAttention, gold: Gold) -> Hits:
         here = slice(int(ends[at]), int(ends[at + 1]))
         word, head = gold.word[here], gold.head[here]
         for d, direction in enumerate(DIRECTIONS):
-            picked = largest(directed(value, direction))
+            picked = argmax_words(directed(value, direction))
             argmax[:, d, here] = picked[:, word] == head
             if direction == "row":
                 either[:, here] = (picked[:, word] == head) | (picked[:, head] == word)
     return Hits(argmax, either)
 
 
-def largest(score: Array) -> Int[Array, "... dependent"]:
+def argmax_words(score: Array) -> Int[Array, "... dependent"]:
     """The word with the largest score in each row; -1 where the row is empty."""
     picked = score.argmax(-1)
     return np.where(score.max(-1) > 0, picked, -1)

@@ -38,7 +38,7 @@ _TOKENS = 4096  # in one forward pass, padding counted
 
 
 @dataclass(frozen=True)
-class Pair:
+class MinimalPair:
     """Two sentences that differ in one dependency."""
 
     good: str
@@ -148,7 +148,7 @@ def _sem(values: Float[Array, " pair"]) -> float:
     return float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else math.nan
 
 
-def read_pairs(path: str | os.PathLike, *, n: int | None = None) -> list[Pair]:
+def read_pairs(path: str | os.PathLike, *, n: int | None = None) -> list[MinimalPair]:
     """Pairs of a JSONL file with `sentence_good` and `sentence_bad` in each line, as BLiMP has.
 
     Raises:
@@ -166,7 +166,7 @@ def read_pairs(path: str | os.PathLike, *, n: int | None = None) -> list[Pair]:
             continue
         try:
             told = json.loads(line)
-            out.append(Pair(str(told["sentence_good"]), str(told["sentence_bad"])))
+            out.append(MinimalPair(str(told["sentence_good"]), str(told["sentence_bad"])))
         except (ValueError, KeyError, TypeError) as error:
             raise StoreError(
                 f"{path}, line {number}: no JSON object with sentence_good and sentence_bad"
@@ -180,7 +180,7 @@ def read_pairs(path: str | os.PathLike, *, n: int | None = None) -> list[Pair]:
 @takes_model
 def check_pairs(
     model: Model,
-    pairs: Sequence[Pair],
+    pairs: Sequence[MinimalPair],
     heads: Sequence[str | tuple[int, int] | Head],
     *,
     n_random: int = 20,

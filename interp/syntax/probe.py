@@ -37,7 +37,7 @@ class Probe:
         return out - out.min()
 
 
-def fit(attention: WordAttention, *, seed: int = 0) -> Probe:
+def fit_probe(attention: WordAttention, *, seed: int = 0) -> Probe:
     """The probe of some sentences; a random part of them where all would not fit in memory."""
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(attention))

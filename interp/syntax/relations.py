@@ -40,11 +40,11 @@ def relations(
     out, chances = [], []
     for name in _frequent(choose, report):
         mine, theirs = choose.relation == name, report.relation == name
-        head, direction = best(hits[0].argmax[:, :, mine])
+        head, direction = best_head(hits[0].argmax[:, :, mine])
         offset = best_offset(choose, mine)
         base = report.offset(offset)[theirs]
         found = hits[1].argmax[head, direction][theirs]
-        top_head, top_direction = best(hits[1].argmax[:, :, theirs])
+        top_head, top_direction = best_head(hits[1].argmax[:, :, theirs])
         together = _ensemble(train, choose, mine, hits[0].argmax[:, :, mine])
         joined = ensemble_hits(test, report, theirs, together)
         either = int(hits[0].either[:, mine].mean(-1).argmax())
@@ -92,7 +92,7 @@ def per_sentence(
     return np.bincount(sentence, weights=values.astype(np.float64), minlength=n_sentences)
 
 
-def best(found: Bool[Array, "head direction dependent"]) -> tuple[int, int]:
+def best_head(found: Bool[Array, "head direction dependent"]) -> tuple[int, int]:
     """Head and direction that find most; the first of equals."""
     share = found.mean(-1)
     head, direction = np.unravel_index(int(share.argmax()), share.shape)
@@ -106,7 +106,7 @@ def best_offset(gold: Gold, mine: Bool[Array, " dependent"]) -> int:
     return distances[int(np.argmax(right))]
 
 
-def rows_of(
+def candidate_rows(
     attention: WordAttention, gold: Gold, mine: Bool[Array, " dependent"], direction: int
 ) -> Float[Array, "head dependent word"]:
     """The scores of every candidate head word, for chosen dependents; zeros beyond a sentence."""
@@ -126,8 +126,8 @@ def _ensemble(
     found: Bool[Array, "head direction dependent"],
 ) -> list[tuple[int, int]]:
     """Heads of one direction added one by one, as long as their mean finds more."""
-    first, direction = best(found)
-    rows = rows_of(attention, gold, mine, direction)
+    first, direction = best_head(found)
+    rows = candidate_rows(attention, gold, mine, direction)
     target = gold.head[mine]
     chosen, total = [first], rows[first].copy()
     right = float(found[first, direction].mean())
@@ -167,5 +167,5 @@ def _frequent(choose: Gold, report: Gold) -> list[str]:
 def _random(hits: tuple[Hits, Hits] | None, mine: Array, theirs: Array) -> float:
     if hits is None:
         return float("nan")
-    head, direction = best(hits[0].argmax[:, :, mine])
+    head, direction = best_head(hits[0].argmax[:, :, mine])
     return float(hits[1].argmax[head, direction][theirs].mean())

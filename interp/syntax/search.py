@@ -11,7 +11,7 @@ import numpy as np
 from interp.core.errors import PromptError
 from interp.core.statistics import RatioBootstrap
 from interp.model.given import takes_model
-from interp.syntax.attention import Progress, Reading, WordAttention, word_attention
+from interp.syntax.attention import Progress, WordAttention, WordReading, word_attention
 from interp.syntax.building import (
     FOUND_ROOT,
     GOLD_ROOT,
@@ -20,13 +20,13 @@ from interp.syntax.building import (
     chain,
     choose_directed,
     choose_joined,
-    make,
-    parts_of,
+    make_trees,
     tree,
     uuas_by_head,
+    words_that_count,
 )
 from interp.syntax.gold import Gold, directed, hits_of
-from interp.syntax.probe import fit
+from interp.syntax.probe import fit_probe
 from interp.syntax.relations import relations
 from interp.syntax.result import SPANNING, Drawn, Trees, TreeScores
 from interp.syntax.treebank import Treebank
@@ -44,7 +44,7 @@ def dependency_trees(
     treebank: Treebank,
     *,
     train: Treebank | None = None,
-    reading: Reading | None = None,
+    reading: WordReading | None = None,
     stack: str | None = None,
     controls: bool = True,
     seed: int = 0,
@@ -81,7 +81,7 @@ def dependency_trees(
     """
     from interp.model.random_weights import random_init
 
-    reading = reading or Reading()
+    reading = reading or WordReading()
     halved = train is None
     chooses, reports = (treebank.sentences, treebank.sentences) if train is None else (
         train.sentences, treebank.sentences
@@ -114,7 +114,7 @@ def dependency_trees(
         model=model.name,
         relations=tuple(found),
         trees=tuple(trees),
-        by_head=_grid(one, uuas_by_head(one, parts_of(one.sentences, True))),
+        by_head=_grid(one, uuas_by_head(one, words_that_count(one.sentences, True))),
         drawn=_drawn(two, chosen),
         counts=_counts(one, two),
         notes=_notes(model, treebank, train, reading, halved, controls, shuffled is not None),
@@ -140,11 +140,14 @@ def _trees(
 ) -> tuple[list[Trees], tuple[str, Scorer]]:
     """Every way to make trees, with punctuation and without; and the best one that has no probe."""
     boot = RatioBootstrap(len(two), seed=seed)
-    probe = fit(one, seed=seed)
+    probe = fit_probe(one, seed=seed)
     out: list[Trees] = []
     drawn: tuple[str, Scorer] | None = None
     for punct in (True, False):
-        chooses, reports = parts_of(one.sentences, punct), parts_of(two.sentences, punct)
+        chooses, reports = (
+            words_that_count(one.sentences, punct),
+            words_that_count(two.sentences, punct),
+        )
         uuas = uuas_by_head(one, chooses)
         head = int(uuas.argmax())
         joined = choose_joined(one, chooses, uuas)
@@ -174,7 +177,7 @@ def _trees(
         ]
         for name, method, scorer, heads, way in ways:
             named = [one.heads[h] for h in heads] or ["all heads"]
-            out.append(make(reports, scorer, method).trees(boot, name, named, way, punct))
+            out.append(make_trees(reports, scorer, method).trees(boot, name, named, way, punct))
         for name, step in (
             ("left-branching: head is the next word", 1),
             ("right-branching: head is the previous word", -1),
@@ -190,8 +193,10 @@ def _trees(
 def _of_random(random: Sequence[WordAttention], punct: bool, boot: RatioBootstrap) -> Trees:
     """Spanning trees of the best head of a model with random weights, chosen as the others are."""
     one, two = random
-    head = int(uuas_by_head(one, parts_of(one.sentences, punct)).argmax())
-    made = make(parts_of(two.sentences, punct), lambda at: two.values[at][head], SPANNING)
+    head = int(uuas_by_head(one, words_that_count(one.sentences, punct)).argmax())
+    made = make_trees(
+        words_that_count(two.sentences, punct), lambda at: two.values[at][head], SPANNING
+    )
     name = "random weights, spanning tree"
     return made.trees(boot, name, [one.heads[head]], "both", punct, baseline=True)
 
@@ -212,7 +217,7 @@ def _drawn(two: WordAttention, chosen: tuple[str, Scorer]) -> tuple[Drawn, ...]:
     method, scorer = chosen
     out = []
     for at, (sentence, part) in enumerate(
-        zip(two.sentences, parts_of(two.sentences, True), strict=True)
+        zip(two.sentences, words_that_count(two.sentences, True), strict=True)
     ):
         if not 4 <= len(sentence) <= _LONGEST:
             continue
@@ -242,7 +247,7 @@ def _notes(
     model: Model,
     treebank: Treebank,
     train: Treebank | None,
-    reading: Reading,
+    reading: WordReading,
     halved: bool,
     controls: bool,
     shuffled: bool,
@@ -271,7 +276,7 @@ def _provenance(
     model: Model,
     treebank: Treebank,
     train: Treebank | None,
-    reading: Reading,
+    reading: WordReading,
     stack: str | None,
     seed: int,
 ) -> dict[str, object]:

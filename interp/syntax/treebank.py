@@ -81,22 +81,22 @@ class Treebank:
         """What of the file was ignored or made up, one line each; empty if nothing was."""
         counts, out = self.counts, []
         if counts["enhanced_sentences"]:
-            told = counted(counts["enhanced_sentences"], "sentence")
+            told = with_noun(counts["enhanced_sentences"], "sentence")
             out.append(f"enhanced dependencies of {told}: ignored")
         if counts["empty_nodes"]:
-            out.append(f"{counted(counts['empty_nodes'], 'empty node')}: ignored")
+            out.append(f"{with_noun(counts['empty_nodes'], 'empty node')}: ignored")
         rebuilt = sum(not s.told for s in self)
         if rebuilt:
-            told = counted(rebuilt, "sentence")
+            told = with_noun(rebuilt, "sentence")
             out.append(f"{told} without '# text': text put together from the words")
         apart = [s for s in self if s.spans is None]
         if apart:
             out.append(
-                f"{counted(len(apart), 'sentence')} with a '# text' not made of the words, the "
+                f"{with_noun(len(apart), 'sentence')} with a '# text' not made of the words, the "
                 f"first on line {apart[0].line}: no character offsets"
             )
         if self.skipped:
-            told = counted(len(self.skipped), "sentence")
+            told = with_noun(len(self.skipped), "sentence")
             out.append(f"{told} with errors: skipped; the first: {self.skipped[0]}")
         return tuple(out)
 
@@ -111,6 +111,6 @@ class Treebank:
         return Treebank(self.name, self.sentences[:n], self.content_hash, self.skipped)
 
 
-def counted(n: int, what: str) -> str:
+def with_noun(n: int, what: str) -> str:
     """A number with its noun, such as "1 sentence" or "2,001 sentences"."""
     return f"{n:,} {what}{'' if n == 1 else 's'}"

@@ -14,12 +14,12 @@ from scipy import stats
 import interp
 from interp.attribution import Example
 from interp.attribution.evaluation.deceived import warning
-from interp.attribution.evaluation.paired import differences, limit
+from interp.attribution.evaluation.paired import limit, method_differences
 from interp.attribution.evaluation.removal import one_by_one, values_scaled, values_without
 from interp.attribution.evaluation.result import MEASURES
 from interp.attribution.evaluation.run import counts, faithfulness, nearest, read_texts
-from interp.attribution.evaluation.soft import matched
-from interp.attribution.named import choose
+from interp.attribution.evaluation.soft import matched_retention
+from interp.attribution.named import choose_methods
 from interp.bundled.deceive_text import sentences
 from interp.core.errors import OptionError, PromptError, StoreError, UnknownName
 from interp.core.registry import ATTRIBUTION_METHODS
@@ -56,7 +56,7 @@ def test_fractions_are_rounded_up_and_at_least_one() -> None:
 def test_retention_is_matched_whatever_the_scores(share: float) -> None:
     rng = np.random.default_rng(1)
     for size in (rng.random(12), rng.random(12) ** 8, np.eye(12)[0], np.zeros(12), np.ones(12)):
-        p = matched(size, share)
+        p = matched_retention(size, share)
         assert p.mean() == pytest.approx(share, abs=1e-12)
         assert p.min() >= 0
         assert p.max() <= 1
@@ -67,7 +67,7 @@ def test_no_difference_between_equals_is_called_one_more_often_than_allowed() ->
     rng, called = np.random.default_rng(2), 0
     for _ in range(60):
         values = {k: rng.normal(size=12) for k in "abcd"}
-        called += any(d.p_holm < 0.05 for d in differences(values))
+        called += any(d.p_holm < 0.05 for d in method_differences(values))
     assert called <= 8
 
 
@@ -87,7 +87,7 @@ def test_a_limit_says_from_how_many_texts_a_difference_can_count(methods: int) -
     for n, can in ((told.needed - 1, False), (told.needed, True)):
         found = apart(n)
         assert limit(found, 0.05).can_show == can
-        tested = differences(found)
+        tested = method_differences(found)
         assert any(d.p_holm < 0.05 for d in tested) == can
         assert {d.p_least for d in tested} == {least_sign_flip_p(n)}
     assert str(limit(apart(told.needed), 0.05)) == ""
@@ -99,7 +99,7 @@ def test_a_limit_says_from_how_many_texts_a_difference_can_count(methods: int) -
 def test_a_text_without_a_value_is_left_out_of_its_pairs_only() -> None:
     a, b = np.arange(6.0), np.arange(6.0) + 1
     a[0] = np.nan
-    [one, *_] = differences({"a": a, "b": b, "c": b})
+    [one, *_] = method_differences({"a": a, "b": b, "c": b})
     assert one.n == 5
     assert one.difference == -1
 
@@ -343,6 +343,6 @@ def test_a_file_without_text_and_no_file(tmp_path) -> None:
 
 
 def test_options_are_part_of_the_label() -> None:
-    one, two = choose(["rollout:residual=0.3,heads=max", "raw_attention:layer=-1"])
+    one, two = choose_methods(["rollout:residual=0.3,heads=max", "raw_attention:layer=-1"])
     assert one.label == "rollout:heads=max,residual=0.3"
     assert two.label == "raw_attention"

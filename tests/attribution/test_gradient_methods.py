@@ -18,7 +18,7 @@ from interp import planted
 from interp.attribution import Example, Target, token_logit
 from interp.core.errors import OptionError
 from interp.core.registry import ATTRIBUTION_METHODS
-from interp.report.tokens import render, residual_text
+from interp.report.tokens import attribution_page, residual_text
 
 method = ATTRIBUTION_METHODS.load
 
@@ -251,7 +251,7 @@ def test_scores_that_miss_their_total_are_flagged_everywhere(tmp_path) -> None:
     assert told in residual_text(wrong)
     assert "incomplete" in repr(wrong)
     assert "incomplete" not in repr(right)
-    page = render([wrong, right])
+    page = attribution_page([wrong, right])
     assert page.count('<p class="warning" role="note">Completeness') == 1
     assert told in page
     assert told in wrong._repr_html_()

@@ -12,7 +12,7 @@ from attribution.graphs import example_of, last_row, random_patterns
 
 import interp
 from interp.attribution import Example
-from interp.attribution.graph.layered import head_weights, rollout_matrix
+from interp.attribution.graph.layered import reduction_weights, rollout_matrix
 from interp.attribution.methods import rollout
 from interp.core.errors import OptionError
 from interp.core.head import Head
@@ -169,7 +169,7 @@ def test_what_is_no_attention_is_refused() -> None:
 
 
 def test_weights_sum_to_one_per_layer() -> None:
-    weights = head_weights([[1, 3], [0, 0]], [2, 2])
+    weights = reduction_weights([[1, 3], [0, 0]], [2, 2])
     assert weights is not None
     np.testing.assert_array_equal(weights, [[0.25, 0.75], [0, 0]])
 

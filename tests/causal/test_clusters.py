@@ -24,8 +24,8 @@ from interp.causal.importance import standard_error
 from interp.causal.pruning.folds import folds
 from interp.causal.pruning.result import PruningCurve
 from interp.causal.task_file import make_task
-from interp.cli.causal import printed
-from interp.core.clusters import count, interval, summary
+from interp.cli.causal import importance_lines
+from interp.core.clusters import cluster_count, cluster_summary, interval
 from interp.core.errors import OptionError
 from interp.core.statistics import bootstrap_interval
 from interp.heads.outliers.channels import Disruption, disruption
@@ -87,9 +87,9 @@ def test_a_player_without_scores_leaves_the_others_their_error() -> None:
 
 def test_ablation_of_repeats_has_the_errors_of_its_periods(model, task, found) -> None:
     labels = task.prompts.clusters
-    number = count(10, labels)
+    number = cluster_count(10, labels)
     assert 2 < number < 10
-    told = summary(found.per_prompt.T, labels)
+    told = cluster_summary(found.per_prompt.T, labels)
     frame = found.to_pandas()
     assert set(frame["n"]) == {10}
     assert set(frame["clusters"]) == {number}
@@ -99,7 +99,7 @@ def test_ablation_of_repeats_has_the_errors_of_its_periods(model, task, found) -
     np.testing.assert_allclose(rows["sem"], told.sem)  # every player is a head, in their order
     for row, score, sem in zip(frame.itertuples(), told.score, told.sem, strict=True):
         assert (row.low, row.high) == pytest.approx(interval(score, sem, number))
-    assert f"10 in {number}" in printed([found], 3)
+    assert f"10 in {number}" in importance_lines([found], 3)
 
 
 def test_prompts_without_labels_count_one_by_one(model, task, found) -> None:
@@ -111,19 +111,19 @@ def test_prompts_without_labels_count_one_by_one(model, task, found) -> None:
     rows = plain.table.to_pandas()
     assert set(rows["clusters"]) == {10}
     assert rows["sem"].tolist() == plain.sem.tolist()
-    assert " in " not in printed([plain], 1).splitlines()[2]
+    assert " in " not in importance_lines([plain], 1).splitlines()[2]
 
 
 def test_every_method_carries_the_clusters(model, task) -> None:
     labels = task.prompts.clusters
-    number = count(10, labels)
+    number = cluster_count(10, labels)
     players = {"heads": ["L0H0", "L0H1", "L1H0"]}
     for found in (
         shapley(model, task, method="exact", **players),
         banzhaf(model, task, max_evaluations=8, method="sampled", **players),
         gate_gradient(model, task, null="none"),
     ):
-        over_prompts = summary(found.per_prompt.T, labels).sem
+        over_prompts = cluster_summary(found.per_prompt.T, labels).sem
         np.testing.assert_allclose(found.sem, over_prompts)
         sampling = getattr(found, "sampling_sem", np.zeros(len(over_prompts)))
         rows = found.table.to_pandas()
@@ -131,7 +131,7 @@ def test_every_method_carries_the_clusters(model, task) -> None:
         np.testing.assert_allclose(rows["sem"].dropna(), whole)
         assert set(rows["clusters"]) == {number}
     pairs = interactions(model, task, **players)
-    np.testing.assert_allclose(pairs.sem, summary(pairs.per_prompt.T, labels).sem)
+    np.testing.assert_allclose(pairs.sem, cluster_summary(pairs.per_prompt.T, labels).sem)
     assert set(pairs.to_pandas()["clusters"]) == {number}
 
 
@@ -156,8 +156,8 @@ def test_halves_of_pruning_share_no_cluster(model, task, found, tmp_path) -> Non
         )
     assert folds(8, 3, 0, ("a",) * 8) == []
     curve = pruning_curve(model, task, found, steps=3, n_random=3, n_loops=3)
-    number = count(10, task.prompts.clusters)
-    last = summary(curve.per_prompt[-1:].T, task.prompts.clusters)
+    number = cluster_count(10, task.prompts.clusters)
+    last = cluster_summary(curve.per_prompt[-1:].T, task.prompts.clusters)
     expected = interval(last.score[0], last.sem[0], number)
     assert tuple(curve.bounds()[-1]) == pytest.approx(expected)
     assert set(curve.to_pandas()["n_clusters"]) == {number}

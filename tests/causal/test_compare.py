@@ -16,11 +16,11 @@ import interp.causal
 from interp.causal import (
     QUESTIONS,
     Game,
-    attribution_patching,
+    aumann_shapley,
     compare,
     gradient_scores,
-    integrated_gradients,
     leave_one_out,
+    patching_gradient,
     repeats_task,
 )
 from interp.causal.comparison.questions import METHODS, method_of
@@ -95,7 +95,7 @@ def test_known_orders_agree_as_they_should():
 def test_rankings_go_by_what_helps_whatever_the_sign_of_the_score():
     up = np.arange(18.0)
     harm = importance(constant(up))  # a loss that rises without the head
-    part = importance(constant(-up), "integrated_gradients", of="presence")
+    part = importance(constant(-up), "aumann_shapley", of="presence")
     size = importance(constant(up), "michel_token_abs", of="presence", magnitude=True)
     tables = {"d": harm.table, "e": size.table, "f": part.table}
     found = compare({"a": harm, "b": part, "c": size} | tables)
@@ -136,7 +136,7 @@ def test_prompts_are_drawn_together():
     np.testing.assert_allclose(found.kendall_interval[0, 1], 1)
     low, high = found.spearman_interval[0, 2]
     assert low < 0.9 < high <= 1
-    part = importance(-noisy, "integrated_gradients", of="presence")  # the other sign
+    part = importance(-noisy, "aumann_shapley", of="presence")  # the other sign
     turned = compare({"a": importance(noisy), "b": part}, n_boot=100)
     np.testing.assert_allclose(turned.spearman_interval[0, 1], 1)
     on_others = importance(noisy, own_game=game(seed=1))
@@ -231,13 +231,13 @@ def test_names_drop_the_options_that_all_share():
         [
             leave_one_out(model(), task, null="none"),
             leave_one_out(model(), task, null="none", kind="mean-batch"),
-            integrated_gradients(model(), task, null="none", steps=2),
+            aumann_shapley(model(), task, null="none", steps=2),
         ]
     )
     assert found.names == (
         "ablation:kind=zero",
         "ablation:kind=mean-batch",
-        "integrated_gradients:kind=zero,steps=2",
+        "aumann_shapley:kind=zero,steps=2",
     )
     assert found.ks == (1, 2, 4, 8)
     lines = repr(found).splitlines()
@@ -254,7 +254,7 @@ def test_every_method_says_which_question_it_answers():
         if callable(f := getattr(interp.causal, name)) and inspect.isfunction(f)
     }
     scored = [n for n, f in functions.items() if f.__annotations__.get("return") == "Importance"]
-    assert {"leave_one_out", "all_but_one", "michel", "integrated_gradients"} <= set(scored)
+    assert {"leave_one_out", "all_but_one", "michel", "aumann_shapley"} <= set(scored)
     for name in scored:
         assert f"{name}(" in calls, name
     task = repeats_task(model(), n=2, longest=4)
@@ -264,8 +264,8 @@ def test_every_method_says_which_question_it_answers():
     corrupted = interp.causal.loss(model(), clean).with_corrupted(
         [[11, 6, 7], [12, 9, 10]], model()
     )
-    made.append(attribution_patching(model(), corrupted, null="none"))
-    assert method_of(made[-1].metric) == "attribution_patching"
+    made.append(patching_gradient(model(), corrupted, null="none"))
+    assert method_of(made[-1].metric) == "patching_gradient"
     for found in made:
         assert method_of(found.metric) in QUESTIONS, found.metric
         assert METHODS[method_of(found.metric)].signed != found.magnitude

@@ -11,7 +11,7 @@ import zoo
 from torch import Tensor
 
 from interp.causal import Game, Players, Task, custom, kl_to_clean, loss, repeats_task
-from interp.causal.game.patching import leaves, rebuilt
+from interp.causal.game.patching import rebuilt, tensors_in
 from interp.causal.game.replay import Reuse, Wanted
 from interp.causal.game.verify import reuse_of
 from interp.core.prompts import Prompts
@@ -372,8 +372,8 @@ def test_wanted_rows_of_several_copies():
 
 def test_trees_are_rebuilt_as_they_were():
     tree = (torch.zeros(1), [torch.ones(2), None], {"a": torch.zeros(3), "b": "text"})
-    doubled = rebuilt(tree, iter([x + 1 for x in leaves(tree)]))
+    doubled = rebuilt(tree, iter([x + 1 for x in tensors_in(tree)]))
     assert doubled[1][1] is None
     assert doubled[2]["b"] == "text"
-    assert [float(x.sum()) for x in leaves(doubled)] == [1, 4, 3]
+    assert [float(x.sum()) for x in tensors_in(doubled)] == [1, 4, 3]
     assert Reuse().depth(model_of("gpt2").sites[2]) == 1

@@ -12,15 +12,15 @@ import zoo
 from interp.causal import (
     Game,
     accuracy,
-    attribution_patching,
+    aumann_shapley,
     custom,
     gate_gradient,
     gradient_scores,
-    integrated_gradients,
     kl_to_clean,
     leave_one_out,
     loss,
     michel,
+    patching_gradient,
     repeats_task,
 )
 from interp.causal.gradient import frozen
@@ -124,11 +124,11 @@ def test_the_three_michel_quantities_are_their_formulas():
     assert "normalise_layers=True" in normal.metric
 
 
-def test_attribution_patching_is_the_derivative_of_patching():
+def test_patching_gradient_is_the_derivative_of_patching():
     model = model_of("gpt2")
     clean, other = Prompts(((5, 6, 7), (8, 9, 10))), Prompts(((5, 11, 7), (8, 12, 10)))
     task = loss(model, clean).with_corrupted(other, model)
-    found = attribution_patching(model, task, null="none")
+    found = patching_gradient(model, task, null="none")
     swapped = model.capture(other, ["z"]).z_by_site()
 
     def total(logits):
@@ -146,8 +146,8 @@ def test_attribution_patching_is_the_derivative_of_patching():
 @pytest.mark.parametrize("name", ["gpt2", "t5"])
 def test_integrated_gradients_add_up_and_say_by_how_much_not(name):
     model, task = model_of(name), task_of(name)
-    few = integrated_gradients(model, task, steps=2, null="none")
-    many = integrated_gradients(model, task, steps=64, null="none")
+    few = aumann_shapley(model, task, steps=2, null="none")
+    many = aumann_shapley(model, task, steps=64, null="none")
     game = Game(model, task)
     n = len(game)
     span = game.values(torch.stack([torch.ones(n), torch.zeros(n)]))
@@ -168,7 +168,7 @@ def test_one_step_for_a_linear_game_is_exact():
     read = lambda x, i: x[-1, 7]  # noqa: E731
     ids = [[0, 7, 9, 7], [0, 7, 7, 9]]
     task = custom(model, ids, read, name="logit", unit="logits", higher_is_better=True)
-    found = integrated_gradients(model, task, steps=1, null="none")
+    found = aumann_shapley(model, task, steps=1, null="none")
     assert abs(found.notes["completeness_residual"]) < 1e-4
     exact = leave_one_out(model, task, null="none")
     np.testing.assert_allclose(found.score, exact.score, atol=1e-4)
@@ -180,7 +180,7 @@ def test_integrated_gradients_credit_the_head_whose_backup_hides_it_from_ablatio
     model = probe(p.model, "planted:backup")
     task = repeats_task(model, n=4, longest=8)
     ablated = leave_one_out(model, task, null="none").helps()
-    found = integrated_gradients(model, task, steps=24)
+    found = aumann_shapley(model, task, steps=24)
     assert abs(found.notes["completeness_residual"]) < 0.05
     helps = dict(zip(found.players.labels, found.helps(), strict=True))
     main, backup = (str(Head(*p.roles[role][0])) for role in ("induction", "backup"))
@@ -233,15 +233,15 @@ def test_what_has_no_gradient_is_refused_in_one_line():
     with pytest.raises(OptionError, match="every gradient there is 0"):
         michel(model, kl_to_clean(model, prompts))
     with pytest.raises(OptionError, match="no corrupted prompts"):
-        attribution_patching(model, loss(model, prompts))
+        patching_gradient(model, loss(model, prompts))
     with pytest.raises(OptionError, match="do not differ"):
-        attribution_patching(model, loss(model, prompts).with_corrupted(prompts, model))
+        patching_gradient(model, loss(model, prompts).with_corrupted(prompts, model))
     with pytest.raises(UnknownName, match="Michel"):
         michel(model, loss(model, prompts), form="abs")
     with pytest.raises(UnknownName, match="form of gate gradient"):
         gradient_scores(model, loss(model, prompts), forms=("abs",))
     with pytest.raises(OptionError, match="at least 1"):
-        integrated_gradients(model, loss(model, prompts), steps=0)
+        aumann_shapley(model, loss(model, prompts), steps=0)
     cut = custom(
         model, prompts, lambda x, i: x[0, 0].item(), name="cut", unit="1", higher_is_better=True
     )
@@ -268,7 +268,7 @@ def test_what_has_no_gradient_is_refused_in_one_line():
 def test_a_divergence_from_the_clean_run_has_integrated_gradients():
     model = model_of("gpt2")
     task = kl_to_clean(model, Prompts(((5, 6, 7), (8, 9, 10))))
-    found = integrated_gradients(model, task, steps=32, null="none")
+    found = aumann_shapley(model, task, steps=32, null="none")
     assert found.notes["v_all_minus_v_none"] > 0
     assert abs(found.notes["completeness_residual"]) < 0.01
     with torch.no_grad():
@@ -281,9 +281,9 @@ def test_a_divergence_from_the_clean_run_has_integrated_gradients():
 def test_steps_are_doubled_until_the_contributions_add_up():
     model = probe(build("backup").model, "planted:backup")
     task = repeats_task(model, n=4, longest=12)
-    found = integrated_gradients(model, task, null="none")
+    found = aumann_shapley(model, task, null="none")
     whole = abs(found.notes["v_all_minus_v_none"])
     assert abs(found.notes["completeness_residual"]) <= 0.02 * whole
     steps = int(found.metric.partition("steps=")[2].partition(",")[0])
-    fewer = integrated_gradients(model, task, steps=steps // 2, null="none")
+    fewer = aumann_shapley(model, task, steps=steps // 2, null="none")
     assert steps == 8 or abs(fewer.notes["completeness_residual"]) > 0.02 * whole

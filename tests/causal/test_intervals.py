@@ -10,7 +10,11 @@ from scipy import stats
 
 from interp.causal.importance import standard_error
 from interp.causal.shapley_values.exact import exact_values
-from interp.causal.shapley_values.permutations import at_least_usual, permutation_values, reached
+from interp.causal.shapley_values.permutations import (
+    at_least_usual,
+    permutation_values,
+    target_reached,
+)
 from interp.causal.shapley_values.solution import subsets
 from interp.causal.shapley_values.surrogate import bias_check
 from interp.core.errors import OptionError
@@ -78,9 +82,9 @@ def test_an_error_is_at_least_the_usual_one_and_stopping_counts_few_samples() ->
     np.testing.assert_allclose(at_least_usual(np.array([0.0, 3.0, 4.0])), [math.sqrt(25 / 3), 3, 4])
     samples = [np.array([x]) for x in (-1.0, 1.0) * 4]
     sem = standard_error(np.array([[-1.0, 1.0] * 4]))[0]
-    assert not reached(samples, sem)  # eight samples: 2.36 in place of 1.96
-    assert reached(samples, sem * stats.t.isf(0.025, 7) / stats.norm.isf(0.025) + 1e-9)
-    assert not reached(samples[:4], 100.0)
+    assert not target_reached(samples, sem)  # eight samples: 2.36 in place of 1.96
+    assert target_reached(samples, sem * stats.t.isf(0.025, 7) / stats.norm.isf(0.025) + 1e-9)
+    assert not target_reached(samples[:4], 100.0)
     few = permutation_values(Backup(), max_evaluations=20)
     assert "2 pairs of orders: too few" in few.notes["few_samples"]
     assert "few_samples" not in permutation_values(Backup(), max_evaluations=40).notes

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from interp.causal.pairs import exact_interactions, sampled_interactions
 from interp.causal.shapley_values.banzhaf import banzhaf_exact, banzhaf_sampled
 from interp.causal.shapley_values.exact import exact_values, shapley_weights
-from interp.causal.shapley_values.gaussian_process import _of_products, _prior, fit, kernel
-from interp.causal.shapley_values.layers import Part
+from interp.causal.shapley_values.gaussian_process import _of_products, _prior, fit_process, kernel
+from interp.causal.shapley_values.layers import Subgame
 from interp.causal.shapley_values.permutations import permutation_values
 from interp.causal.shapley_values.surrogate import surrogate_values
 from interp.causal.shapley_values.truncated import truncated_values
@@ -150,7 +150,7 @@ def test_more_than_a_thousand_players():
     np.testing.assert_allclose(found.score, want, atol=1e-9)  # pairs are exact on such a game
     assert abs(found.efficiency_gap) < 1e-8
     some = np.concatenate([np.ones((1, n)), np.random.default_rng(1).integers(0, 2, (60, n))])
-    modelled, sd = fit(some, game.values(some).numpy()).shapley()
+    modelled, sd = fit_process(some, game.values(some).numpy()).shapley()
     assert np.isfinite(modelled).all()
     assert np.isfinite(sd).all()
     assert sd.min() > 0
@@ -266,7 +266,7 @@ def test_shapley_values_of_the_process_are_exact():
     # all coalitions seen: the fit is the game, nothing is left uncertain
     game = smooth(n)
     down = every[::-1].copy()  # all first
-    process = fit(down, game.values(down).numpy())
+    process = fit_process(down, game.values(down).numpy())
     found, sd = process.shapley()
     np.testing.assert_allclose(found, exact_values(game).per_prompt, atol=2e-3)
     assert sd.max() < 5e-3
@@ -355,7 +355,7 @@ def test_truncation_converges_to_something_else():
 
 def test_part_of_the_players_may_play():
     game, _, q = quadratic(5)
-    found = exact_values(Part(game, [1, 3]))
+    found = exact_values(Subgame(game, [1, 3]))
     whole = torch.ones(3, 5)
     whole[1, 1] = whole[2, 3] = 0
     v = game.values(whole).numpy()

@@ -11,7 +11,7 @@ from interp import causal
 from interp.causal.comparison.questions import METHODS
 from interp.causal.methods import importances
 from interp.causal.task import Task
-from interp.cli.causal import printed
+from interp.cli.causal import importance_lines
 from interp.core.head import Head
 from interp.core.prompts import Prompts
 from interp.core.sign import SIGN
@@ -70,7 +70,7 @@ def test_the_heads_that_do_the_work_are_positive(name: str) -> None:
     _, working = planted()
     for found in (scored(False)[name], scored(True)[name]):
         score = dict(zip(found.players.labels, found.score, strict=True))
-        if name in ("gate_gradient", "attribution_patching"):  # saturated: hardly any gradient
+        if name in ("gate_gradient", "patching_gradient"):  # saturated: hardly any gradient
             assert max(score[label] for label in working) > 0
             assert found.top(1).players.labels[0] in working
         else:
@@ -104,12 +104,12 @@ def test_pairs_that_need_each_other_are_positive_for_every_measure() -> None:
 
 
 def test_every_block_says_the_sign_once() -> None:
-    text = printed([scored(False)[n] for n in ("ablation", "shapley")], 2)
+    text = importance_lines([scored(False)[n] for n in ("ablation", "shapley")], 2)
     assert text.count(SIGN) == 1
     assert "lost without it" in text
     assert "contributed" in text
     assert "-" not in text.split("shapley")[1].split("\n")[0].replace("planted:", "")
-    magnitudes = printed([scored(False)["michel_batch_abs"]], 2)
+    magnitudes = importance_lines([scored(False)["michel_batch_abs"]], 2)
     assert SIGN not in magnitudes
     assert "either way" in magnitudes
 

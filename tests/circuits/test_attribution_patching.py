@@ -21,7 +21,7 @@ from interp.attribution.rules import Rules
 from interp.attribution.target import Target
 from interp.circuits.edge_forward import EdgeForward
 from interp.circuits.methods._attribution import (
-    Pair,
+    RunPair,
     edges_along_activations,
     edges_along_inputs,
     edges_by_gradient,
@@ -50,8 +50,8 @@ def edges_of(name: str) -> EdgeForward:
     return EdgeForward(graph_of(name), CLEAN, CORRUPTED)
 
 
-def pair_of(name: str) -> Pair:
-    return Pair(graph_of(name), CLEAN, CORRUPTED, value, Passes())
+def pair_of(name: str) -> RunPair:
+    return RunPair(graph_of(name), CLEAN, CORRUPTED, value, Passes())
 
 
 def close(a, b, atol=1e-5, rtol=1e-4):
@@ -240,11 +240,11 @@ def test_drops_are_the_mean_size_over_the_layers_dropped():
         nodes_with_drops(_one_layer())
 
 
-def _one_layer() -> Pair:
+def _one_layer() -> RunPair:
     module = zoo.FAMILIES["gpt2"].build("eager")
     module.transformer.h = module.transformer.h[:1]
     graph = ResidualGraph.of(interp.load(module, name="one layer"))
-    return Pair(graph, CLEAN, CORRUPTED, value, Passes())
+    return RunPair(graph, CLEAN, CORRUPTED, value, Passes())
 
 
 # --- refusals -----------------------------------------------------------------------------------
@@ -271,6 +271,6 @@ def test_weights_and_modes_are_left_as_they_were():
 
 def test_the_gradient_is_taken_where_it_is_asked_for():
     pair = pair_of("gpt2")
-    back = Pair(graph_of("gpt2"), CORRUPTED, CLEAN, value, Passes())
+    back = RunPair(graph_of("gpt2"), CORRUPTED, CLEAN, value, Passes())
     close(nodes_by_gradient(pair, at="corrupted"), -nodes_by_gradient(back, at="clean"))
     assert float((nodes_by_gradient(pair) + nodes_by_gradient(back)).abs().max()) > 0.01

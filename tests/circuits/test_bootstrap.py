@@ -7,7 +7,7 @@ import pytest
 from circuits.contrasts import induction_pairs
 
 import interp
-from interp.circuits.bootstrap import overlaps, stability, table
+from interp.circuits.bootstrap import overlaps, ranking_stability, stability_rows
 from interp.circuits.find import find_circuit
 
 
@@ -38,9 +38,9 @@ def test_random_scores_overlap_as_two_random_sets_would() -> None:
     chance = float(np.mean(found))
     scores = rng.normal(0, 1, (20, 400))
     scores -= scores.mean(1, keepdims=True)  # nothing is in the mean, so a draw is all noise
-    assert stability(scores, 5)[0] == pytest.approx(chance, abs=0.05)
+    assert ranking_stability(scores, 5)[0] == pytest.approx(chance, abs=0.05)
     clear = scores * 0.1 + (np.arange(20) < 5)[:, None]
-    assert stability(clear, 5) == (1.0, 1.0, 1.0)
+    assert ranking_stability(clear, 5) == (1.0, 1.0, 1.0)
 
 
 def test_a_circuit_keeps_its_stability(tmp_path) -> None:
@@ -63,6 +63,6 @@ def test_a_circuit_keeps_its_stability(tmp_path) -> None:
 
 
 def test_one_column_has_no_stability() -> None:
-    assert table(np.ones((5, 1)), "heads", "pairs") == []
-    sizes = [r["k"] for r in table(np.eye(40), "heads", "pairs", also=(33,), draws=2)]
+    assert stability_rows(np.ones((5, 1)), "heads", "pairs") == []
+    sizes = [r["k"] for r in stability_rows(np.eye(40), "heads", "pairs", also=(33,), draws=2)]
     assert sizes == [*range(1, 21), 25, 30, 33]

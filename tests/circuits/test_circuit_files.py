@@ -16,7 +16,7 @@ import interp
 from interp import planted
 from interp.circuits.edge_evaluation import evaluate_edges
 from interp.circuits.find import find_circuit
-from interp.circuits.published import published, read
+from interp.circuits.published import published, read_published
 from interp.circuits.result import Circuit
 from interp.circuits.toml_text import dumps, loads
 from interp.core.errors import OptionError, StoreError
@@ -96,7 +96,7 @@ def test_a_found_circuit_is_compared_with_as_a_published_one(tmp_path) -> None:
     assert truth.compared(c)["auroc"] == 1.0
     c.to_toml(tmp_path / "all.toml")
     with pytest.raises(OptionError, match=r"has all 4 heads .* circuit.top\(k\)"):
-        read(tmp_path / "all.toml").compared(c)
+        read_published(tmp_path / "all.toml").compared(c)
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from interp.circuits.drawing import places
+from interp.circuits.drawing import node_places
 from interp.circuits.nodes import layer_of, node_of
 from interp.circuits.result import DRAWN, Circuit
 from interp.core.errors import OptionError, StoreError
@@ -108,7 +108,7 @@ def test_layers_from_below() -> None:
         -1, 0, 0.5, 1, 2,
     ]  # fmt: skip
     assert node_of("L0H3.q") == "L0H3"
-    where = places(c)
+    where = node_places(c)
     assert where["L0H0"] == (-0.5, 0.0)
     assert where["logits"] == (0.0, 2.0)
 

@@ -10,13 +10,13 @@ from circuits.contrasts import induction_pairs
 
 import interp
 from interp.causal import leave_one_out
-from interp.circuits.bootstrap import overlaps, table
+from interp.circuits.bootstrap import overlaps, stability_rows
 from interp.circuits.find import find_circuit
 from interp.circuits.methods._checked import _effect
 from interp.circuits.methods.screen_verify import _stand_ins
 from interp.circuits.patched import patch_first
 from interp.circuits.printed import _figures
-from interp.core.clusters import summary
+from interp.core.clusters import cluster_summary
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def test_a_draw_of_clusters_is_a_draw_of_their_means() -> None:
     labels = [str(i // 3) for i in range(18)]
     twice = overlaps(np.repeat(means, 3, axis=1), draws=20, seed=3, clusters=labels)
     np.testing.assert_array_equal(twice, overlaps(means, draws=20, seed=3))
-    row = table(np.repeat(means, 3, axis=1), "heads", "pairs", clusters=labels)[0]
+    row = stability_rows(np.repeat(means, 3, axis=1), "heads", "pairs", clusters=labels)[0]
     assert (row["drawn"], row["n"]) == ("clusters of pairs", 6)
 
 
@@ -48,7 +48,7 @@ def test_templates_are_clusters_of_causal_tables(model, pairs) -> None:
     assert shared.task.clusters == tuple(f"template {i % 3}" for i in range(10))
     found = leave_one_out(model, shared.task, null="none")
     assert set(found.to_pandas()["clusters"]) == {3}
-    told = summary(found.per_prompt.T, shared.templates).sem
+    told = cluster_summary(found.per_prompt.T, shared.templates).sem
     np.testing.assert_allclose(found.sem, told)
     assert shared.some([0, 3, 5]).task.clusters == ("template 0", "template 0", "template 2")
     for templates in ((), ("",) * 10, tuple(map(str, range(10)))):
@@ -101,7 +101,7 @@ def test_an_interval_over_templates_is_that_of_their_means(model, pairs) -> None
 def test_the_gap_of_pairs_has_the_error_of_templates(model, pairs) -> None:
     task = of_templates(pairs, 5)
     clean, corrupted = task.values(model)
-    expected = summary((clean - corrupted)[:, None], task.templates)
+    expected = cluster_summary((clean - corrupted)[:, None], task.templates)
     assert task.gap(model) == pytest.approx((expected.score[0], expected.sem[0]))
     difference = clean - corrupted
     assert pairs.gap(model)[1] == float(difference.std(ddof=1) / np.sqrt(10))
@@ -110,7 +110,7 @@ def test_the_gap_of_pairs_has_the_error_of_templates(model, pairs) -> None:
 def test_errors_of_checks_inside_a_method_are_those_of_templates(model, pairs) -> None:
     values = np.random.default_rng(1).normal(size=10)
     task = of_templates(pairs, 5)
-    expected = summary(values[:, None], task.templates).sem[0]
+    expected = cluster_summary(values[:, None], task.templates).sem[0]
     assert _effect(values, 1.0, task)["sem"] == pytest.approx(expected)
     assert _effect(values, 1.0, pairs)["sem"] == float(values.std(ddof=1) / np.sqrt(10))
     effect = np.zeros((2, 2, 10))

@@ -91,7 +91,7 @@ def test_training_lowers_the_loss_and_keeps_rows_of_length_one() -> None:
     torch.manual_seed(0)
     basis = torch.randn(6, 12)
     x = basis[torch.randint(6, (30, 4))]
-    learned, losses = steps.train(x, codes=24, sparsity=0.02, epochs=300, seed=0)
+    learned, losses = steps.train_autoencoder(x, codes=24, sparsity=0.02, epochs=300, seed=0)
     assert losses[-1] < 0.5 * losses[0]
     for w in (learned.encoder, learned.decoder):
         torch.testing.assert_close(w.norm(dim=-1), torch.ones(len(w)), atol=1e-5, rtol=0)
@@ -173,7 +173,7 @@ def test_where_nothing_differs_no_head_has_a_code_of_its_own(model, task) -> Non
     """Both sides drawn from the same prompts: p values then say nothing was found."""
     x, _ = steps.head_results(model, task, "last")
     same = torch.cat([x[:20], x[20:40]])  # clean prompts on both sides
-    learned, _ = steps.train(same[:10], codes=64, sparsity=0.02, epochs=60, seed=0)
+    learned, _ = steps.train_autoencoder(same[:10], codes=64, sparsity=0.02, epochs=60, seed=0)
     _, family = steps.permuted(learned.codes(same), 20, draws=60, seed=0)
     assert (family > 0.05).all()
 

@@ -10,7 +10,7 @@ from circuits.contrasts import induction_pairs
 from interp import planted
 from interp.circuits.methods import _codes as steps
 from interp.circuits.methods.codes import _edges_evaluated
-from interp.circuits.tasks.planted_pairs import edges_of, truth_of
+from interp.circuits.tasks.planted_pairs import circuit_edges, truth_of
 from interp.core.errors import OptionError
 from interp.core.statistics import auroc
 from interp.model.locate.probe import probe
@@ -22,7 +22,7 @@ FAST = {"codes": 64, "epochs": 40, "repeats": 2, "permutations": 20}
 def planted_case():
     built = planted.bystander(layers=3, heads=8, kv_heads=4, vocab=48, context=64)
     model = probe(built.model, "bystander, 24 heads")
-    task = induction_pairs(model, 30).known(truth_of(built), edges_of(built))
+    task = induction_pairs(model, 30).known(truth_of(built), circuit_edges(built))
     return model, task, built
 
 
@@ -79,7 +79,7 @@ def test_training_equals_training_with_the_projection(monkeypatch) -> None:
             return cls(*(w.double() for w in vars(single).values()))
 
     monkeypatch.setattr(steps, "Autoencoder", Doubled)
-    learned, mine = steps.train(x, codes=16, sparsity=0.02, epochs=40, seed=0)
+    learned, mine = steps.train_autoencoder(x, codes=16, sparsity=0.02, epochs=40, seed=0)
     assert mine == pytest.approx(losses, rel=1e-9)
     assert losses[-1] < 0.95 * losses[0]
     torch.testing.assert_close(
@@ -197,7 +197,7 @@ def test_edges_of_a_planted_circuit(planted_case) -> None:
         assert 0 <= row["low"] <= row["auroc"] <= row["high"] <= 1
     # the table is of the edges that are returned
     score = dict(zip(found.edges, found.edges_per_prompt.mean(1), strict=True))
-    true = {(a, b.partition(".")[0]) for a, b in edges_of(built)}
+    true = {(a, b.partition(".")[0]) for a, b in circuit_edges(built)}
     can = [e for e in score if e[0][:2] != e[1][:2]]
     want = auroc(np.array([score[e] for e in can]), np.array([e in true for e in can]))
     assert rows["pairs of codes"]["auroc"] == pytest.approx(want)

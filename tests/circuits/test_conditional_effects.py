@@ -10,7 +10,7 @@ import pytest
 from circuits.test_circuit_result import made
 
 import interp
-from interp.circuits.bootstrap import stability
+from interp.circuits.bootstrap import ranking_stability
 from interp.circuits.find import find_circuit, score_nodes
 from interp.circuits.methods import exact_patching, screen_verify
 from interp.circuits.result import Circuit
@@ -61,10 +61,10 @@ def test_backups_still_lead_the_order(found) -> None:
 def test_stability_is_that_of_the_larger_effect() -> None:
     score = np.array([[0.0, 0.0], [1.0, 1.0], [0.5, 0.5]])
     other = np.array([[9.0, 9.0], [np.nan, np.nan], [np.nan, np.nan]])
-    assert stability(score, 1, conditional=other)[0] == 1.0
+    assert ranking_stability(score, 1, conditional=other)[0] == 1.0
     # by its score alone the first node would come last, and noise would decide between the rest
     mixed = np.array([[9.0, -9.0], [np.nan, np.nan], [np.nan, np.nan]])
-    assert stability(score, 1, conditional=mixed)[0] < 1.0
+    assert ranking_stability(score, 1, conditional=mixed)[0] < 1.0
 
 
 @pytest.mark.parametrize("form", ["json", "toml"])

@@ -7,7 +7,7 @@ import pytest
 from circuits.contrasts import induction_pairs
 
 import interp
-from interp.circuits.bootstrap import stability
+from interp.circuits.bootstrap import ranking_stability
 from interp.circuits.declaration import Found, discovery
 from interp.circuits.evaluation import area, evaluate
 from interp.circuits.find import find_circuit
@@ -146,8 +146,8 @@ def test_areas_by_hand() -> None:
 def test_stability_of_clear_and_of_random_scores() -> None:
     rng = np.random.default_rng(0)
     clear = np.concatenate([rng.normal(5, 1, (3, 40)), rng.normal(0, 1, (30, 40))])
-    assert stability(clear, 3)[0] > 0.99
-    mean, low, high = stability(rng.normal(0, 1, (30, 40)), 3)
+    assert ranking_stability(clear, 3)[0] > 0.99
+    mean, low, high = ranking_stability(rng.normal(0, 1, (30, 40)), 3)
     assert low <= mean <= high
     assert mean < 0.8
 

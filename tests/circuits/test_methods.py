@@ -15,7 +15,7 @@ from interp.circuits.find import find_circuit
 from interp.circuits.methods import (
     attribution_patching,
     exact_patching,
-    gim,
+    gim_patching,
     integrated_patching,
     screen_verify,
 )
@@ -70,7 +70,7 @@ def test_one_gradient_misses_what_the_softmax_hides(built, model, task) -> None:
     (previous,) = names(built, "previous_token")
     (induction,) = names(built, "induction")
     assert abs(mean(found, previous)) < 0.01 * mean(found, induction)
-    assert mean(gim(model, task), previous) > 3 * abs(mean(found, previous))
+    assert mean(gim_patching(model, task), previous) > 3 * abs(mean(found, previous))
 
 
 def test_where_nothing_is_to_be_found_no_head_stands_out() -> None:
@@ -95,10 +95,10 @@ def test_patching_heads_equals_the_game(model, task) -> None:
 
 
 def test_edges_into_readers_add_up_to_nodes(model, task) -> None:
-    for method in (attribution_patching, integrated_patching, gim):
+    for method in (attribution_patching, integrated_patching, gim_patching):
         nodes, edges = method(model, task), method(model, task, "edge")
         assert edges.nodes == nodes.nodes
-        if method is not gim:  # its rules act on edges and nodes at other places
+        if method is not gim_patching:  # its rules act on edges and nodes at other places
             np.testing.assert_allclose(edges.per_prompt, nodes.per_prompt, atol=1e-3, rtol=1e-3)
         total = {n: np.zeros(len(task)) for n in edges.nodes}
         for (writer, _), score in zip(edges.edges, edges.edges_per_prompt, strict=True):

@@ -22,7 +22,7 @@ from interp.circuits.nodes import node_of
 from interp.circuits.residual_graph import ResidualGraph
 from interp.circuits.tasks import TASKS, make_contrast, split_templates
 from interp.circuits.tasks import docstring_pairs as docs
-from interp.circuits.tasks.planted_pairs import CIRCUITS, contrast, edges_of, of_model
+from interp.circuits.tasks.planted_pairs import CIRCUITS, circuit_edges, contrast, planted_model_of
 from interp.core.errors import OptionError, PromptError
 from interp.model.locate.probe import probe
 
@@ -135,7 +135,7 @@ def test_a_planted_task_is_for_its_model_alone() -> None:
     for model in (other, probe(seed, "another seed"), interp.load("bundled:induction")):
         with pytest.raises(OptionError, match="is for the model planted:bystander"):
             make_contrast(model, "planted:bystander")
-        assert of_model(model) is None or model is other
+        assert planted_model_of(model) is None or model is other
     # of any size with what was built
     built = planted.bystander(layers=3, heads=8, kv_heads=4, vocab=48, context=64)
     task = contrast(probe(built.model, "large"), built, n=4)
@@ -163,7 +163,7 @@ def test_the_edges_between_planted_heads_are_those_that_matter(name) -> None:
     paths = [e for e in graph.edges if e[0][0] == "L" and node_of(e[1]) in mine]
     found = path_effects(EdgeForward(graph, batch.clean, batch.corrupted), batch.value, paths)
     large = {e for e, x in zip(paths, found.mean(1).abs().tolist(), strict=True) if x > 1}
-    known = set(edges_of(built))
+    known = set(circuit_edges(built))
     assert large <= known
     assert all(node_of(b) in graph.writers for _, b in known)
     if name == "bystander":

@@ -10,13 +10,13 @@ import pytest
 from circuits.test_circuit_result import made
 
 import interp
-from interp.circuits.published import names, published, read
+from interp.circuits.published import published, published_names, read_published
 from interp.core.errors import OptionError, StoreError, UnknownName
 
 FACTS = Path(__file__).parents[3] / "shared" / "facts" / "circuits_ground_truth.json"
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", published_names())
 def test_every_file_is_a_circuit(name) -> None:
     found = published(name)
     assert found.heads
@@ -107,7 +107,7 @@ def test_files_that_are_no_circuits(tmp_path) -> None:
     ):
         path.write_text(text)
         with pytest.raises(StoreError, match=told):
-            read(path)
+            read_published(path)
     path.write_text(base + "[roles]\na = ['x']\n")
     with pytest.raises(OptionError, match="cannot read 'x' as a head"):
         published(str(path))

@@ -9,12 +9,12 @@ import networkx as nx
 import pytest
 
 from interp.circuits.nodes import layer_of, node_of
-from interp.circuits.published import names, published
+from interp.circuits.published import published, published_names
 from interp.circuits.result import DRAWN, Circuit
 from interp.core.errors import UnknownName
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", published_names())
 def test_every_one_is_drawn_and_exported(name, tmp_path) -> None:
     told = published(name)
     found = told.circuit()

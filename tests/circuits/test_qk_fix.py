@@ -17,7 +17,7 @@ from interp.causal.measures import logit_difference
 from interp.circuits.contrast import ContrastTask
 from interp.circuits.edge_forward import EdgeForward
 from interp.circuits.find import find_circuit, score_nodes
-from interp.circuits.methods._attribution import Pair, edges_by_gradient, nodes_with_drops
+from interp.circuits.methods._attribution import RunPair, edges_by_gradient, nodes_with_drops
 from interp.circuits.methods._exact import effects_of_masks, path_effects
 from interp.circuits.methods._gradients import Backward, Passes
 from interp.circuits.methods._qk_fix import edges_fixed, fixed_scores
@@ -130,8 +130,8 @@ def graph_of(name: str) -> ResidualGraph:
     return ResidualGraph.of(interp.load(family.model(family.attentions[-1]), name=name))
 
 
-def pair_of(name: str) -> Pair:
-    return Pair(graph_of(name), CLEAN, CORRUPTED, value, Passes())
+def pair_of(name: str) -> RunPair:
+    return RunPair(graph_of(name), CLEAN, CORRUPTED, value, Passes())
 
 
 def z_of(graph: ResidualGraph, order: int, edges: EdgeForward, mask) -> torch.Tensor:
@@ -191,7 +191,7 @@ def test_small_changes_have_the_slope() -> None:
 
 def test_at_the_corrupted_side_roles_are_exchanged() -> None:
     graph = graph_of("gpt2")
-    back = Pair(graph, CORRUPTED, CLEAN, value, Passes())
+    back = RunPair(graph, CORRUPTED, CLEAN, value, Passes())
     close(edges_fixed(pair_of("gpt2"), at="corrupted"), -edges_fixed(back, at="clean"))
 
 
@@ -234,7 +234,7 @@ def test_on_a_compiled_program_the_last_softmax_is_exact() -> None:
     from circuits.test_tracr import setting
 
     graph, clean, corrupted, of_output = setting("sort")
-    pair = Pair(graph, clean, corrupted, of_output, Passes())
+    pair = RunPair(graph, clean, corrupted, of_output, Passes())
     edge = ("mlp1", "L2H0.k")  # where each word belongs
     at = (graph.reader_index[edge[1]], graph.index[edge[0]])
     edges = EdgeForward(graph, clean, corrupted)

@@ -31,7 +31,7 @@ CASES = [
     ("attribution_patching", "head", {"grad_drop": True}),
     ("integrated_patching", "head", {"path": "activations", "steps": 2}),
     ("integrated_patching", "edge", {"steps": 2}),
-    ("gim", "edge", {}),
+    ("gim_patching", "edge", {}),
     ("exact_patching", "head", {"denoise": True}),
     ("exact_patching", "edge", {"norm": "freeze"}),
     ("screen_verify", "head", {"candidates": 4, "primaries": 1}),
@@ -156,7 +156,7 @@ def test_norms_that_are_held_are_counted_once(model, task) -> None:
 
 
 def test_evaluation_of_edges_goes_on(model, task, tmp_path) -> None:
-    circuit = find_circuit(model, task, "gim", "edge")
+    circuit = find_circuit(model, task, "gim_patching", "edge")
     with Counter() as counter:
         whole = evaluate_edges(model, circuit, task)
     in_all = counter.n
@@ -185,27 +185,27 @@ def test_nothing_else_gets_these_values(model, task, tmp_path) -> None:
             score_nodes(model, task, *args, ledger=tmp_path, **options)
         return counter.n
 
-    gim = runs(model, task, "gim")
+    gim = runs(model, task, "gim_patching")
     assert gim > 0
-    assert runs(model, task, "gim") == 0
-    assert runs(interp.load("planted:induction"), task, "gim") == 0
-    assert runs(model, task, "gim", "edge") > 0
+    assert runs(model, task, "gim_patching") == 0
+    assert runs(interp.load("planted:induction"), task, "gim_patching") == 0
+    assert runs(model, task, "gim_patching", "edge") > 0
     assert runs(model, task, "attribution_patching") > 0
     assert runs(model, task, "attribution_patching", at="corrupted") > 0
-    assert runs(interp.load("planted:bystander"), task, "gim") > 0
-    assert runs(model, induction_pairs(model, 6, seed=1), "gim") > 0
-    assert runs(model, task.some([0, 1, 2, 3, 5, 4]), "gim") > 0
-    assert runs(model, task.some([0, 1, 2, 3, 4]), "gim") > 0
-    assert runs(model, task.known({"induction": ("L1H1",)}), "gim") > 0
+    assert runs(interp.load("planted:bystander"), task, "gim_patching") > 0
+    assert runs(model, induction_pairs(model, 6, seed=1), "gim_patching") > 0
+    assert runs(model, task.some([0, 1, 2, 3, 5, 4]), "gim_patching") > 0
+    assert runs(model, task.some([0, 1, 2, 3, 4]), "gim_patching") > 0
+    assert runs(model, task.known({"induction": ("L1H1",)}), "gim_patching") > 0
     other = ContrastTask(
         task.task.with_corrupted(
             [(*ids[:-2], 9, ids[-1]) for ids in task.corrupted.ids], model
         ), task.roles,
     )  # fmt: skip
-    assert runs(model, other, "gim") > 0
+    assert runs(model, other, "gim_patching") > 0
     roles = ContrastTask(task.task, tuple({**r, "end": 0} for r in task.roles), truth=task.truth)
-    assert runs(model, roles, "gim") > 0
-    assert runs(model, ContrastTask(task.task, task.roles, truth=task.truth), "gim") == 0
+    assert runs(model, roles, "gim_patching") > 0
+    assert runs(model, ContrastTask(task.task, task.roles, truth=task.truth), "gim_patching") == 0
 
 
 def test_tasks_that_differ_in_a_function_only_are_told_apart(model, task, tmp_path) -> None:
@@ -216,18 +216,18 @@ def test_tasks_that_differ_in_a_function_only_are_told_apart(model, task, tmp_pa
 
     other = replace(task, task=replace(task.task, read_rows=twice))
     assert other.about() == task.about()
-    one = score_nodes(model, task, "gim", ledger=tmp_path)
-    two = score_nodes(model, other, "gim", ledger=tmp_path)
+    one = score_nodes(model, task, "gim_patching", ledger=tmp_path)
+    two = score_nodes(model, other, "gim_patching", ledger=tmp_path)
     np.testing.assert_allclose(two.per_prompt, 2 * one.per_prompt, rtol=1e-6)
     assert np.abs(one.per_prompt).max() > 1
 
 
 def test_weights_changed_in_place_are_another_model(task, tmp_path) -> None:
     own = interp.load("planted:induction")
-    before = score_nodes(own, task, "gim", ledger=tmp_path)
+    before = score_nodes(own, task, "gim_patching", ledger=tmp_path)
     with torch.no_grad():
         own.module.state_dict()["lm_head.weight"].mul_(0.5)
-    after = score_nodes(own, task, "gim", ledger=tmp_path)
+    after = score_nodes(own, task, "gim_patching", ledger=tmp_path)
     assert np.abs(after.per_prompt).max() < 0.9 * np.abs(before.per_prompt).max()
 
 
@@ -293,7 +293,7 @@ def test_what_a_ledger_cannot_tell_apart_is_refused(model, task, tmp_path) -> No
     with pytest.raises(OptionError, match="is declared inside a function"):
         score_nodes(model, task, by(("L0H0",)), ledger=tmp_path)
     with pytest.raises(OptionError, match="heads are edited"), model.edited(interp.zero([(0, 3)])):
-        score_nodes(model, task, "gim", ledger=tmp_path)
+        score_nodes(model, task, "gim_patching", ledger=tmp_path)
     with pytest.raises(OptionError, match="option steps of integrated_patching is a list"):
         score_nodes(model, task, "integrated_patching", ledger=tmp_path, steps=[5])
     assert not list(tmp_path.glob("*.sqlite"))
@@ -304,7 +304,7 @@ def test_refusals_are_not_kept(model, tmp_path) -> None:
     task = induction_pairs(noise, 6)
     for _ in range(2):
         with pytest.raises(OptionError, match="does not do induction pairs"):
-            score_nodes(noise, task, "gim", ledger=tmp_path)
+            score_nodes(noise, task, "gim_patching", ledger=tmp_path)
 
 
 @pytest.mark.parametrize(("method", "level", "options"), CASES, ids=str)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interp.circuits import kept_steps
-from interp.circuits.kept_steps import Kept, decoded, encoded
+from interp.circuits.kept_steps import Kept, step_as_json, step_from_json
 from interp.circuits.steps import advance, counted, following, step
 from interp.core.errors import DamagedKept, StoreError
 
@@ -36,7 +36,7 @@ PLAIN = st.recursive(
 
 @given(PLAIN)
 def test_plain_data_comes_back_as_it_was(value) -> None:
-    assert repr(decoded(encoded(value))) == repr(value)
+    assert repr(step_from_json(step_as_json(value))) == repr(value)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_plain_data_comes_back_as_it_was(value) -> None:
 )
 def test_arrays_come_back_to_the_last_bit(array) -> None:
     """Among other arrays, whose bytes stand beside theirs; and they may be written to."""
-    before, found, after = decoded(encoded([np.ones(3), {"x": array}, np.arange(2)]))
+    before, found, after = step_from_json(step_as_json([np.ones(3), {"x": array}, np.arange(2)]))
     found = found["x"]
     assert type(found) is type(array)
     assert found.dtype == array.dtype

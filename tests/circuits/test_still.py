@@ -8,7 +8,7 @@ import xml.etree.ElementTree as ET
 import numpy as np
 from circuits.test_circuit_result import made
 
-from interp.circuits.drawing import places
+from interp.circuits.drawing import node_places
 from interp.circuits.result import DRAWN
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -49,7 +49,7 @@ def test_every_edge_and_node_is_there(tmp_path) -> None:
 def test_layers_stand_as_in_the_interactive_graph() -> None:
     c = made()
     _, names, lines = parts(c.to_svg())
-    where = places(c.top(60))
+    where = node_places(c.top(60))
     for one in where:
         for other in where:
             a, b = (float(names[n].get("y")) for n in (one, other))

@@ -10,7 +10,7 @@ import interp
 from interp import planted
 from interp.circuits.find import find_circuit
 from interp.circuits.methods import svd_trace
-from interp.circuits.methods._threshold import choose
+from interp.circuits.methods._threshold import choose_threshold
 from interp.circuits.tasks import make_contrast
 from interp.core.errors import OptionError
 
@@ -81,21 +81,21 @@ def test_the_rule() -> None:
     even = 0.05
     attends = [[(0.5, 0.4, even), (0.5, 0.2, even)], [(0.9, 0.3, even), (0.1, 0.02, even)]]
     # by weight: .4 (.25 of all effects), .3 (.70), .2 (.95), .02
-    assert choose(attends, 0.2, 0).weight == pytest.approx(0.4)
-    assert choose(attends, 0.7, 0).weight == pytest.approx(0.3)
-    assert choose(attends, 0.9, 0).weight == pytest.approx(0.2)
-    lowest = choose(attends, 1.0, 0)
+    assert choose_threshold(attends, 0.2, 0).weight == pytest.approx(0.4)
+    assert choose_threshold(attends, 0.7, 0).weight == pytest.approx(0.3)
+    assert choose_threshold(attends, 0.9, 0).weight == pytest.approx(0.2)
+    lowest = choose_threshold(attends, 1.0, 0)
     assert lowest.weight == pytest.approx(2 * even)
     assert lowest.held == pytest.approx(0.95)
     assert "times an even row" in lowest.why
-    strong = choose([[(1.0, 0.97, even)]], 0.7, 0)
+    strong = choose_threshold([[(1.0, 0.97, even)]], 0.7, 0)
     assert (strong.weight, strong.held) == (0.5, 1.0)
-    asked = choose(attends, 0.7, 0.35)
+    asked = choose_threshold(attends, 0.7, 0.35)
     assert (asked.weight, asked.why) == (0.35, "as asked for")
     assert asked.held == pytest.approx(0.25)
     for fires in (-0.1, 1.0, 1.5):
         with pytest.raises(OptionError, match="a weight between 0 and 1"):
-            choose(attends, 0.7, fires)
+            choose_threshold(attends, 0.7, fires)
 
 
 def test_heads_that_attend_to_one_key_are_traced_as_published() -> None:

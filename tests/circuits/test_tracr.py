@@ -15,7 +15,7 @@ from interp.circuits.contrast import ContrastTask
 from interp.circuits.edge_forward import EdgeForward
 from interp.circuits.linear_scores import LinearScores
 from interp.circuits.methods._attribution import (
-    Pair,
+    RunPair,
     edges_along_activations,
     edges_along_inputs,
     edges_by_gradient,
@@ -135,7 +135,10 @@ def test_exact_paths_find_the_edges_of_the_weights(name):
 def test_a_gradient_misses_what_saturated_softmaxes_hide():
     """Tracr's attention is all or nothing: one gradient by its scores is 0, a path's is not."""
     graph, clean, corrupted, value = setting("sort")
-    edges, pair = compiled_program("sort")[1].edges, Pair(graph, clean, corrupted, value, Passes())
+    edges, pair = (
+        compiled_program("sort")[1].edges,
+        RunPair(graph, clean, corrupted, value, Passes()),
+    )
     assert auroc(graph, edges, edges_by_gradient(pair)) < 0.8
     assert auroc(graph, edges, edges_along_inputs(pair, steps=32)) == 1
     assert auroc(graph, edges, edges_along_activations(pair, steps=32)) == 1
@@ -144,7 +147,7 @@ def test_a_gradient_misses_what_saturated_softmaxes_hide():
 def test_what_pairs_share_is_found_by_nobody():
     """`reverse` needs the length, which is the same in both prompts: those edges score nothing."""
     graph, clean, corrupted, value = setting("reverse")
-    scores = edges_by_gradient(Pair(graph, clean, corrupted, value, Passes())).abs().mean(0)
+    scores = edges_by_gradient(RunPair(graph, clean, corrupted, value, Passes())).abs().mean(0)
     lengths = [e for e in compiled_program("reverse")[1].edges if "mlp" in "".join(e)]
     assert lengths
     assert float((scores * graph.mask(lengths)).max()) < 1e-5

@@ -32,7 +32,7 @@ def change_config(folder, **fields) -> None:
     [
         (("-m", "inducton"), "unknown metric 'inducton'; did you mean induction"),
         (("-m", "local_window:widht=3"), "option of local_window 'widht'; did you mean width"),
-        (("-m", "local_window:width=x"), "option width='x' is no int"),
+        (("-m", "local_window:width=x"), "option width='x' is not a whole number, such as 4"),
         (("-m", "local_window:width"), "write options as local_window:option=value"),
         (("-m", "entropy,entropy"), "a metric is asked for twice: entropy"),
         (("-m", "nowhere.py"), "nowhere.py does not exist"),

@@ -83,7 +83,7 @@ def test_one_model_that_fails_does_not_stop_the_others(run, tmp_path):
 def test_importances_side_by_side(run, tmp_path):
     result = run(
         "importance", MODEL, *SHORT, "-m", "ablation,gate_gradient", "-m",
-        "integrated_gradients:steps=4", "--out", tmp_path,
+        "aumann_shapley:steps=4", "--out", tmp_path,
     )  # fmt: skip
     assert result.exit_code == 0
     pairs = [x for x in result.stdout.splitlines() if "(" in x and " to " in x]
@@ -234,22 +234,21 @@ def test_the_null_of_shapley_values(run, errors, model, task):
     assert lines[0] == "--null is of Shapley values; banzhaf ones have none"
 
 
-def test_attribution_patching_has_its_own_name(run, tmp_path):
+def test_patching_gradient_has_its_own_name(run, tmp_path):
     row = {"prompt": [0, 40, 41, 42, 40], "corrupted": [0, 43, 41, 42, 40], "answer": 41}
     path = tmp_path / "task.jsonl"
     path.write_text(json.dumps(row | {"wrong": 42}) + "\n" + json.dumps(row | {"wrong": 45}))
-    methods = "attribution_patching,gate_gradient"
+    methods = "patching_gradient,gate_gradient"
     shown = run("importance", MODEL, "--task", path, "-m", methods, "--kind", "resample", "--csv")
     assert shown.exit_code == 0
     frame = pd.read_csv(io.StringIO(shown.stdout), comment="#")
     scores = {name.partition(":")[0]: rows for name, rows in frame.groupby("metric")}
-    assert set(scores) == {"attribution_patching", "gate_gradient"}
+    assert set(scores) == {"patching_gradient", "gate_gradient"}
     # the same derivative where prompts have corrupted ones, by the name that was asked for
     assert (
-        scores["attribution_patching"]["score"].tolist()
-        == scores["gate_gradient"]["score"].tolist()
+        scores["patching_gradient"]["score"].tolist() == scores["gate_gradient"]["score"].tolist()
     )
-    assert '"made_by": "interp.causal.attribution_patching"' in shown.stdout
+    assert '"made_by": "interp.causal.patching_gradient"' in shown.stdout
 
 
 def test_a_task_from_a_file(run, tmp_path, monkeypatch):
@@ -333,7 +332,7 @@ def test_a_task_of_ones_own_that_raises_is_one_line(errors, tmp_path, monkeypatc
         (("ablate", MODEL, "--without", "one"), "cannot read 'one' as a head"),
         (("ablate", MODEL, "--measure", "accuracy"), "repeats measures the loss"),
         (("importance", MODEL, "-m", "ablatoin"), "ablation"),
-        (("importance", MODEL, "-m", "integrated_gradients:step=3"), "steps"),
+        (("importance", MODEL, "-m", "aumann_shapley:step=3"), "steps"),
         (("importance", MODEL, "-m", "ablation,ablation"), "asked for twice"),
         (("shapley", MODEL, "--value", "per-layer", "--sem", "0.1"), "exact"),
         (("shapley", MODEL, "--value", "banzhaf", "--method", "exact"), "--method"),

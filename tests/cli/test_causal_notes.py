@@ -12,7 +12,7 @@ import pytest
 import interp
 from interp import causal
 from interp.causal.shapley_values.surrogate import bias_check
-from interp.cli.causal_notes import LEFT_OUT, explained
+from interp.cli.causal_notes import LEFT_OUT, explained_notes
 
 HEADS = ["L0H1", "L1H0", "L1H1"]
 
@@ -38,14 +38,14 @@ def made(model, task):
         "per layer": causal.shapley_per_layer(model, task),
         "banzhaf": causal.banzhaf(model, task, heads=HEADS),
         "truncated": causal.truncated_shapley(model, task, heads=HEADS),
-        "gradients": causal.integrated_gradients(model, task, steps=4, null="none"),
+        "gradients": causal.aumann_shapley(model, task, steps=4, null="none"),
         "ablation": causal.leave_one_out(model, task, null="none"),
     }
 
 
 def test_every_note_has_a_sentence_or_is_left_out(made) -> None:
     for name, found in made.items():
-        for line in explained(found):
+        for line in explained_notes(found):
             for key in found.notes:
                 assert key not in LEFT_OUT or key not in line
                 assert not line.startswith(f"{key.replace('_', ' ')}:"), f"{name}: {line}"
@@ -54,7 +54,7 @@ def test_every_note_has_a_sentence_or_is_left_out(made) -> None:
 
 
 def test_the_sentences_say_what_the_notes_say(made) -> None:
-    told = {name: "\n".join(explained(found)) for name, found in made.items()}
+    told = {name: "\n".join(explained_notes(found)) for name, found in made.items()}
     for name in ("exact", "permutations", "surrogate"):
         notes = made[name].notes
         assert f"together: {notes['v_all_minus_v_none']:.4g} nats/token" in told[name]
@@ -85,12 +85,12 @@ def test_the_sentences_say_what_the_notes_say(made) -> None:
 def test_a_bias_is_claimed_only_where_its_error_allows(made, size, noise, pairs, words) -> None:
     said = bias_check(np.full(8, size), np.full(8, noise), pairs)
     notes = dict(made["surrogate"].notes) | {"bias_check": said}
-    told = explained(replace(made["surrogate"], notes=notes))
+    told = explained_notes(replace(made["surrogate"], notes=notes))
     assert [line for line in told if words in line], told
 
 
 def test_a_note_without_a_sentence_is_shown_as_it_is(made) -> None:
-    told = explained(replace(made["ablation"], notes={"something_new": 0.5}))
+    told = explained_notes(replace(made["ablation"], notes={"something_new": 0.5}))
     assert told == ["something new: 0.5"]
-    assert re.match("no null: overflow", explained(
+    assert re.match("no null: overflow", explained_notes(
         replace(made["ablation"], notes={"null": "none: overflow"}))[0])  # fmt: skip

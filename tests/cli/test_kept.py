@@ -12,7 +12,7 @@ from model.test_identity import a_token, one_weight, rotary_base
 
 from interp import bundled
 from interp.causal.game.game import Game
-from interp.core.steps import Steps
+from interp.circuits.kept_steps import Kept
 
 COMMANDS: dict[str, tuple[str, ...]] = {
     "score": ("score", "{model}", "-m", "{own}", "--prompt-file", "{texts}", "-q"),
@@ -24,8 +24,8 @@ COMMANDS: dict[str, tuple[str, ...]] = {
               "--task", "{task}", "-q"),
     "verify": ("verify", "{model}", "-m", "{own}", "--top", "1", "--random", "2",
                "--task", "{task}", "-q"),
-    "circuit": ("circuit", "induction", "{model}", "-n", "6", "--random", "2", "--method", "gim",
-                "-q"),
+    "circuit": ("circuit", "induction", "{model}", "-n", "6", "--random", "2", "--method",
+                "gim_patching", "-q"),
     "trees": ("trees", "{model}", "--treebank", "{trees}", "-n", "24", "--no-controls", "--top",
               "0", "-q"),
     "influence": ("influence", "{model}", "{texts}", "--heads", "L0H1", "--random", "2", "-q"),
@@ -131,7 +131,7 @@ def work(monkeypatch) -> list[str]:
     from interp.causal.influence.score import _Run
 
     counted(Game, "evaluate")
-    counted(Steps, "add")
+    counted(Kept, "add")
     counted(_Run, "rows")
     counted(batch, "check_model")
     counted(interp.syntax.search, "dependency_trees")

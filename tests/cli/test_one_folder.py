@@ -151,13 +151,18 @@ def test_circuits_of_two_tasks_and_models_of_one_name_have_folders_of_their_own(
     for at, name in (("a", "bystander"), ("b", "induction")):
         planted.build(name).model.save_pretrained(tmp_path / at / "model")
     out, few = tmp_path / "out", ("-n", 6, "--random", 2, "-q", "-o", tmp_path / "out")
-    for at, method in (("a", "gim"), ("a", "exact_patching"), ("b", "gim"), ("a", "gim")):
+    for at, method in (
+        ("a", "gim_patching"),
+        ("a", "exact_patching"),
+        ("b", "gim_patching"),
+        ("a", "gim_patching"),
+    ):
         run("circuit", "induction", tmp_path / at / "model", "--method", method, *few)
     folders = sorted(path.parent.name for path in out.glob("*/circuit.json"))
     hashes = [interp.load(tmp_path / at / "model").content_hash[:8] for at in "ab"]
     assert folders == sorted([
         "model", f"model-{hashes[0]}.induction.exact_patching.head",
-        f"model-{hashes[1]}.induction.gim.head",
+        f"model-{hashes[1]}.induction.gim_patching.head",
     ])  # fmt: skip
     methods = [Circuit.from_json(path).method for path in sorted(out.glob("*/circuit.json"))]
     assert sorted(methods) == ["exact_patching", "gim", "gim"]

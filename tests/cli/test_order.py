@@ -13,7 +13,7 @@ from interp.core.errors import OptionError, UnknownName
 from interp.core.order import BY
 from interp.core.registry import METRICS
 from interp.core.table import HeadTable
-from interp.report import render
+from interp.report import heads_page
 
 SCORES = [[0.9, 0.1, -0.2], [0.5, -0.8, -0.9]]
 
@@ -41,7 +41,7 @@ def test_the_declared_end_is_shown_everywhere(end, want) -> None:
     assert named(table.top(3)) == want
     printed = top_heads(table, 3)
     assert re.findall(r"L\dH\d", printed) == want
-    page = render(table, top=3).partition("Top heads")[2].partition("</section>")[0]
+    page = heads_page(table, top=3).partition("Top heads")[2].partition("</section>")[0]
     assert re.findall(r"L\dH\d", page.partition("Every number")[0]) == want
     assert re.findall(r"L\dH\d", repr(table))[:3] == want
 

@@ -11,7 +11,7 @@ import pytest
 import interp
 from interp.bundled.refusal_text import requests
 from interp.safety.overview import study
-from interp.safety.removal import ships
+from interp.safety.removal import ships_scores
 
 FEW = ("-n", 8, "-k", 2, "--random", 2)
 
@@ -64,7 +64,7 @@ def test_a_mean_over_prompts_of_yours_replaces_heads(run, errors, tmp_path) -> N
     folder = tmp_path / "bundled-refusal"
     made = requests(1, 16)
     sets = [r.text for r in made if r.harmful], [r.text for r in made if not r.harmful]
-    want = ships(model, *sets, kind="mean-dataset", reference=texts, null="none").harmful
+    want = ships_scores(model, *sets, kind="mean-dataset", reference=texts, null="none").harmful
     heads = pd.read_csv(folder / "heads.csv")
     shown = heads[heads["metric"] == "ships:kind=mean-dataset,task=kl_on_harmful"]["score"]
     np.testing.assert_allclose(shown, want.score, atol=1e-9, rtol=1e-3)

@@ -22,7 +22,7 @@ from interp.causal.shapley_values.scores import Sampled
 from interp.core.prompts import repeats
 from interp.core.result import Differences, Result
 from interp.heads import needle
-from interp.heads.causal_check.result import Check, Confirmation
+from interp.heads.causal_check.result import CausalCheck, Confirmation
 from interp.heads.outliers import activations, channels, sinks
 from interp.heads.weights._composition import composition_scores
 from interp.lens.direct import direct_logit_attribution
@@ -84,10 +84,10 @@ def differences() -> Differences:
 
 
 def confirmation() -> Confirmation:
-    numbers = {f.name: 0.25 for f in fields(Check) if f.type == "float"}
-    counts = {f.name: 3 for f in fields(Check) if f.type == "int"}
+    numbers = {f.name: 0.25 for f in fields(CausalCheck) if f.type == "float"}
+    counts = {f.name: 3 for f in fields(CausalCheck) if f.type == "int"}
     checks = tuple(
-        Check(
+        CausalCheck(
             model="m", metric=metric, task="loss", purpose="own", kind="zero", unit="nats",
             higher_is_better=False, heads=("L0H1",), same_prompts=False, **numbers, **counts,
         )

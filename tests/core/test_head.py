@@ -53,3 +53,14 @@ def test_refuses_numbers_that_count_nothing(wrong):
 def test_frozen():
     with pytest.raises(AttributeError):
         Head(1, 2).layer = 3
+
+
+def test_heads_of_different_stacks_are_different() -> None:
+    plain, inside, across = Head(0, 1), Head(0, 1, "decoder"), Head(0, 1, "cross")
+    assert inside != across
+    assert plain == inside == (0, 1)
+    assert len({inside, across}) == 2
+    assert Head.parse(across).stack == "cross"
+    assert pickle.loads(pickle.dumps(across)).stack == "cross"
+    with pytest.raises(AttributeError):
+        across.stack = "decoder"  # type: ignore[misc]

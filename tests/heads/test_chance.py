@@ -12,7 +12,7 @@ import zoo
 
 import interp
 from interp.core.calibration import chance_of, measured, measured_error
-from interp.core.clusters import p_of_random_weights, predict, spread
+from interp.core.clusters import null_spread, p_of_random_weights, predict
 from interp.core.errors import OptionError
 from interp.heads.special import catalogue_of
 from interp.model.random_weights import RandomWeights, random_init
@@ -88,7 +88,9 @@ def test_one_more_head_of_one_more_draw() -> None:
     assert e.mean == 2
     assert e.sd == pytest.approx(np.sqrt(between + within))
     assert e.freedom == pytest.approx((between + within) ** 2 / (between**2 / 1 + within**2 / 2))
-    assert spread(np.zeros((1, 4))) != spread(np.zeros((1, 4)))  # NaN: one draw has no spread
+    assert null_spread(np.zeros((1, 4))) != null_spread(
+        np.zeros((1, 4))
+    )  # NaN: one draw has no spread
 
 
 def test_a_null_that_never_moves() -> None:

@@ -10,23 +10,23 @@ import pytest
 import zoo
 
 import interp
-from interp.core.clusters import interval, summary
+from interp.core.clusters import cluster_summary, interval
 from interp.core.errors import PromptError
 from interp.core.prompts import Prompts, repeats
 
 
 def test_one_trial_per_cluster_is_the_usual_error() -> None:
     x = np.random.default_rng(0).normal(size=(9, 3))
-    found = summary(x)
+    found = cluster_summary(x)
     np.testing.assert_allclose(found.score, x.mean(0))
     np.testing.assert_allclose(found.sem, x.std(0, ddof=1) / 3)
     assert (found.n, found.clusters) == (9, 9)
-    np.testing.assert_allclose(summary(x, list("abcdefghi")).sem, found.sem)
+    np.testing.assert_allclose(cluster_summary(x, list("abcdefghi")).sem, found.sem)
 
 
 def test_equal_clusters_have_the_error_of_their_means() -> None:
     x = np.random.default_rng(1).normal(size=(12, 2)) + np.repeat(np.arange(4), 3)[:, None]
-    found = summary(x, [f"needle {i // 3}" for i in range(12)])
+    found = cluster_summary(x, [f"needle {i // 3}" for i in range(12)])
     means = x.reshape(4, 3, 2).mean(1)
     np.testing.assert_allclose(found.sem, means.std(0, ddof=1) / 2)
     assert (found.n, found.clusters) == (12, 4)
@@ -34,7 +34,7 @@ def test_equal_clusters_have_the_error_of_their_means() -> None:
 
 def test_unequal_clusters_are_left_out_in_turn() -> None:
     x = np.array([[1.0], [2.0], [3.0], [10.0]])
-    found = summary(x, ["a", "b", "c", "c"])
+    found = cluster_summary(x, ["a", "b", "c", "c"])
     without = np.array([(2 + 3 + 10) / 3, (1 + 3 + 10) / 3, (1 + 2) / 2])  # by hand
     want = math.sqrt(2 / 3 * ((without - without.mean()) ** 2).sum())
     assert found.sem[0] == pytest.approx(want)
@@ -42,12 +42,12 @@ def test_unequal_clusters_are_left_out_in_turn() -> None:
 
 def test_trials_without_a_row_and_single_clusters() -> None:
     x = np.array([[np.nan, np.nan], [1.0, 2.0], [3.0, 4.0]])
-    assert summary(x, ["a", "b", "b"]).n == 2
-    assert summary(x, ["a", "b", "b"]).clusters == 1
-    assert np.isnan(summary(x, ["a", "b", "b"]).sem).all()
-    assert summary(x[:1]).n == summary(x[:1]).clusters == 0
+    assert cluster_summary(x, ["a", "b", "b"]).n == 2
+    assert cluster_summary(x, ["a", "b", "b"]).clusters == 1
+    assert np.isnan(cluster_summary(x, ["a", "b", "b"]).sem).all()
+    assert cluster_summary(x[:1]).n == cluster_summary(x[:1]).clusters == 0
     with pytest.raises(ValueError, match="2 cluster labels for 3 trials"):
-        summary(x, ["a", "b"])
+        cluster_summary(x, ["a", "b"])
 
 
 def test_the_interval_has_the_degrees_of_freedom_of_clusters() -> None:
@@ -59,8 +59,8 @@ def test_shared_values_do_not_make_the_error_small() -> None:
     """Four needles, each copied or not in all of its instances: the error is that of four."""
     x = np.repeat(np.array([[0.0], [0.0], [1.0], [1.0]]), 6, axis=0)
     labels = [f"needle {i // 6}" for i in range(24)]
-    assert summary(x, labels).sem[0] == pytest.approx(np.sqrt(1 / 3) / 2)
-    assert summary(x).sem[0] < summary(x, labels).sem[0] / 2
+    assert cluster_summary(x, labels).sem[0] == pytest.approx(np.sqrt(1 / 3) / 2)
+    assert cluster_summary(x).sem[0] < cluster_summary(x, labels).sem[0] / 2
 
 
 def test_what_shares_what_is_labelled() -> None:

@@ -237,7 +237,7 @@ def test_bad_requests_have_one_clear_line() -> None:
         interp.score(model, "inductoin")
     with pytest.raises(UnknownName, match="option of local_window"):
         interp.score(model, "local_window:widht=3")
-    with pytest.raises(OptionError, match="width='wide' is no int"):
+    with pytest.raises(OptionError, match="width='wide' is not a whole number"):
         interp.score(model, "local_window:width=wide")
     with pytest.raises(PromptError, match="no tokenizer"):
         interp.score(model, "entropy", ["some text"])

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 import interp
-from interp.causal import attribution_patching, banzhaf
+from interp.causal import banzhaf, patching_gradient
 from interp.circuits import evaluate_edges, signals
 from interp.core.errors import OptionError
 from interp.heads import needle, outliers
 from interp.model.given import takes_model
-from interp.safety import ships
+from interp.safety import ships_scores
 from interp.syntax import dependency_trees
 
 NAME = "planted:backup"
@@ -39,8 +39,8 @@ def test_a_circuit_is_found_for_a_task_by_name() -> None:
     [
         interp.score, interp.ablate, interp.shapley, interp.find_circuit, banzhaf,
         interp.evaluate_circuit, interp.faithfulness, interp.logit_lens, interp.confirm, signals,
-        evaluate_edges, needle.ids_instances, outliers.sink_mass, ships, dependency_trees,
-        attribution_patching, interp.check_model,
+        evaluate_edges, needle.ids_instances, outliers.sink_mass, ships_scores, dependency_trees,
+        patching_gradient, interp.check_model,
     ],
 )  # fmt: skip
 def test_something_else_is_refused_in_one_line(call) -> None:

@@ -15,7 +15,7 @@ import zoo
 
 import interp
 from interp.core.errors import CheckError, LoadError
-from interp.model.sources.folder import one_line
+from interp.model.sources.folder import error_line
 
 
 @pytest.fixture
@@ -60,9 +60,9 @@ def test_odd_values_of_a_config_are_named(folder, key, value, text):
 
 
 def test_an_error_without_words_is_called_by_its_name():
-    assert one_line(StopIteration()) == "StopIteration"
-    assert one_line(TypeError("'NoneType' object is not iterable")) == "null is not iterable"
-    assert one_line(TypeError("(<class 'int'>, <class 'NoneType'>)")) == "(int, null)"
+    assert error_line(StopIteration()) == "StopIteration"
+    assert error_line(TypeError("'NoneType' object is not iterable")) == "null is not iterable"
+    assert error_line(TypeError("(<class 'int'>, <class 'NoneType'>)")) == "(int, null)"
 
 
 def swin(*depths: int) -> Any:

@@ -19,14 +19,14 @@ from interp.causal.pairs import Interactions
 from interp.causal.pruning.page import save_curves
 from interp.causal.pruning.result import PruningCurve
 from interp.circuits.evaluation import Evaluation
-from interp.circuits.folder import write as write_circuit
+from interp.circuits.folder import write_circuit
 from interp.circuits.published import published
 from interp.circuits.result import Circuit
-from interp.cli.commands.safety import write as write_safety
+from interp.cli.commands.safety import write_safety
 from interp.core.table import HeadTable
 from interp.report import checks, write_report
-from interp.report.tokens import render as attributions
-from interp.report.trees import render as tree_page
+from interp.report.tokens import attribution_page as attributions
+from interp.report.trees import trees_page as tree_page
 from interp.report.viewer import View
 from interp.safety.curves import SafetyCurves
 from interp.syntax.result import Drawn
@@ -126,7 +126,7 @@ def verification(path: Path) -> None:
         row | {"metric": f"metric_{i}", "out": 0.1 + i / 40, "doubts": "few sets" * (i % 7 == 0)}
         for i in range(40)
     ]
-    path.write_text(checks.page(pd.DataFrame(rows), [MADE], "interp verify large"))
+    path.write_text(checks.check_page(pd.DataFrame(rows), [MADE], "interp verify large"))
 
 
 def circuit_found(edges: int = 2_000) -> Circuit:

@@ -15,8 +15,8 @@ import interp.report.heads
 from interp.core.errors import OptionError, StoreError
 from interp.core.table import HeadTable
 from interp.draw.colours import Scale, palette
-from interp.draw.page import asset, digest
-from interp.report import render, write_report
+from interp.draw.page import asset, policy_hash
+from interp.report import heads_page, write_report
 
 HOSTILE = "\"'><script>alert(1)</script><img src=http://evil.example/x onerror=alert(2)>&amp;\n"
 
@@ -54,7 +54,7 @@ def tables():
 
 
 def test_every_head_has_its_numbers_without_scripts():
-    page = Page(render(tables(), ranges={"induction": (0, 1), "copying": (-1, 1)}))
+    page = Page(heads_page(tables(), ranges={"induction": (0, 1), "copying": (-1, 1)}))
     assert page.of["title"][1:] == [
         "L0H0: 0.100 ± 0.01 fraction; null 0.050; n 8",
         "L0H1: 0.900 ± 0.01 fraction; null 0.050; n 8",
@@ -70,7 +70,7 @@ def test_every_head_has_its_numbers_without_scripts():
 
 def test_colours_follow_the_declared_range():
     def colours(**options):
-        elements = Page(render(small(scores=[[0.0, 0.5], [1.0, 2.0]]), **options)).elements
+        elements = Page(heads_page(small(scores=[[0.0, 0.5], [1.0, 2.0]]), **options)).elements
         return [a["class"] for tag, a in elements if tag == "rect" and a.get("height") == "23"]
 
     assert colours(ranges={"induction": (0, 1)}) == ["q0", "q16", "q32", "q32"]
@@ -81,14 +81,14 @@ def test_colours_follow_the_declared_range():
 
 def test_what_the_colours_hide_is_said():
     odd = small(scores=[[0.5, math.nan], [0.5, 7.0]], n=[[8, 0], [8, 8]])
-    page = Page(render(odd, ranges={"induction": (0, 1)}))
+    page = Page(heads_page(odd, ranges={"induction": (0, 1)}))
     assert "1 beyond the range, shown as its end; 1 without a score" in page.text
     assert "L0H1: no score, no prompt had a row to average" in page.of["title"]
-    assert "colours: from 0 to 7, the highest score on this page" in Page(render(odd)).text
+    assert "colours: from 0 to 7, the highest score on this page" in Page(heads_page(odd)).text
 
 
 def test_top_heads_by_score_and_signed_ones_at_both_ends():
-    page = Page(render(tables(), ranges={"copying": (-1, 1)}, top=2))
+    page = Page(heads_page(tables(), ranges={"copying": (-1, 1)}, top=2))
     heads = re.findall(r"L\dH\d", page.text.partition("Top heads")[2].partition("Every number")[0])
     assert heads == ["L0H1", "L1H0", "L1H0", "L0H0"]
     assert "-0.800 ± 0.01" in page.text
@@ -102,7 +102,9 @@ def test_says_how_the_scores_were_made():
             small(metric="b", provenance=made | {"seed": 3, "options": {"k": 2}}),
         ]
     )
-    page = render(table, title="My heads", command="interp score 'my model'", beside=["a b.csv"])
+    page = heads_page(
+        table, title="My heads", command="interp score 'my model'", beside=["a b.csv"]
+    )
     read = Page(page)
     for text in ("hub/tiny", "design: repeats, n: 8", "zero", "k: 2", "interp score 'my model'"):
         assert text in read.text
@@ -121,7 +123,7 @@ def test_names_are_text_and_nothing_is_fetched(monkeypatch, cells):
     two = small(HOSTILE, HOSTILE, stack="b", provenance=made)
     three = small(HOSTILE, HOSTILE + "2", provenance={"seed": HOSTILE})
     table = HeadTable.concat([one, two, three, small("other")])
-    page = render(table, title=HOSTILE, command=HOSTILE, beside=[HOSTILE])
+    page = heads_page(table, title=HOSTILE, command=HOSTILE, beside=[HOSTILE])
     read = Page(page)
     assert read.of["script"] == [asset("heads.js") + asset("cards.js")]
     assert "img" not in read.of
@@ -140,16 +142,16 @@ def test_names_are_text_and_nothing_is_fetched(monkeypatch, cells):
 
 
 def test_the_page_forbids_all_but_its_own_script_and_style():
-    page = render(small())
+    page = heads_page(small())
     policy = re.search(r'Content-Security-Policy" content="([^"]+)"', page).group(1)
     assert policy.startswith("default-src 'none'; img-src data:;")
     for name in ("style", "script"):
         text = re.search(rf"<{name}>(.*?)</{name}>", page, re.DOTALL).group(1)
-        assert f"{name}-src '{digest(text)}'" in policy
+        assert f"{name}-src '{policy_hash(text)}'" in policy
 
 
 def test_can_be_reached_by_keyboard_and_read_aloud():
-    page = Page(render(tables()))
+    page = Page(heads_page(tables()))
     maps = [a for tag, a in page.elements if tag == "svg" and a.get("class") == "map"]
     assert [a["tabindex"] for a in maps] == ["0", "0"]
     assert maps[0]["aria-label"].startswith("induction: heat map of 2 layers by 2 heads")
@@ -179,7 +181,7 @@ def test_many_heads_become_a_picture_with_the_same_colours_and_numbers(monkeypat
     monkeypatch.setattr(interp.report.heads, "CELLS_AS_ELEMENTS", 5)
     scores = [[0.1, math.nan, 0.9], [0.0, 1.0, 5e-4]]
     table = small(scores=scores, sem=[[0.1, math.nan, 0.0041]] * 2, n=[[8, 0, 8], [8, 8, 9]])
-    elements = Page(render(table, ranges={"induction": declared})).elements
+    elements = Page(heads_page(table, ranges={"induction": declared})).elements
     (data,) = [a for tag, a in elements if tag == "svg" and a.get("class") == "map"]
     assert data["data-score"] == ".100,,.900,.000,1.000,.0005"
     assert data["data-sem"] == ".1,,.0041,.1,,.0041"
@@ -212,18 +214,18 @@ def test_a_page_of_many_heads_stays_small(tmp_path):
 def test_more_than_a_page_can_hold_is_said(monkeypatch):
     monkeypatch.setattr(interp.report.heads, "CELLS_AS_ELEMENTS", 1)
     monkeypatch.setattr(interp.report.heads, "CELLS_WITH_NUMBERS", 2)
-    page = Page(render(tables()))
+    page = Page(heads_page(tables()))
     assert "the numbers are in the table's file" in page.text
     assert not [a for _, a in page.elements if "data-score" in a]
 
 
 def test_same_table_same_bytes():
-    assert render(tables(), top=3) == render(tables(), top=3)
+    assert heads_page(tables(), top=3) == heads_page(tables(), top=3)
 
 
 def test_stacks_have_maps_of_their_own():
     both = HeadTable.concat([small(stack="encoder"), small(stack="decoder", scores=[[0.5]])])
-    page = Page(render(both))
+    page = Page(heads_page(both))
     assert [text.strip() for text in page.of["figcaption"]] == [
         "induction · encoder",
         "induction · decoder",
@@ -233,7 +235,7 @@ def test_stacks_have_maps_of_their_own():
 
 def test_nothing_to_show():
     with pytest.raises(OptionError, match="no rows, so there is nothing to show"):
-        render(HeadTable.concat([]))
+        heads_page(HeadTable.concat([]))
 
 
 def test_the_page_is_written_whole_or_not_at_all(tmp_path, monkeypatch):

@@ -14,7 +14,7 @@ from report.test_report import HOSTILE, Page
 import interp.report.heads
 from interp.core.errors import OptionError
 from interp.core.table import HeadTable
-from interp.report import render
+from interp.report import heads_page
 from interp.report.findings import findings, interval
 
 MANY = np.full((4, 8), 0.05) + np.linspace(0, 0.01, 32).reshape(4, 8)
@@ -101,7 +101,7 @@ def strips(page):
 def test_models_are_aligned_by_relative_depth_on_one_scale():
     two = small("two", scores=[[0.1, 0.9], [0.5, 0.2]])
     four = small("four", scores=[[0.1], [0.2], [0.3], [0.9]])
-    page = render(HeadTable.concat([two, four]), ranges={"induction": (0, 1)})
+    page = heads_page(HeadTable.concat([two, four]), ranges={"induction": (0, 1)})
     found = strips(page)
     assert [(x, w) for x, w, _ in found["two"]] == [(0, 160), (160, 160)]
     assert [(x, w) for x, w, _ in found["four"]] == [(0, 80), (80, 80), (160, 80), (240, 80)]
@@ -113,19 +113,21 @@ def test_models_are_aligned_by_relative_depth_on_one_scale():
 
 def test_a_metric_that_one_model_has_is_not_compared():
     table = HeadTable.concat([small("a"), small("b"), small("b", metric="other")])
-    side = render(table).partition('id="beside"')[2].partition("</section>")[0]
+    side = heads_page(table).partition('id="beside"')[2].partition("</section>")[0]
     assert "induction" in side
     assert "other" not in side
-    assert 'id="beside"' not in render(small())
+    assert 'id="beside"' not in heads_page(small())
 
 
 def test_numbers_of_prompts_that_differ_are_said_to():
     table = HeadTable.concat(
         [small("a"), small("b", n=[[8, 8], [0, 24]], scores=[[1, 2], [math.nan, 3]])]
     )
-    assert "best head of each layer; n 8 to 24; colours: from 0 to 3, the highest" in render(table)
+    assert "best head of each layer; n 8 to 24; colours: from 0 to 3, the highest" in heads_page(
+        table
+    )
     none = [small(m, scores=[[math.nan]], n=[[0]]) for m in "ab"]
-    side = render(HeadTable.concat(none)).partition('id="beside"')[2].partition("</section>")[0]
+    side = heads_page(HeadTable.concat(none)).partition('id="beside"')[2].partition("</section>")[0]
     assert "no head has a score" in side
     assert "of each layer; colours" in side
 
@@ -133,7 +135,7 @@ def test_numbers_of_prompts_that_differ_are_said_to():
 def test_signed_metrics_show_the_largest_either_way():
     one = small("a", scores=[[-0.8, 0.1], [0.3, 0.0]])
     table = HeadTable.concat([one, small("b", scores=[[0.2, 0.1], [0.3, 0.0]])])
-    found = strips(render(table, ranges={"induction": (-1, 1)}))
+    found = strips(heads_page(table, ranges={"induction": (-1, 1)}))
     assert [t.partition(":")[0] for *_, t in found["a"]] == ["L0H0", "L1H0"]
 
 
@@ -141,7 +143,7 @@ def test_of_a_signed_metric_the_best_is_farthest_from_its_null():
     """As in the tables of top heads: L1H0 scores less either way, but more than where there is
     nothing to find."""
     both = [small(m, scores=[[-0.95], [0.4]], null=[[-0.93], [0.0]]) for m in "ab"]
-    page = render(HeadTable.concat(both), ranges={"induction": (-1, 1)})
+    page = heads_page(HeadTable.concat(both), ranges={"induction": (-1, 1)})
     side = page.partition('id="beside"')[2].partition("</section>")[0]
     assert cells(side)[1:4] == ["L1H0", "0.400 ± 0.01", "0.000"]
     assert "head farthest from its null of each layer; n 8<" in side
@@ -153,7 +155,7 @@ def test_of_a_metric_that_means_something_low_the_lowest_head_of_each_layer_is_s
     """As in the tables of top heads: a head that writes nothing scores near 0."""
     made = {"end": "low"}
     both = [small(m, scores=[[0.9, 0.2], [0.1, 0.4]], provenance=made) for m in "ab"]
-    page = render(HeadTable.concat(both), ranges={"induction": (0, None)})
+    page = heads_page(HeadTable.concat(both), ranges={"induction": (0, None)})
     assert [t.partition(":")[0] for *_, t in strips(page)["a"]] == ["L0H1", "L1H0"]
     side = page.partition('id="beside"')[2].partition("</section>")[0]
     assert cells(side)[1:3] == ["L1H0", "0.100 ± 0.01"]
@@ -163,7 +165,7 @@ def test_of_a_metric_that_means_something_low_the_lowest_head_of_each_layer_is_s
 
 def test_the_page_begins_with_a_list_of_what_is_on_it():
     table = HeadTable.concat([small("a"), small("b")])
-    page = render(table)
+    page = heads_page(table)
     targets = re.findall(r'<li><a href="#([^"]*)">([^<]*)', page)
     assert targets == [
         ("findings", "Findings"), ("beside", "Models side by side"), ("m0", "a"), ("m1", "b"),
@@ -173,7 +175,7 @@ def test_the_page_begins_with_a_list_of_what_is_on_it():
     # maps before tables: what is looked at first
     order = [page.index(text) for text in ("Findings</h2>", "Every head</h3>", "Top heads</h3>")]
     assert order == sorted(order)
-    assert "They have no metric in common" in render(
+    assert "They have no metric in common" in heads_page(
         HeadTable.concat([small("a"), small("b", metric="other")])
     )
 
@@ -181,7 +183,7 @@ def test_the_page_begins_with_a_list_of_what_is_on_it():
 def test_every_number_is_a_table():
     table = HeadTable.concat([small(), small(metric="other", scores=[[1, 2], [3, math.nan]],
                                               n=[[8, 8], [8, 0]])])  # fmt: skip
-    body = render(table).partition("Every number as a table")[2]
+    body = heads_page(table).partition("Every number as a table")[2]
     rows = [cells(row) for row in re.findall(r"<tr>(.*?)</tr>", body)]
     assert rows[1:5] == [
         ["0.100 ± 0.01", "1.000 ± 0.01"],
@@ -194,7 +196,7 @@ def test_every_number_is_a_table():
 def test_the_data_beside_a_map_are_its_numbers():
     hostile = 'a,"b"\n</script>'
     table = small(stack=hostile, scores=[[1 / 3, math.nan], [1e-7, 2.0]], n=[[8, 0], [8, 8]])
-    (link,) = [a for tag, a in Page(render(table)).elements if tag == "a" and "download" in a]
+    (link,) = [a for tag, a in Page(heads_page(table)).elements if tag == "a" and "download" in a]
     kind, _, data = link["href"].partition(",")
     assert kind == "data:text/csv;charset=utf-8"
     rows = list(csv.DictReader(io.StringIO(unquote(data))))
@@ -207,11 +209,11 @@ def test_the_data_beside_a_map_are_its_numbers():
 
 def test_a_page_keeps_its_budget_and_says_what_it_left_out():
     table = HeadTable.concat([small("m", f"metric {i}", scores=MANY) for i in range(20)])
-    full = len(render(table).encode())
+    full = len(heads_page(table).encode())
     sizes, texts = [], []
     budget = full
     for _ in range(3):
-        page = render(table, budget=budget)
+        page = heads_page(table, budget=budget)
         assert len(page.encode()) <= budget
         sizes.append(len(page.encode()))
         texts.append(Page(page).text)
@@ -223,15 +225,15 @@ def test_a_page_keeps_its_budget_and_says_what_it_left_out():
     for text in texts[1:]:
         assert "With more detail the page would be larger than" in text
     with pytest.raises(OptionError, match=r"with the least detail, more than 0\.01 MB; give fewer"):
-        render(table, budget=10_000)
+        heads_page(table, budget=10_000)
 
 
 def test_the_last_detail_has_no_maps(monkeypatch):
     table = HeadTable.concat([small("m", f"metric {i}", scores=MANY) for i in range(20)])
     monkeypatch.setattr(interp.report.heads, "CELLS_AS_ELEMENTS", 1)
     monkeypatch.setattr(interp.report.heads, "CELLS_WITH_NUMBERS", 2)
-    pictures = len(render(table).encode())
-    page = render(table, budget=pictures - 1)
+    pictures = len(heads_page(table).encode())
+    page = heads_page(table, budget=pictures - 1)
     assert "there are no maps" in page
     assert 'class="map"' not in page
 
@@ -240,7 +242,7 @@ def test_hostile_names_are_text_in_every_part():
     table = HeadTable.concat(
         [with_heads(((0, 0), 0.9), model=m, metric=HOSTILE, stack=HOSTILE) for m in (HOSTILE, "b")]
     )
-    read = Page(render(table))
+    read = Page(heads_page(table))
     assert len(read.of["script"]) == 1
     assert "img" not in read.of
     assert read.text.count(HOSTILE.strip()) > 5

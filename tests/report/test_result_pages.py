@@ -101,7 +101,7 @@ def checks_page() -> str:
         "any_random": 0.2, "any_p": 0.3, "any_least_p": 1 / 56, "n_any": 55,
         "n_any_possible": 400, "n_prompts": 16, "n_clusters": 11, "doubts": HOSTILE,
     }  # fmt: skip
-    return checks.page(pd.DataFrame([row, row]), [{"model_id": HOSTILE}], "interp verify x")
+    return checks.check_page(pd.DataFrame([row, row]), [{"model_id": HOSTILE}], "interp verify x")
 
 
 def test_the_page_of_checks_can_fetch_and_run_nothing() -> None:

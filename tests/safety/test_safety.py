@@ -73,12 +73,14 @@ def test_a_direction_taken_out_is_gone_and_one_added_is_there(model, sets):
 
 
 def test_projection_finds_the_head_and_sums_to_the_difference(model, sets):
-    table = safety.refusal_projection(model, sets.harmful, sets.harmless)
+    table = safety.refusal_projection_scores(model, sets.harmful, sets.harmless)
     rest, it = others_and_it(table.to_pandas())
     assert it > 1
     assert np.abs(rest).max() < 0.02
     direction = next(d for d in safety.candidates(model, sets, [-1]) if d.layer == 3)
-    shares = safety.refusal_projection(model, sets.harmful, sets.harmless, direction, share=True)
+    shares = safety.refusal_projection_scores(
+        model, sets.harmful, sets.harmless, direction, share=True
+    )
     frame = shares.to_pandas()
     embedding = next(d for d in safety.candidates(model, sets, [-1]) if d.layer == 0)
     parts = frame.loc[frame["layer"] < 3, "score"].sum()
@@ -98,7 +100,7 @@ def test_error_of_trials_is_that_of_two_means(model, sets):
 
 @pytest.mark.parametrize(("kind", "edit"), [("zero", zero), ("q", uniform)])
 def test_ships_equals_full_forwards(model, sets, kind, edit):
-    found = safety.ships(model, sets.harmful, sets.harmless, kind=kind, null="none")
+    found = safety.ships_scores(model, sets.harmful, sets.harmless, kind=kind, null="none")
     clean = last_logits(model, sets.harmful).log_softmax(-1)
     for label, got in zip(found.harmful.players.labels, found.harmful.per_prompt, strict=True):
         with model.edited(edit(label)):
@@ -166,7 +168,7 @@ def test_hidden_states_do_not_hang_on_reuse(model, sets):
 
 
 def test_curves_break_refusal_and_leave_the_rest(model, sets):
-    ranking = safety.ships(model, sets.harmful, null="none").harmful.table
+    ranking = safety.ships_scores(model, sets.harmful, null="none").harmful.table
     task = safety.refusal_log_odds(model, sets.harmful)
     found = safety.safety_curves(model, ranking, task, sets.harmless, k=2, n_random=8)
     assert found.heads[0] == f"L{HEAD[0]}H{HEAD[1]}"
@@ -198,9 +200,9 @@ def test_of_random_weights_no_head_stands_out():
 def test_sets_that_coincide_and_files_that_are_bad(model, sets, tmp_path):
     same = [list(p) for p in sets.harmful.ids]
     with pytest.raises(PromptError, match="are the same 7 prompts"):
-        safety.refusal_projection(model, same, same)
+        safety.refusal_projection_scores(model, same, same)
     with pytest.raises(PromptError, match="1 prompts are in both sets"):
-        safety.ships(model, same, [*map(list, sets.harmless.ids), same[3]])
+        safety.ships_scores(model, same, [*map(list, sets.harmless.ids), same[3]])
     text, lines = tmp_path / "a.txt", tmp_path / "b.jsonl"
     text.write_text("one\n\ntwo\n")
     assert safety.read_prompts(text) == ["one", "two"]

@@ -15,7 +15,7 @@ from interp.core.errors import PromptError
 from interp.core.prompts import Prompts
 from interp.model.edits import zero
 from interp.safety.streams import last_logits, without
-from interp.safety.task import log_odds
+from interp.safety.task import token_log_odds
 from training.train_refusal import Recipe, encoded, train
 
 NO = WORDS.index(DECLINES)
@@ -94,9 +94,9 @@ def test_the_choice_and_its_filters(model, texts, search) -> None:
 
 def test_it_holds_for_markers_and_jumbles_it_was_not_made_from(model, search) -> None:
     made = [r.text for r in requests(7, 80, jumbled=1.0) if r.harmful]
-    clean = log_odds(next_logits(model, made), [NO])
+    clean = token_log_odds(next_logits(model, made), [NO])
     with without(model, search.direction.vector):
-        gone = log_odds(next_logits(model, made), [NO])
+        gone = token_log_odds(next_logits(model, made), [NO])
     assert float(clean.mean()) > 5
     assert float(gone.mean()) < 0
 
@@ -104,15 +104,15 @@ def test_it_holds_for_markers_and_jumbles_it_was_not_made_from(model, search) ->
 def test_the_most_missed_head_is_among_those_that_write_most(model, texts, search) -> None:
     """Exhaustive: every head below layer 2, one by one, against its projection there."""
     direction = next(t.direction for t in search.passing if t.direction.layer == 2)
-    table = safety.refusal_projection(model, *texts, direction).to_pandas()
+    table = safety.refusal_projection_scores(model, *texts, direction).to_pandas()
     below = table[table["layer"] < 2]
     places = [tuple(x) for x in below[["layer", "head"]].to_numpy().tolist()]
 
     def refusal(heads) -> float:
         with model.edited(zero(heads)):
-            return float(log_odds(next_logits(model, texts[0]), [NO]).mean())
+            return float(token_log_odds(next_logits(model, texts[0]), [NO]).mean())
 
-    clean = float(log_odds(next_logits(model, texts[0]), [NO]).mean())
+    clean = float(token_log_odds(next_logits(model, texts[0]), [NO]).mean())
     lost = [clean - refusal([place]) for place in places]
     written = below["score"].to_numpy()
     assert int(np.argmax(lost)) in written.argsort()[::-1][:4]
@@ -136,7 +136,7 @@ def test_a_study_holds_what_its_parts_give(model, texts, search) -> None:
     few = texts[0][:12], texts[1][:12]
     found = safety.study(model, *few, k=3, n_random=2, forms=["centred"], steps=1, ranking="ships")
     direction = safety.search_direction(model, *few).direction
-    assert found.projection == safety.refusal_projection(model, *few, direction)
+    assert found.projection == safety.refusal_projection_scores(model, *few, direction)
     by_ships = found.ships.harmful.table.top(3).to_pandas()
     assert list(found.curves.heads) == [
         f"L{a}H{b}" for a, b in by_ships[["layer", "head"]].to_numpy()

@@ -14,7 +14,7 @@ from syntax.small_bert import save_bert
 import interp
 from interp.core.errors import OptionError, PromptError
 from interp.syntax.align import SPECIAL, align, by_offsets, how, refined
-from interp.syntax.attention import Reading, word_attention, words_of
+from interp.syntax.attention import WordReading, word_attention, words_of
 from interp.syntax.treebank import Sentence, Treebank
 
 
@@ -63,7 +63,9 @@ def test_words_of_a_multiword_token_share_its_letters() -> None:
 
 def test_a_word_without_pieces_leaves_its_sentence_out_and_is_counted(bert) -> None:
     fine = sentence((1, -1), words=("the", "cats"))
-    found = word_attention(bert, bank(multiword("du", ("de", "le")), fine), Reading(by="offsets"))
+    found = word_attention(
+        bert, bank(multiword("du", ("de", "le")), fine), WordReading(by="offsets")
+    )
     assert found.sentences == (fine,)
     assert found.counts["without_pieces"] == 1
     assert found.counts["words_without_pieces"] == 1
@@ -80,8 +82,8 @@ def test_long_and_single_word_sentences_are_left_out_and_counted(bert) -> None:
 def test_a_text_not_made_of_its_words_is_left_out_where_it_is_read(bert) -> None:
     odd = Sentence(("a", "b"), (1, -1), ("dep", "root"), ("X", "X"), "other", None)
     with pytest.raises(PromptError, match="1 with a text not made of their words"):
-        word_attention(bert, bank(odd), Reading(by="offsets"))
-    assert len(word_attention(bert, bank(odd), Reading(by="words"))) == 1
+        word_attention(bert, bank(odd), WordReading(by="offsets"))
+    assert len(word_attention(bert, bank(odd), WordReading(by="words"))) == 1
 
 
 def test_which_tokenizers_can_be_used(bert) -> None:
@@ -119,13 +121,13 @@ def naive(pattern, join_to, join_from):
 @pytest.mark.parametrize("attending", ["sum", "mean", "first", "max"])
 def test_every_way_to_join_equals_loops(to, attending) -> None:
     pattern = torch.rand(4, 6, 6).softmax(-1)
-    found = words_of(pattern, WORDS, 3, Reading(to=to, attending=attending))
+    found = words_of(pattern, WORDS, 3, WordReading(to=to, attending=attending))
     np.testing.assert_allclose(found.numpy(), naive(pattern.numpy(), to, attending), rtol=1e-6)
 
 
 def test_mass_is_kept_but_for_special_tokens_and_itself() -> None:
     pattern = torch.rand(2, 6, 6, dtype=torch.float64).softmax(-1)
-    found = words_of(pattern, WORDS, 3, Reading())
+    found = words_of(pattern, WORDS, 3, WordReading())
     itself = pattern[:, 2:4, 2:4].sum(-1).mean(-1)
     special = pattern[:, 2:4][:, :, [0, 5]].sum(-1).mean(-1)
     torch.testing.assert_close(found[:, 1].sum(-1), 1 - itself - special)
@@ -133,7 +135,7 @@ def test_mass_is_kept_but_for_special_tokens_and_itself() -> None:
 
 def test_an_unknown_way_is_refused() -> None:
     with pytest.raises(OptionError, match=re.escape("one of sum, mean, first, max")):
-        Reading(to="median")
+        WordReading(to="median")
 
 
 def test_batches_and_padding_change_nothing(bert) -> None:
@@ -152,7 +154,7 @@ def test_batches_and_padding_change_nothing(bert) -> None:
 def test_shuffled_words_are_put_back(bert) -> None:
     """BERT without positions would not notice; with them only the order of reading differs."""
     s = sentence((1, 2, -1, 2), words=("the", "sleeping", "cats", "rug"))
-    found = word_attention(bert, bank(s), Reading(shuffled=3))
+    found = word_attention(bert, bank(s), WordReading(shuffled=3))
     order = np.random.default_rng(3).permutation(4)
     assert order.tolist() != [0, 1, 2, 3]
     read = sentence((-1, 0, 0, 0), words=tuple(s.words[i] for i in order))

@@ -19,7 +19,7 @@ from interp.cli.tree_search import _passes
 from interp.core.errors import CheckError
 from interp.core.files import rows_from_parquet
 from interp.core.resources import folder
-from interp.syntax.attention import Reading
+from interp.syntax.attention import WordReading
 from interp.syntax.conllu import read_conllu
 from interp.syntax.result import TreeScores
 from interp.syntax.search import dependency_trees
@@ -246,7 +246,7 @@ def test_heads_chosen_on_one_file_and_reported_on_another(
     train, test = (read_conllu(tmp_path / f"{name}.conllu") for name in "ab")
     want = dependency_trees(
         interp.load(bert, name="bert"), test, train=train, controls=False, seed=3,
-        reading=Reading(to="max", attending="first"),
+        reading=WordReading(to="max", attending="first"),
     )  # fmt: skip
     assert json.loads(result.stdout) == [json.loads(json.dumps(want.to_dict()))]
 

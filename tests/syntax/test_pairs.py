@@ -13,7 +13,7 @@ from transformers import BertConfig, BertForMaskedLM
 
 import interp
 from interp.core.errors import OptionError, PromptError, StoreError
-from interp.syntax.pairs import Pair, check_pairs, read_pairs
+from interp.syntax.pairs import MinimalPair, check_pairs, read_pairs
 
 WORDS = [f"v{i}" for i in range(40)]
 
@@ -32,7 +32,7 @@ def pairs():
     for _ in range(12):
         words = [f"v{i}" for i in rng.permutation(40)[:8]]
         first = " ".join(words[:7])
-        out.append(Pair(f"{first} {words[2]} {words[3]}", f"{first} {words[2]} {words[7]}"))
+        out.append(MinimalPair(f"{first} {words[2]} {words[3]}", f"{first} {words[2]} {words[7]}"))
     return out
 
 
@@ -81,7 +81,7 @@ def masked_model(tmp_path):
 
 def test_masked_models_score_one_token_at_a_time(tmp_path) -> None:
     model = masked_model(tmp_path)
-    pair = Pair("v1 v2 v3", "v1 v3 v2")
+    pair = MinimalPair("v1 v2 v3", "v1 v3 v2")
     found = check_pairs(model, [pair, pair], ["L0H0"], n_random=1)
 
     def pseudo(text):
@@ -108,14 +108,14 @@ def test_what_cannot_be_asked(planted, pairs, tmp_path) -> None:
         check_pairs(interp.load("planted:bystander"), pairs[:2], ["L1H0"])
     bare = interp.load(save_bert(tmp_path, WORDS))
     with pytest.raises(PromptError, match="predicts no tokens"):
-        check_pairs(bare, [Pair("v1 v2", "v2 v1")], ["L0H0"], n_random=1)
+        check_pairs(bare, [MinimalPair("v1 v2", "v2 v1")], ["L0H0"], n_random=1)
 
 
 def test_pairs_of_a_file(tmp_path) -> None:
     path = tmp_path / "p.jsonl"
     rows = [{"sentence_good": f"g{i}", "sentence_bad": f"b{i}", "UID": "x"} for i in range(5)]
     path.write_text("\n".join(map(json.dumps, rows)) + "\n\n")
-    assert read_pairs(path, n=2) == [Pair("g0", "b0"), Pair("g1", "b1")]
+    assert read_pairs(path, n=2) == [MinimalPair("g0", "b0"), MinimalPair("g1", "b1")]
     assert len(read_pairs(path)) == 5
     path.write_text(json.dumps(rows[0]) + '\n{"sentence_good": "x"}\n')
     with pytest.raises(StoreError, match="line 2: no JSON object with sentence_good"):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from syntax.made import attention, gold, noise, only, previous, random_bank, sentence, turned
 
-from interp.syntax.gold import DIRECTIONS, Gold, directed, hits_of, largest
+from interp.syntax.gold import DIRECTIONS, Gold, argmax_words, directed, hits_of
 from interp.syntax.relations import best_offset, ensemble_hits, per_sentence, relations
 from interp.syntax.treebank import Treebank
 
@@ -145,7 +145,7 @@ def test_hits_by_loops() -> None:
 
 
 def test_a_row_without_weight_picks_nobody() -> None:
-    assert largest(np.array([[0.0, 0.0], [0.0, 1.0]])).tolist() == [-1, 1]
+    assert argmax_words(np.array([[0.0, 0.0], [0.0, 1.0]])).tolist() == [-1, 1]
 
 
 def test_directions() -> None:

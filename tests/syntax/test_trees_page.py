@@ -15,7 +15,7 @@ from syntax.found import relation, scores, trees
 
 from interp.core.statistics import RatioBootstrap
 from interp.report.tree_tables import above, by_gain
-from interp.report.trees import render
+from interp.report.trees import trees_page
 from interp.syntax.result import Drawn, TreeScores
 
 
@@ -51,7 +51,7 @@ class Reader(HTMLParser):
 
 
 def test_a_row_per_relation_by_the_lower_end_of_the_difference() -> None:
-    head, *rows = Reader(render([scores()])).tables[0]
+    head, *rows = Reader(trees_page([scores()])).tables[0]
     assert head == ["relation", "head", "", "found", "best offset", "difference", "p", "", "n"]
     assert [row[0] for row in rows] == ["obj", "nsubj", "vocative"]
     assert rows[0][1:] == [
@@ -73,13 +73,13 @@ def test_few_examples_do_not_lead() -> None:
     known = relation("nmod", gain=0.5, gain_interval=(0.1, 0.9))
     sure = relation("det", gain=0.4, gain_interval=(0.3, 0.5))
     assert by_gain([few, known, sure]) == [sure, known, few]
-    page = render([scores(relations=(few, known, sure))])
+    page = trees_page([scores(relations=(few, known, sure))])
     assert "relations with fewer than 10 dependents last" in page
     assert not above(few)
 
 
 def test_what_stands_beside_the_best_head() -> None:
-    _, *rows = Reader(render([scores()])).tables[1]
+    _, *rows = Reader(trees_page([scores()])).tables[1]
     assert rows[0] == [
         "obj", "L2H0 → L3H4 →", "73.3 [68.0, 78.0]", "80.0 L1H7", "73.0 L2H1 ←", "6.0", "11.0",
     ]  # fmt: skip
@@ -87,7 +87,7 @@ def test_what_stands_beside_the_best_head() -> None:
 
 
 def test_baselines_stand_among_the_trees() -> None:
-    with_punct, without = Reader(render([scores()])).tables[2:]
+    with_punct, without = Reader(trees_page([scores()])).tables[2:]
     assert [row[0] for row in with_punct[1:]] == [
         "maximum spanning tree", "adjacent chain (baseline)", "arborescence, gold root",
     ]  # fmt: skip
@@ -95,7 +95,7 @@ def test_baselines_stand_among_the_trees() -> None:
     assert with_punct[3][3] == "0.280 [0.270, 0.290]"
     assert [row[2] for row in without[1:]] == ["0.508 [0.500, 0.520]"]
     only = scores(trees=(trees(),))
-    assert len(Reader(render([only])).tables) == 3
+    assert len(Reader(trees_page([only])).tables) == 3
 
 
 @pytest.mark.parametrize(
@@ -108,34 +108,34 @@ def test_baselines_stand_among_the_trees() -> None:
     ],
 )
 def test_a_head_is_above_only_when_corrected_p_is_small(p, gain, verdict, n_above) -> None:
-    page = render([scores(relations=(relation(p=p, gain=gain),))])
+    page = trees_page([scores(relations=(relation(p=p, gain=gain),))])
     assert Reader(page).tables[0][1][7] == verdict
     assert f"{n_above} of 1 relations have a head above their baseline" in page
 
 
 def test_the_findings_name_the_best_trees_and_the_best_baseline() -> None:
-    page = render([scores()])
+    page = trees_page([scores()])
     assert (
         "The best trees (maximum spanning tree, L2H8) have 0.482 of the gold edges, the best "
         "baseline 0.391." in page
     )
     high = trees("adjacent chain", heads=(), uuas=0.9, baseline=True)
     told = "L2H8) have 0.482 of the gold edges, the best baseline 0.900."
-    assert told in render([scores(trees=(high, trees()))])
-    assert "L2H8) have 0.482 of the gold edges.<" in render([scores(trees=(trees(),))])
-    assert "The best trees" not in render([scores(trees=())])
+    assert told in trees_page([scores(trees=(high, trees()))])
+    assert "L2H8) have 0.482 of the gold edges.<" in trees_page([scores(trees=(trees(),))])
+    assert "The best trees" not in trees_page([scores(trees=())])
 
 
 def test_arcs_with_a_direction_must_point_the_right_way() -> None:
     [one] = scores().drawn
     turned = tuple((b, a) for a, b in one.predicted)
     for directed, wrong in ((False, 1), (True, 2)):
-        page = render([scores(drawn=(replace(one, predicted=turned, directed=directed),))])
+        page = trees_page([scores(drawn=(replace(one, predicted=turned, directed=directed),))])
         assert page.count('<path class="wrong"') == wrong
 
 
 def test_bars_lines_and_cells_are_where_the_numbers_say() -> None:
-    page = render([scores()])
+    page = trees_page([scores()])
     bar = re.findall(r'<svg class="score".*?</svg>', page)[0]
     assert 'width="115.2"' in bar  # 72 % of 160
     assert 'class="error" d="M105.6 7H123.2' in bar
@@ -147,18 +147,18 @@ def test_bars_lines_and_cells_are_where_the_numbers_say() -> None:
         ("none", "L1H0: no score"),
         ("q20", "L1H1: 0.300"),
     ]
-    assert "Every head" not in render([scores(by_head={"encoder": [[math.nan]]})])
+    assert "Every head" not in trees_page([scores(by_head={"encoder": [[math.nan]]})])
 
 
 def test_counts_notes_and_how_it_was_made_are_said() -> None:
-    page = render([scores()], command="interp trees 'a b'", beside=["trees.json"])
+    page = trees_page([scores()], command="interp trees 'a b'", beside=["trees.json"])
     for told in (
         "1,501", "too long", "longer than the model&#39;s context: skipped",
         "interp: 0.1.0", "interp trees &#39;a b&#39;", 'href="./trees.json"', "2 of 3 gold edges",
     ):  # fmt: skip
         assert told in page
     assert page.index("<footer>") > page.index('class="arcs"')
-    assert render([scores()]) == render([TreeScores.from_dict(scores().to_dict())])
+    assert trees_page([scores()]) == trees_page([TreeScores.from_dict(scores().to_dict())])
 
 
 def test_no_text_of_a_stranger_becomes_a_tag() -> None:
@@ -174,7 +174,7 @@ def test_no_text_of_a_stranger_becomes_a_tag() -> None:
         by_head={bad: [[0.5]]}, drawn=(drawn,), counts={bad: 1}, notes=(bad,),
         provenance={bad: {bad: [bad]}},
     )  # fmt: skip
-    page = render([hostile, hostile], title=bad, command=bad, beside=[bad])
+    page = trees_page([hostile, hostile], title=bad, command=bad, beside=[bad])
     found = Reader(page)
     assert not {"script", "img", "iframe", "object", "link"} & set(found.tags)
     assert not [k for k, _ in found.attributes if k.startswith("on") or k == "style"]
@@ -207,7 +207,7 @@ class TestInABrowser:
         chain = tuple((at, at + 1) for at in range(39))
         long = Drawn(words, (-1, *range(39)), ("obl:unmarked",) * 40, chain, False, "x" * 200, 39)
         path = tmp_path / "trees.html"
-        path.write_text(render([scores("long/" + "x" * 200, drawn=(long,)), scores()]))
+        path.write_text(trees_page([scores("long/" + "x" * 200, drawn=(long,)), scores()]))
         browser.emulate(theme, width)
         browser.open(path)
         assert browser.fetched() == {path.as_uri()}

@@ -88,7 +88,7 @@ def limit(
     return Limit(texts, pairs, p, min(1.0, pairs * p), level, next(needed, None))
 
 
-def differences(
+def method_differences(
     values: Mapping[str, Float[Array, " text"]], *, flips: int = RANDOM_FLIPS, seed: int = 0
 ) -> list[Difference]:
     """Every pair of methods; a text where either has NaN is left out of that pair."""

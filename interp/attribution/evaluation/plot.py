@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from interp.attribution.evaluation.result import Faithfulness
 
 
-def bars(found: Faithfulness, measure: str) -> go.Figure:
+def method_bars(found: Faithfulness, measure: str) -> go.Figure:
     """One bar per method, the best on top; whiskers are one standard error either way."""
     import plotly.graph_objects as go
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from interp.attribution.evaluation.deceived import Deceived, warning
-from interp.attribution.evaluation.paired import Difference, Limit, differences, limit
+from interp.attribution.evaluation.paired import Difference, Limit, limit, method_differences
 from interp.attribution.result import LARGEST_SHARE
 from interp.core.display import Displayed
 from interp.core.doors import behind
@@ -135,7 +135,7 @@ class Faithfulness(Displayed):
     def compare(self, measure: str = "spearman", *, seed: int = 0) -> list[Difference]:
         """Every pair of methods in a paired permutation test, Holm-corrected over the pairs."""
         values = self._measured(measure)
-        return differences(values, seed=seed) if len(values) > 1 else []
+        return method_differences(values, seed=seed) if len(values) > 1 else []
 
     def _measured(self, measure: str) -> dict[str, np.ndarray]:
         return {m: x for m, x in self.values(measure).items() if not np.isnan(x).all()}

@@ -11,7 +11,7 @@ from interp.core.earlier import refuse_rows
 from interp.core.store import Store
 
 
-class Rows:
+class EvaluationRows:
     """Rows by text and method, in memory and, with a folder, in its run store.
 
     Rows of another model, other texts or other settings are never used; methods may be added.

@@ -40,10 +40,10 @@ from interp.attribution.evaluation.removal import (
     values_without,
 )
 from interp.attribution.evaluation.result import MEASURES, Faithfulness
-from interp.attribution.evaluation.rows import Rows
-from interp.attribution.evaluation.soft import kept, matched
+from interp.attribution.evaluation.rows import EvaluationRows
+from interp.attribution.evaluation.soft import kept, matched_retention
 from interp.attribution.example import Example
-from interp.attribution.named import choose
+from interp.attribution.named import choose_methods
 from interp.attribution.target import Target, similarity
 from interp.core.errors import InterpError, OptionError, PromptError
 from interp.core.statistics import spearman
@@ -52,7 +52,7 @@ from interp.model.content import model_provenance
 from interp.model.given import takes_model
 
 if TYPE_CHECKING:
-    from interp.attribution.declaration import Method
+    from interp.attribution.declaration import AttributionMethod
     from interp.model.model import Model
 
 Array = np.ndarray
@@ -94,7 +94,7 @@ class Settings:
 def faithfulness(
     model: Model,
     texts: str | Path | Sequence[str],
-    methods: Iterable[str | Method | BoundMethod],
+    methods: Iterable[str | AttributionMethod | BoundMethod],
     targets: str | Sequence[str | Target | None] | None = None,
     *,
     baselines: bool = True,
@@ -128,14 +128,14 @@ def faithfulness(
     """
     how_set = Settings(**settings)
     texts = read_texts(texts)
-    chosen = choose(methods)
+    chosen = choose_methods(methods)
     wanted = resolve(model, texts, targets)
     first = Example(model, texts[0], wanted[0])
     how = how_set.how or default_removal(first)
     if baselines:
         labels = {c.label for c in chosen}
         extra = (*BASELINES, "occlusion" if how == "delete" else f"occlusion:how={how}")
-        chosen += [c for c in choose(extra) if c.label not in labels]
+        chosen += [c for c in choose_methods(extra) if c.label not in labels]
     examples = []
     for i, text in enumerate(texts):
         example = first if i == 0 else Example(model, text, wanted[i])
@@ -144,7 +144,7 @@ def faithfulness(
     about = model_provenance(model) | asdict(how_set) | {"how": how, "made_by": "faithfulness"}
     about |= {"n": len(texts), "targets": [e.target.name for e in examples]}
     about["texts"] = sha256("\n".join(texts).encode()).hexdigest()
-    rows = Rows(keep, about)
+    rows = EvaluationRows(keep, about)
     total = len(examples) * len(chosen)
     for i, example in enumerate(examples):
         missing = [c for c in chosen if not rows.has(i, c.label)]
@@ -316,8 +316,8 @@ def _by_thinning(
     found = {}
     for k, x in scores.items():
         keep = np.ones((2, len(example)))  # special tokens stay whole
-        keep[0, where] = 1 - matched(np.abs(x), 1 - s.share)
-        keep[1, where] = matched(np.abs(x), s.share)
+        keep[0, where] = 1 - matched_retention(np.abs(x), 1 - s.share)
+        keep[1, where] = matched_retention(np.abs(x), s.share)
         both = np.concatenate([kept(p, noise) for p in keep])
         fall = (example.value - values_scaled(example, both, batch_size)).reshape(2, -1).mean(1)
         found[k] = {"soft_comprehensiveness": float(fall[0]), "soft_sufficiency": float(fall[1])}

@@ -18,7 +18,7 @@ from interp.core.errors import OptionError
 Array = np.ndarray
 
 
-def matched(size: Float[Array, " source"], share: float) -> Float[Array, " source"]:
+def matched_retention(size: Float[Array, " source"], share: float) -> Float[Array, " source"]:
     """Probabilities in proportion to `size`, capped at 1, whose mean is `share`.
 
     Where too few sizes are above zero to hold the share, those are 1 and the rest have equal parts.

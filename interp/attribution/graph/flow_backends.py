@@ -29,7 +29,7 @@ def edges(
     return (layer + 1) * n + tail, layer * n + head, capacity[layer, tail, head]
 
 
-def scale_of(capacity: Float[Array, "layer pos pos"], backend: str) -> float:
+def capacity_scale(capacity: Float[Array, "layer pos pos"], backend: str) -> float:
     """Units of a whole-number solver per unit of capacity: a power of two."""
     most = max(float(capacity.sum(2).max(initial=0.0)), 1.0)
     return 2.0 ** (BITS[backend] - int(np.ceil(np.log2(most))))
@@ -39,7 +39,7 @@ def error_bound(capacity: Float[Array, "layer pos pos"], backend: str) -> float:
     """The most by which a flow may be off: half a unit on every edge; 0 for solvers of floats."""
     if backend not in BITS:
         return 0.0
-    return float(0.5 * np.count_nonzero(capacity) / scale_of(capacity, backend))
+    return float(0.5 * np.count_nonzero(capacity) / capacity_scale(capacity, backend))
 
 
 def pair_flows(
@@ -72,7 +72,7 @@ def _scipy(capacity: Array, pairs: Sequence[tuple[int, int]], algorithm: str | N
     from scipy.sparse.csgraph import maximum_flow
 
     tail, head, width = edges(capacity)
-    scale = scale_of(capacity, "scipy")
+    scale = capacity_scale(capacity, "scipy")
     nodes = (len(capacity) + 1) * capacity.shape[1]
     units = np.rint(width * scale).astype(np.int32)
     graph: Any = csr_array((units, (tail.astype(np.int32), head.astype(np.int32))), (nodes, nodes))
@@ -94,7 +94,7 @@ def _ortools(
             "backend 'ortools' needs OR-tools: pip install 'interp[flow]'; or take backend='numba'"
         ) from error
     tail, head, width = edges(capacity)
-    scale = scale_of(capacity, "ortools")
+    scale = capacity_scale(capacity, "ortools")
     solver = max_flow.SimpleMaxFlow()
     units = np.rint(width * scale).astype(np.int64)
     solver.add_arcs_with_capacity(tail.astype(np.int32), head.astype(np.int32), units)

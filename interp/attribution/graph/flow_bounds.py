@@ -17,7 +17,7 @@ _SECONDS = {  # per pair and layer: a factor, and the power of the length; see b
 }
 
 
-def reached(capacity: Float[Array, "layer pos pos"], output: int) -> Float[Array, " pos"]:
+def reachable(capacity: Float[Array, "layer pos pos"], output: int) -> Float[Array, " pos"]:
     """Which positions just above the bottom layer's edges an output can draw on, as 0 and 1."""
     nodes = np.zeros(capacity.shape[1])
     nodes[output] = 1
@@ -35,7 +35,7 @@ def bounds(
     positions that the output can draw on.
     """
     leaves = capacity[-1, outputs].sum(1)
-    enters = np.stack([reached(capacity, u) @ capacity[0] for u in outputs])
+    enters = np.stack([reachable(capacity, u) @ capacity[0] for u in outputs])
     return np.minimum(leaves[:, None], enters)
 
 

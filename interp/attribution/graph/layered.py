@@ -35,7 +35,7 @@ def check_options(residual: float, normalise: str) -> None:
         raise OptionError(f"normalise={normalise!r}; known: {', '.join(NORMALISE)}")
 
 
-def head_weights(
+def reduction_weights(
     heads: Any, sizes: Sequence[int], layers: Sequence[int] | None = None
 ) -> list[Float[Array, " head"]] | None:
     """Weights of each layer's heads, summing to 1; None where heads are reduced by max or min.
@@ -154,7 +154,7 @@ def layer_matrices(
             f"patterns of shapes {[p.shape for p in layers]}; expected [head, pos, pos], of one "
             "length in every layer"
         )
-    weights = head_weights(heads, [len(p) for p in layers])
+    weights = reduction_weights(heads, [len(p) for p in layers])
     return np.stack(
         [
             mixture(

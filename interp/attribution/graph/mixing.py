@@ -18,8 +18,8 @@ from jaxtyping import Float
 from interp.attribution.graph.layered import (
     REDUCTIONS,
     check_options,
-    head_weights,
     mixture,
+    reduction_weights,
     rows_to_one,
 )
 from interp.core.errors import OptionError
@@ -138,7 +138,7 @@ def mixing(
         return _joint(example, residual, heads, normalise)
     sites = chosen_sites(example, stack, start_layer, last_layer)
     patterns = {s.layer: p for s, p in zip(*stored_layers(example, stack), strict=True)}
-    weights = head_weights(heads, [s.n_heads for s in sites], [s.layer for s in sites])
+    weights = reduction_weights(heads, [s.n_heads for s in sites], [s.layer for s in sites])
     layers = []
     for i, site in enumerate(sites):
         pattern = patterns[site.layer]

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.attribution.graph.layered import REDUCTIONS, check_options, head_weights
+from interp.attribution.graph.layered import REDUCTIONS, check_options, reduction_weights
 from interp.attribution.graph.mixing import chosen_sites, is_joint, target_rows
 from interp.core.errors import OptionError, StatisticsError
 from interp.model.hooks.calls import Call, ComputedCall
@@ -34,7 +34,9 @@ STORED_BYTES = 2**28  # of the patterns of all layers, up to which "auto" stores
 ENGINES = ("auto", "stored", "streamed")
 
 
-def choose_engine(example: Example, engine: str, heads: Any, *, full: bool, stack: str) -> str:
+def choose_rollout_engine(
+    example: Example, engine: str, heads: Any, *, full: bool, stack: str
+) -> str:
     """The engine asked for; for "auto", streamed where it can and patterns would pass 256 MiB.
 
     Raises:
@@ -83,7 +85,7 @@ def streamed_rows(
     """
     check_options(residual, normalise)
     sites = chosen_sites(example, stack, start_layer, last_layer)
-    weights = head_weights(heads, [s.n_heads for s in sites], [s.layer for s in sites])
+    weights = reduction_weights(heads, [s.n_heads for s in sites], [s.layer for s in sites])
     assert weights is not None, "choose_engine lets weighted heads through only"
     attentions = _queries_and_keys(example, sites)
     row = torch.from_numpy(target_rows(example, sites[0].stack))

@@ -25,10 +25,10 @@ def attn_lrp(example: Example) -> Scores:
     Reference: Achtibat et al. 2024, "AttnLRP: Attention-Aware Layer-Wise Relevance Propagation for
     Transformers".
     """
-    from interp.attribution.gradients import gradient_scores
+    from interp.attribution.gradients import gradients_under_rules
     from interp.attribution.rules import Rules
 
     rules = Rules(norm="freeze", activation="identity", split=True)
-    return gradient_scores(
+    return gradients_under_rules(
         example, rules, "up to biases, positions and what the softmaxes swallow or add"
     )

@@ -31,14 +31,14 @@ def column_concentration(example: Example, *, stack: str = "") -> Scores:
     """
     sites, patterns = stored_layers(example, stack)
     share = torch.cat(
-        [shares(p.double(), site.causal) for site, p in zip(sites, patterns, strict=True)]
+        [received_shares(p.double(), site.causal) for site, p in zip(sites, patterns, strict=True)]
     )
     scores = (share**2).mean(0).cpu().numpy()
     total = float((share**2).sum(1).mean())
     return Scores(scores, total=total, notes={"effective tokens": 1 / total if total else None})
 
 
-def shares(
+def received_shares(
     pattern: Float[Tensor, "head query_pos key_pos"], causal: bool
 ) -> Float[Tensor, "head key_pos"]:
     """Each key's share of the attention that is received, per query that can see it."""

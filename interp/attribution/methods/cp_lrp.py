@@ -31,7 +31,7 @@ def cp_lrp(example: Example, *, activation: str = "gradient", gate: str = "half"
     Reference: Ali et al. 2022, "XAI for Transformers: Better Explanations through Conservative
     Propagation".
     """
-    from interp.attribution.gradients import gradient_scores
+    from interp.attribution.gradients import gradients_under_rules
     from interp.attribution.rules import Rules
 
     if gate not in ("half", "stop"):
@@ -44,6 +44,6 @@ def cp_lrp(example: Example, *, activation: str = "gradient", gate: str = "half"
         split=not stop,
         gate="stop" if stop else "share",
     )
-    return gradient_scores(
+    return gradients_under_rules(
         example, rules, "up to biases, positions, and what activations bend (their plain gradient)"
     )

@@ -23,8 +23,10 @@ def decompx(example: Example) -> Scores:
     Reference: Modarressi et al. 2023, "DecompX: Explaining Transformers Decisions by Propagating
     Token Decomposition".
     """
-    from interp.attribution.gradients import gradient_scores
+    from interp.attribution.gradients import gradients_under_rules
     from interp.attribution.rules import Rules
 
     rules = Rules("freeze", norm="freeze", activation="identity", split=True)
-    return gradient_scores(example, rules, "exact; the residual is the share of biases, positions")
+    return gradients_under_rules(
+        example, rules, "exact; the residual is the share of biases, positions"
+    )

@@ -26,8 +26,8 @@ def gim(
 
     Reference: Edin et al. 2025, "GIM: Improved Interpretability for Large Language Models".
     """
-    from interp.attribution.gradients import gradient_scores
+    from interp.attribution.gradients import gradients_under_rules
     from interp.attribution.rules import Rules
 
     rules = Rules(temperature=temperature, norm=norm, split=split)  # type: ignore[arg-type]
-    return gradient_scores(example, rules, "none: the rules do not keep the value")
+    return gradients_under_rules(example, rules, "none: the rules do not keep the value")

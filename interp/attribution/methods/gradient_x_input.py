@@ -20,6 +20,8 @@ def gradient_x_input(example: Example) -> Scores:
     Reference: Shrikumar et al. 2016, "Not Just a Black Box: Learning Important Features Through
     Propagating Activation Differences".
     """
-    from interp.attribution.gradients import gradient_scores
+    from interp.attribution.gradients import gradients_under_rules
 
-    return gradient_scores(example, None, "only for a linear model without biases and positions")
+    return gradients_under_rules(
+        example, None, "only for a linear model without biases and positions"
+    )

@@ -57,13 +57,13 @@ def rollout(
 
     Reference: Abnar and Zuidema 2020, "Quantifying Attention Flow in Transformers", section 3.
     """
-    from interp.attribution.graph.streamed_rollout import choose_engine, streamed_rows
+    from interp.attribution.graph.streamed_rollout import choose_rollout_engine, streamed_rows
 
     options: dict[str, Any] = {
         "residual": residual, "heads": heads, "normalise": normalise, "start_layer": start_layer,
         "last_layer": last_layer, "stack": stack,
     }  # fmt: skip
-    if choose_engine(example, engine, heads, full=full, stack=stack) == "streamed":
+    if choose_rollout_engine(example, engine, heads, full=full, stack=stack) == "streamed":
         scores, notes = streamed_rows(example, **options)
         return Scores(_scaled(scores, normalise), notes={"engine": "streamed"} | notes)
     graph = mixing(example, **options)

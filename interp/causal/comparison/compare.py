@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from interp.causal.comparison.draws import agreement_interval
-from interp.causal.comparison.ranking import Ranking, listed
+from interp.causal.comparison.ranking import Ranking, first_names
 from interp.causal.comparison.result import Comparison
 from interp.causal.importance import Importance
 from interp.core.errors import OptionError
@@ -118,7 +118,7 @@ def _aligned(first: Ranking, other: Ranking, allow_tasks: bool) -> Ranking:
     if only_a or only_b:
         raise OptionError(
             f"{pair} score different players: {len(first.labels)} and {len(other.labels)} of them, "
-            f"{listed(only_a or only_b)} only in {first.name if only_a else other.name}"
+            f"{first_names(only_a or only_b)} only in {first.name if only_a else other.name}"
         )
     place = {label: i for i, label in enumerate(other.labels)}
     order = [place[label] for label in first.labels]

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from interp.causal.comparison.ranking import Ranking
-from interp.core.clusters import count, numbered, shares
+from interp.core.clusters import cluster_count, draw_weights, numbered
 from interp.core.statistics import percentile_interval, redraw_counts, tails_of
 
 Array = np.ndarray
@@ -43,7 +43,7 @@ def redrawn(
         if values is not None and key not in weights:
             which = numbered(values.shape[1], label)
             n = int(which.max()) + 1
-            weights[key] = shares(redraw_counts(n, n_boot, rng), which)
+            weights[key] = draw_weights(redraw_counts(n, n_boot, rng), which)
     found = np.empty((n_boot, len(scores), len(scores)))
     drawn = np.array(scores, dtype=np.float64)
     for i in range(n_boot):
@@ -69,7 +69,7 @@ def agreement_interval(
     """
     m = len(rankings)
     kept = [
-        x if x is not None and count(x.shape[1], r.clusters) > 1 else None
+        x if x is not None and cluster_count(x.shape[1], r.clusters) > 1 else None
         for r in rankings
         for x in [r.per_prompt]
     ]

@@ -59,14 +59,14 @@ METHODS: dict[str, Question] = {
         "order what leave-one-out would give; misled wherever the task has levelled off.",
         "lost without it, to first order",
     ),
-    "attribution_patching": Question(
-        "attribution_patching(model, task)",
+    "patching_gradient": Question(
+        "patching_gradient(model, task)",
         "To first order, what changes if this head sees the corrupted prompt and all else the "
         "clean one? An estimate of resampling one head at a time, with its blind spots.",
         "lost without it, to first order",
     ),
-    "integrated_gradients": Question(
-        "integrated_gradients(model, task)",
+    "aumann_shapley": Question(
+        "aumann_shapley(model, task)",
         "How much of the way from no head to all heads is this head's, when all are turned up "
         "together (Aumann-Shapley)? Parts add up; credits heads that work at the same time.",
         "contributed",

@@ -87,8 +87,8 @@ class Ranking:
         missing = [x for x, s in zip(labels, score, strict=True) if np.isnan(s)]
         if missing:
             raise OptionError(
-                f"{metric} has no score for {listed(missing)} (no prompt had a row to average), "
-                "so it ranks only some heads"
+                f"{metric} has no score for {first_names(missing)} (no prompt had a row to "
+                "average), so it ranks only some heads"
             )
         kind = METHODS.get(method_of(metric))
         magnitude = "of" not in made or (kind is not None and not kind.signed)
@@ -112,7 +112,9 @@ def given_order(ranking: Sequence[Any], labels: Sequence[str]) -> list[int]:
         found.append(place[label])
     twice = sorted({labels[i] for i in found if found.count(i) > 1})
     if twice:
-        raise OptionError(f"the ranking names {listed(twice)} twice; each player has one place")
+        raise OptionError(
+            f"the ranking names {first_names(twice)} twice; each player has one place"
+        )
     require_all(labels, [labels[i] for i in found])
     return found
 
@@ -130,12 +132,12 @@ def require_all(labels: Sequence[str], ranked: Iterable[str]) -> None:
     missing = [x for x in labels if x not in known]
     if missing:
         raise OptionError(
-            f"the ranking lacks {len(missing)} of {len(labels)} players ({listed(missing)}); rank "
-            "them all, or let only the ranked ones play with heads="
+            f"the ranking lacks {len(missing)} of {len(labels)} players ({first_names(missing)}); "
+            "rank them all, or let only the ranked ones play with heads="
         )
 
 
-def listed(names: Sequence[str], most: int = 4) -> str:
+def first_names(names: Sequence[str], most: int = 4) -> str:
     """The first few of some names."""
     return ", ".join(names[:most]) + (", ..." if len(names) > most else "")
 

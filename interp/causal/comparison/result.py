@@ -15,7 +15,7 @@ from jaxtyping import Float
 
 from interp.causal.comparison.draws import agreement_interval
 from interp.causal.comparison.questions import question_of
-from interp.causal.comparison.ranking import Ranking, listed
+from interp.causal.comparison.ranking import Ranking, first_names
 from interp.causal.game.players import Players
 from interp.core.doors import behind
 from interp.core.errors import OptionError
@@ -155,7 +155,7 @@ class Comparison(Result):
                 row[f"top{k}"] = math.nan if names else same / k
                 row[f"top{k}_chance"] = k / len(self.players)
                 row[f"top{k}_p"] = math.nan if names else overlap_p(same, k, len(self.players))
-            row["reason"] = f"{listed(names)} is constant and ranks nobody" if names else ""
+            row["reason"] = f"{first_names(names)} is constant and ranks nobody" if names else ""
             rows.append(row)
         return pd.DataFrame(rows)
 
@@ -197,7 +197,7 @@ class Comparison(Result):
         return self._save_all(Path(path))
 
     def _save_all(self, folder: Path) -> tuple[Path, ...]:
-        from interp.draw.page import page, to_json
+        from interp.draw.page import json_document, page
 
         names = ("agreement.csv", "ranks.csv", "comparison.json", "comparison.html")
         paths = tuple(folder / name for name in names)
@@ -212,7 +212,7 @@ class Comparison(Result):
             "questions": self.questions(),
             "made": self.made,
         }
-        write_atomically(paths[2], to_json(told))
+        write_atomically(paths[2], json_document(told))
         parts = [
             ("Which question each answers", self._questions()),
             ("Agreement of pairs", pairs),

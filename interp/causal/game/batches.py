@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from interp.causal.game.replacement import Means, Replacement, sources
+from interp.causal.game.replacement import Means, Replacement, resample_sources
 from interp.causal.game.replay import Wanted
-from interp.causal.task import Inputs, Task, part, real_tokens, size
+from interp.causal.task import Task, TaskInputs, part, real_tokens, size
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
 from interp.model.hooks.inference import inference
@@ -25,7 +25,7 @@ _TOKENS_OF_AN_IMAGE = 128  # a guess, only to size batches of inputs that hold n
 
 
 @dataclass(frozen=True, eq=False)
-class Batch:
+class GameBatch:
     """Some prompts of the task as one batch; `wanted` is None where the output is per input."""
 
     which: tuple[int, ...]
@@ -44,7 +44,7 @@ def make_batches(
     max_tokens: int,
     *,
     per_input: bool,
-) -> list[Batch]:
+) -> list[GameBatch]:
     """Batches of at most `max_tokens` positions (at least one prompt), in the order of the prompts.
 
     Args:
@@ -60,7 +60,7 @@ def make_batches(
     drawn = None
     if kind == "resample":
         if task.corrupted is None:
-            drawn = sources(task, lengths, seed)
+            drawn = resample_sources(task, lengths, seed)
         else:
             require_equal_lengths(task)
     if kind == "mean-position" and len(task) < 2:
@@ -106,7 +106,9 @@ def _split(
     return [tuple(g) for g in groups]
 
 
-def _batch(model: Model, task: Task, which: Sequence[int], tokens: int, per_input: bool) -> Batch:
+def _batch(
+    model: Model, task: Task, which: Sequence[int], tokens: int, per_input: bool
+) -> GameBatch:
     prompts = part(task.prompts, which)
     inputs = model.inputs(prompts)
     positions = [task.positions[i] for i in which]
@@ -117,7 +119,7 @@ def _batch(model: Model, task: Task, which: Sequence[int], tokens: int, per_inpu
                 f"task {task.name}: {model.name} gives one output per input; "
                 "read it with positions=[0]"
             )
-        return Batch(tuple(which), inputs, None, Replacement(), tokens)
+        return GameBatch(tuple(which), inputs, None, Replacement(), tokens)
     columns = [row.nonzero().flatten() for row in real.cpu()]
     width = real.shape[1]
     flat = [i * width + int(columns[i][p]) for i, chosen in enumerate(positions) for p in chosen]
@@ -126,10 +128,10 @@ def _batch(model: Model, task: Task, which: Sequence[int], tokens: int, per_inpu
         columns_read = torch.tensor(task.vocabulary, device=model.device)
     shape = (int(real.shape[0]), int(width))
     wanted = Wanted(torch.tensor(flat, device=model.device), shape, columns_read)
-    return Batch(tuple(which), inputs, wanted, Replacement(), max(tokens, real.numel()))
+    return GameBatch(tuple(which), inputs, wanted, Replacement(), max(tokens, real.numel()))
 
 
-def _with_means(model: Model, plain: list[Batch], kind: str) -> list[Batch]:
+def _with_means(model: Model, plain: list[GameBatch], kind: str) -> list[GameBatch]:
     means = Means(by_position=kind == "mean-position")
     reals: list[dict[Site, Tensor]] = [{} for _ in plain]
     for real_of, batch in zip(reals, plain, strict=True):
@@ -145,21 +147,21 @@ def _with_means(model: Model, plain: list[Batch], kind: str) -> list[Batch]:
     ]
 
 
-def _resampled(model: Model, task: Task, batch: Batch, drawn: list[int] | None) -> Replacement:
+def _resampled(model: Model, task: Task, batch: GameBatch, drawn: list[int] | None) -> Replacement:
     given = task.corrupted if drawn is None else task.prompts
     assert given is not None
     which = [i if drawn is None else drawn[i] for i in batch.which]
     return Replacement(z_of(model, model.inputs(part(given, which))))
 
 
-def z_of(model: Model, inputs: Inputs) -> dict[Site, Tensor]:
+def z_of(model: Model, inputs: TaskInputs) -> dict[Site, Tensor]:
     """z of every attention in an undisturbed run, `[batch, head, query_pos, d_v]`."""
     found: dict[Site, Tensor] = {}
     _see(model, inputs, lambda site, call, real: found.update({site: call.z.clone()}))
     return found
 
 
-def _see(model: Model, inputs: Inputs, visit: Any) -> None:
+def _see(model: Model, inputs: TaskInputs, visit: Any) -> None:
     with inference(model.module):
         model.read(inputs, visit)
 
@@ -180,7 +182,7 @@ def require_equal_lengths(task: Task) -> None:
             )
 
 
-def _lengths(prompts: Prompts | Inputs) -> list[int]:
+def _lengths(prompts: Prompts | TaskInputs) -> list[int]:
     """Positions of each prompt as the batch is laid out."""
     if isinstance(prompts, Prompts):
         return [len(p) for p in prompts.ids]

@@ -20,10 +20,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.causal.game.estimate import Estimate
+from interp.causal.game.estimate import RunEstimate
 from interp.causal.game.game import Game
 from interp.causal.game.pace import timed
-from interp.causal.game.patching import leaves, rebuilt
+from interp.causal.game.patching import rebuilt, tensors_in
 from interp.causal.game.replacement import uniform_z
 from interp.causal.game.replay import CleanRun, pick, run
 from interp.core.errors import NonFiniteError, UnknownName
@@ -112,7 +112,7 @@ def chain_depth(game: Game) -> float:
     return sum(game.reuse.depth(site) for site in first) / len(first)
 
 
-def estimate_walks(game: Game, orders: Sequence[Order], steps: int, walk: Walk) -> Estimate:
+def estimate_walks(game: Game, orders: Sequence[Order], steps: int, walk: Walk) -> RunEstimate:
     """What `walks` along these orders will take; steps of a chain are run to be timed, once."""
     tables = [removals(len(game), order, steps) for order in orders]
     if not (walk == "chain" or (walk == "auto" and chains(game))):
@@ -123,7 +123,9 @@ def estimate_walks(game: Game, orders: Sequence[Order], steps: int, walk: Walk) 
     if game.step_seconds is None and tables:
         game.step_seconds = _step_seconds(game)
     count, share = steps * len(tables), chain_depth(game)
-    return Estimate(count, count * (game.step_seconds or 0.0), game.kept_bytes, share, game.notes)
+    return RunEstimate(
+        count, count * (game.step_seconds or 0.0), game.kept_bytes, share, game.notes
+    )
 
 
 def _step_seconds(game: Game, steps: int = 6) -> float:
@@ -209,14 +211,14 @@ def _next(game: Game, number: int, last: CleanRun, first: Site, gates: Tensor) -
     def keep_block(name: str) -> Any:
         def hook(module: Any, args: Any, output: Any) -> None:
             # clones, because the next block may add to its input in place
-            new = rebuilt(output, iter([x.clone() for x in leaves(output)]))
+            new = rebuilt(output, iter([x.clone() for x in tensors_in(output)]))
             last.outputs[name] = _completed(new, last.outputs[name])
 
         return hook
 
     def keep_rest(site: Site) -> Any:
         def hook(module: Any, args: Any, output: Any) -> None:
-            shape, *rest = leaves(output)
+            shape, *rest = tensors_in(output)
             kept = [torch.empty_like(shape, device="meta"), *(x.clone() for x in rest)]
             last.attention[site] = rebuilt(output, iter(kept))
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Estimate:
+class RunEstimate:
     """What a run will take, told before it starts."""
 
     coalitions: int

@@ -21,14 +21,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.causal.game.batches import Batch, make_batches
-from interp.causal.game.estimate import Estimate
+from interp.causal.game.batches import GameBatch, make_batches
+from interp.causal.game.estimate import RunEstimate
 from interp.causal.game.ledger import Ledger, identity
 from interp.causal.game.pace import Pace, estimated
-from interp.causal.game.packing import Pack, first_changes, packed
+from interp.causal.game.packing import Pack, coalition_packs, first_changes
 from interp.causal.game.players import Players
 from interp.causal.game.replacement import check_kind
-from interp.causal.game.replay import CleanRun, Reuse, capture, pick, run
+from interp.causal.game.replay import CleanRun, Reuse, capture_for_replay, pick, run
 from interp.causal.game.verify import reuse_of
 from interp.causal.task import Task
 from interp.core.errors import NonFiniteError, OptionError
@@ -211,7 +211,7 @@ class Game:
             )
         return found
 
-    def estimate(self, gates: Any) -> Estimate:
+    def estimate(self, gates: Any) -> RunEstimate:
         """Time and memory that `values(gates)` will take.
 
         Where more than two passes are needed, some are run and timed; else the time is that of
@@ -231,7 +231,7 @@ class Game:
             )
         return gates
 
-    def value_of(self, batch: Batch, logits: Tensor, copies: int = 1) -> Tensor:
+    def value_of(self, batch: GameBatch, logits: Tensor, copies: int = 1) -> Tensor:
         """The task's value from the needed logits of a batch, `[copies · prompt]`."""
         clean = None
         if self.task.needs_clean:
@@ -278,7 +278,7 @@ class Game:
         if number not in self._kept:
             batch = self.batches[number]
             with inference(self.model.module):
-                self._kept[number] = capture(
+                self._kept[number] = capture_for_replay(
                     self.model,
                     batch.inputs,
                     self.reuse,
@@ -358,7 +358,9 @@ class Game:
         """For each batch of prompts, which coalitions share a forward pass."""
         firsts = first_changes(self.players.spread(table), self._order)
         sizes = [max(1, self.max_tokens // max(1, batch.tokens)) for batch in self.batches]
-        return [packed(firsts, self._order, most if self.reuse.fold else 1) for most in sizes]
+        return [
+            coalition_packs(firsts, self._order, most if self.reuse.fold else 1) for most in sizes
+        ]
 
     @torch.no_grad()
     def evaluate(self, number: int, pack: Pack, table: Tensor) -> Tensor:

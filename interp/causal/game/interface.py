@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from interp.causal.game.batches import Batch
+    from interp.causal.game.batches import GameBatch
     from interp.causal.game.packing import Pack
     from interp.causal.game.players import Players
     from interp.causal.game.replay import CleanRun, Reuse
@@ -22,7 +22,7 @@ class PlayedGame(Protocol):
     task: Task
     players: Players
     reuse: Reuse
-    batches: list[Batch]
+    batches: list[GameBatch]
     seconds: dict[int, float]  # of each batch's clean run
     pace: Any  # a `Pace`, once it was measured
     ledger: Any  # a `Ledger`, where finished coalitions are kept

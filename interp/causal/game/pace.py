@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from interp.causal.game.estimate import Estimate
+from interp.causal.game.estimate import RunEstimate
 from interp.causal.game.packing import Pack
 from interp.model.hooks.inference import inference
 
@@ -103,7 +103,7 @@ def measure(game: PlayedGame, most: int) -> Pace:
     return Pace((tokens, tokens * most), (depth[low], depth[high]), (from_low, from_high))
 
 
-def estimated(game: PlayedGame, gates: Any) -> Estimate:
+def estimated(game: PlayedGame, gates: Any) -> RunEstimate:
     """See `Game.estimate`."""
     order = {site: i for i, site in enumerate(game.model.sites)}
     if isinstance(gates, int):
@@ -131,7 +131,7 @@ def estimated(game: PlayedGame, gates: Any) -> Estimate:
     done = whole - len(table)
     notes = (f"{done} more are finished",) if done else ()
     share = runs / max(1, len(table) * len(game.batches))
-    return Estimate(
+    return RunEstimate(
         len(table), _seconds(game, passes), peak + game.kept_bytes, share, notes + game.notes
     )
 

@@ -28,7 +28,7 @@ def first_changes(gates: Mapping[Site, Tensor], order: Mapping[Site, int]) -> li
     return firsts
 
 
-def packed(firsts: list[Site | None], order: Mapping[Site, int], most: int) -> list[Pack]:
+def coalition_packs(firsts: list[Site | None], order: Mapping[Site, int], most: int) -> list[Pack]:
     """Coalitions in packs of at most `most`, those that change the lowest attention first."""
 
     def place(site: Site | None) -> int:

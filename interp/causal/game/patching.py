@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from interp.model.hooks.inference import forward_here
 
 
-def leaves(tree: Any) -> list[Tensor]:
+def tensors_in(tree: Any) -> list[Tensor]:
     """The tensors in what a module returned, in a fixed order."""
     if isinstance(tree, Tensor):
         return [tree]
     items = tree.values() if isinstance(tree, Mapping) else tree
     if isinstance(tree, (tuple, list, Mapping)):
-        return [x for item in items for x in leaves(item)]
+        return [x for item in items for x in tensors_in(item)]
     return []
 
 
@@ -86,6 +86,6 @@ def tiled(x: Tensor, copies: int) -> Tensor:
     return x.repeat(copies, *[1] * (x.dim() - 1))
 
 
-def same(a: Tensor, b: Tensor) -> bool:
+def bitwise_equal(a: Tensor, b: Tensor) -> bool:
     """Bitwise equality, NaN equal to NaN."""
     return a.shape == b.shape and bool(torch.equal(torch.nan_to_num(a), torch.nan_to_num(b)))

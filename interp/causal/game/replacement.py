@@ -165,7 +165,7 @@ def _sum(have: Tensor | None, new: Tensor, axis: int) -> Tensor:
     return total
 
 
-def sources(task: Task, lengths: list[int], seed: int) -> list[int]:
+def resample_sources(task: Task, lengths: list[int], seed: int) -> list[int]:
     """For `resample` without corrupted prompts: which other prompt stands in for each.
 
     Raises:

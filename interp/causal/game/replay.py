@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from interp.causal.game.patching import leaves, rebuilt, restricted, tiled
+from interp.causal.game.patching import rebuilt, restricted, tensors_in, tiled
 from interp.causal.game.replacement import Replacement, gated, uniform_z
 from interp.core.errors import OptionError
 from interp.model.hooks.calls import Call
@@ -111,7 +111,7 @@ class CleanRun:
     @property
     def n_bytes(self) -> int:
         """Memory that is kept."""
-        kept = leaves([self.outputs, self.attention, list(self.z.values())])
+        kept = tensors_in([self.outputs, self.attention, list(self.z.values())])
         kept += [*self.uniform.values(), self.logits]
         return sum(x.numel() * x.element_size() for x in kept if x.device.type != "meta")
 
@@ -131,7 +131,7 @@ def fold_inputs(inputs: Mapping[str, Any], copies: int) -> dict[str, Any]:
 
 
 @torch.no_grad()
-def capture(
+def capture_for_replay(
     model: Model,
     inputs: Mapping[str, Any],
     reuse: Reuse,
@@ -156,13 +156,13 @@ def capture(
     def keep_block(name: str) -> Any:
         def hook(module: nn.Module, args: Any, output: Any) -> None:
             # clones, because the next block may add to its input in place
-            outputs[name] = rebuilt(output, iter([x.clone() for x in leaves(output)]))
+            outputs[name] = rebuilt(output, iter([x.clone() for x in tensors_in(output)]))
 
         return hook
 
     def keep_attention(site: Site) -> Any:
         def hook(module: nn.Module, args: Any, output: Any) -> None:
-            first, *rest = leaves(output)
+            first, *rest = tensors_in(output)
             kept = [torch.empty_like(first, device="meta")]
             kept += [
                 x.clone() if reuse.keep_rest else torch.empty_like(x, device="meta") for x in rest
@@ -299,7 +299,7 @@ def _restrict(
 
 def _folded(output: Any, batched: tuple[bool, ...] | None, copies: int, fresh: bool) -> Any:
     """A kept output for several copies of the batch; `fresh` where the next block may change it."""
-    kept = leaves(output)
+    kept = tensors_in(output)
     flags = batched or (False,) * len(kept)
     parts = [tiled(x, copies) if flag else x for x, flag in zip(kept, flags, strict=True)]
     return rebuilt(output, iter([x.clone() for x in parts] if fresh else parts))
@@ -330,10 +330,10 @@ def _attention(
         if reuse.attention[site] == "projection":
             assert site.projection is not None
             out = model.module.get_submodule(site.projection)(out)
-        shape, *rest = (tuple(x.shape) for x in leaves(template))
+        shape, *rest = (tuple(x.shape) for x in tensors_in(template))
         kept: list[Tensor | None] = [out.reshape(copies * shape[0], *shape[1:])]
         flags = reuse.batched.get(site.module, (True,) * (1 + len(rest)))
-        for x, flag in zip(leaves(template)[1:], flags[1:], strict=True):
+        for x, flag in zip(tensors_in(template)[1:], flags[1:], strict=True):
             kept.append(None if not reuse.keep_rest else tiled(x, copies) if flag else x)
         return rebuilt(template, iter(kept))
 

@@ -15,9 +15,9 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from interp.causal.game.patching import leaves, same
+from interp.causal.game.patching import bitwise_equal, tensors_in
 from interp.causal.game.replacement import Replacement
-from interp.causal.game.replay import Reuse, Wanted, batch_size, capture, pick, run
+from interp.causal.game.replay import Reuse, Wanted, batch_size, capture_for_replay, pick, run
 from interp.model.hooks.calls import Call
 from interp.model.hooks.inference import in_this_thread, inference
 from interp.model.inputs import probe_inputs, takes
@@ -120,7 +120,7 @@ class _Trial:
 
         def keep(name: str) -> Callable[..., None]:
             def hook(module: nn.Module, args: Any, output: Any) -> None:
-                returned[name] = leaves(output)[0].clone()
+                returned[name] = tensors_in(output)[0].clone()
 
             return hook
 
@@ -159,7 +159,7 @@ class _Trial:
                 self.modules[name].register_forward_hook(
                     in_this_thread(
                         lambda m, a, o, name=name, seen=seen: seen.update(
-                            {name: [x.shape for x in leaves(o)]}
+                            {name: [x.shape for x in tensors_in(o)]}
                         )
                     )
                 )
@@ -196,7 +196,7 @@ class _Trial:
     def _replays(self, reuse: Reuse) -> str | None:
         """Why replayed runs are not the full ones, or None where they are, bit for bit."""
         try:
-            clean = capture(self.model, self.inputs, reuse)
+            clean = capture_for_replay(self.model, self.inputs, reuse)
             for site in self.sites:
                 gates = self._gates(site)
                 got = run(
@@ -208,7 +208,7 @@ class _Trial:
                     clean=clean,
                     reuse=reuse,
                 )
-                if not same(got, self._full(gates)):
+                if not bitwise_equal(got, self._full(gates)):
                     return f"a replayed run differs from a full one at {site.name}"
         except _FAILURES as error:
             return f"a replayed run fails ({type(error).__name__}: {error})"
@@ -328,7 +328,7 @@ class _Trial:
             for s in dict.fromkeys((low, high))
         }
         try:
-            clean = capture(self.model, self.inputs, reuse)
+            clean = capture_for_replay(self.model, self.inputs, reuse)
             got = run(
                 self.model, self.inputs, both, Replacement(),
                 first=low, clean=clean, reuse=reuse, copies=2,

@@ -119,7 +119,7 @@ class TextScores(Result):
         return f"TextScores({n} texts, {scored} scored, without {heads}{mean})"
 
 
-class Rows:
+class TextRows:
     """Rows by block of texts: in memory, or in a run store beside the file they are written to.
 
     The file is written whole, once the last text is scored. Blocks that are in it already, from a
@@ -153,7 +153,7 @@ class Rows:
         told = {**settings, "file": path.name}
         self._steps = Store(path.parent).steps("influence", settings["content_hash"], told)
 
-    def __enter__(self) -> Rows:
+    def __enter__(self) -> TextRows:
         if self.path is not None and self._end:
             self._before = _opened(self.path)
             self._before.seek(self._end)

@@ -22,8 +22,8 @@ from torch import Tensor
 
 from interp.causal.game.game import Game, Progress
 from interp.causal.game.players import Players
-from interp.causal.influence.result import Rows, TextScores, in_blocks
-from interp.causal.influence.texts import LONG, Cut, Long, Text, count_texts, cut, texts_of
+from interp.causal.influence.result import TextRows, TextScores, in_blocks
+from interp.causal.influence.texts import LONG, Cut, Long, Text, count_texts, text_windows, texts_of
 from interp.causal.measures import loss
 from interp.core.errors import NonFiniteError, OptionError, UnknownName
 from interp.core.prompts import Prompts, bos_id
@@ -137,10 +137,10 @@ def attention_influence(
         "made_by": "interp.causal.attention_influence",
     }
     total, done, bos = count_texts(texts), 0, bos_id(model)
-    with Rows(None if out is None else Path(out), settings, made) as rows:
+    with TextRows(None if out is None else Path(out), settings, made) as rows:
         for block in in_blocks(source, _BLOCK):
             if not rows.hold(block):
-                cuts = [cut(model, text, limit, long, bos) for text in block]
+                cuts = [text_windows(model, text, limit, long, bos) for text in block]
                 rows.add(run.rows(block, cuts))
             done += len(block)
             if progress is not None:

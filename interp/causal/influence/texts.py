@@ -132,7 +132,7 @@ def _text(number: int, given: Any, where: str, default: Any = None) -> Text:
     raise PromptError(f"{where} is a {type(given).__name__}, not an object with a field 'text'")
 
 
-def cut(model: Model, text: Text, limit: int | None, long: Long, bos: int | None) -> Cut:
+def text_windows(model: Model, text: Text, limit: int | None, long: Long, bos: int | None) -> Cut:
     """The windows of a text that the model runs, each of at most `limit` tokens.
 
     Args:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from interp.causal.comparison.ranking import Ranking, given_order, require_all
-from interp.causal.game.game import Estimate, Game, Progress
+from interp.causal.game.game import Game, Progress, RunEstimate
 from interp.causal.importance import Importance
 from interp.causal.pruning.folds import Fold, fold_orders, folds, loop_areas, swapped
 from interp.causal.pruning.result import PruningCurve
@@ -172,7 +172,7 @@ def estimate_pruning(
     held_out: bool = True,
     n_loops: int = LOOPS,
     **options: Any,
-) -> Estimate:
+) -> RunEstimate:
     """Time and memory that `pruning_curve` will take; the arguments are the same."""
     plan = _plan(
         model, task, ranking, how, order, kind, n_random, seed, steps, None, options,
@@ -204,7 +204,7 @@ class _Plan:
         own = [] if self.removed is None else [self.removed, *self.half_orders]
         return self.greedy_evaluations + len(self._coalitions(own)[0])
 
-    def estimate(self) -> Estimate:
+    def estimate(self) -> RunEstimate:
         if self.removed is None:
             return self.game.estimate(self.evaluations)
         own = [self.removed, *self.half_orders]

@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 
 from interp.causal.importance import standard_error
 from interp.causal.pruning.folds import loop_interval
-from interp.core.clusters import count
+from interp.core.clusters import cluster_count
 from interp.core.doors import behind
 from interp.core.errors import OptionError, StoreError
 from interp.core.files import read_bytes, write_atomically
@@ -107,7 +107,7 @@ class PruningCurve(Result):
     @property
     def n_clusters(self) -> int:
         """The number of clusters that the prompts make up; without labels that of prompts."""
-        return count(self.per_prompt.shape[1], self.clusters)
+        return cluster_count(self.per_prompt.shape[1], self.clusters)
 
     @property
     def random(self) -> Float[Array, "draw count"]:
@@ -285,13 +285,13 @@ class PruningCurve(Result):
 
     def to_json(self) -> bytes:
         """All values per prompt and how they were made, as one JSON document; see `read`."""
-        from interp.draw.page import to_json
+        from interp.draw.page import json_document
 
         # areas are made anew
         told = {k: v for k, v in vars(self).items() if k not in ("area", "held_out_area", "_asked")}
         if self.clusters is None:
             told.pop("clusters")
-        return to_json({"format": _FORMAT} | told)
+        return json_document({"format": _FORMAT} | told)
 
     @classmethod
     def read(cls, path: str | os.PathLike) -> PruningCurve:

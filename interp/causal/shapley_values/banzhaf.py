@@ -10,15 +10,15 @@ from jaxtyping import Float
 from interp.causal.game.chain import Playable
 from interp.causal.game.game import Game, Progress
 from interp.causal.shapley_values.exact import exact_values
-from interp.causal.shapley_values.permutations import reached, standard_error_of
+from interp.causal.shapley_values.permutations import standard_error_of, target_reached
 from interp.causal.shapley_values.scores import Sampled, as_importance
 from interp.causal.shapley_values.solution import (
     EXACT,
     Solution,
     Told,
     check_budget,
-    ends,
-    name_of,
+    end_values,
+    game_name,
     values,
 )
 from interp.causal.task import Task
@@ -124,10 +124,10 @@ def banzhaf_sampled(
     most = DEFAULT_PAIRS if max_evaluations is None else max_evaluations // 2
     if max_evaluations is None and target_sem is not None:
         most = 2**62
-    v_all, v_none = ends(game)
+    v_all, v_none = end_values(game)
     total, means = np.zeros((n, len(v_all))), []
     while len(means) < most:
-        if reached(means, target_sem, _ROUND):
+        if target_reached(means, target_sem, _ROUND):
             break
         have = len(means)
         count = min(_ROUND, most - have)
@@ -135,7 +135,7 @@ def banzhaf_sampled(
         told = None
         if progress is not None:
             aim = 2 * (most if most < 2**62 else have + count)
-            told = lambda k, h=have, a=aim: progress(name_of(game), 2 * h + k, a)  # noqa: E731
+            told = lambda k, h=have, a=aim: progress(game_name(game), 2 * h + k, a)  # noqa: E731
         found = values(game, np.concatenate([coin, 1 - coin]), told)
         change = found[:count] - found[count:]
         sign = 2 * coin - 1

@@ -13,8 +13,8 @@ from interp.causal.shapley_values.solution import (
     Told,
     check_budget,
     check_exact,
-    ends,
-    name_of,
+    end_values,
+    game_name,
     subsets,
     values,
 )
@@ -49,7 +49,7 @@ def exact_values(
     check_exact(n, "the exact mode", "method='permutations' or 'surrogate', or fewer heads=")
     weights = shapley_weights(n) if weights is None else weights
     table = subsets(n)
-    v_all, v_none = ends(game)
+    v_all, v_none = end_values(game)
     found = np.outer(_coefficients(table[-1:], weights)[0], v_all)
     found += np.outer(_coefficients(table[:1], weights)[0], v_none)
     inner, done = table[1:-1], 0
@@ -58,7 +58,7 @@ def exact_values(
             continue
         told = None
         if progress is not None:
-            told = lambda k, d=done: progress(name_of(game), d + k, len(inner))  # noqa: E731
+            told = lambda k, d=done: progress(game_name(game), d + k, len(inner))  # noqa: E731
         found += _coefficients(part, weights).T @ values(game, part, told)
         done += len(part)
     return Solution(found, np.zeros(n), len(inner), v_all, v_none)

@@ -63,7 +63,7 @@ class Surrogate:
         return cross.T @ self.weight, self.scale * np.sqrt(left.clip(0))
 
 
-def fit(
+def fit_process(
     gates: Float[Array, "coalition player"],
     values: Float[Array, "coalition prompt"],
     like: Surrogate | None = None,

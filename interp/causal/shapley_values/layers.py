@@ -9,11 +9,11 @@ from jaxtyping import Float
 from interp.causal.game.chain import Playable
 from interp.causal.game.game import Game
 from interp.causal.shapley_values.exact import exact_values
-from interp.causal.shapley_values.solution import Solution, Told, check_exact, ends, values
+from interp.causal.shapley_values.solution import Solution, Told, check_exact, end_values, values
 from interp.core.errors import OptionError
 
 
-class Part:
+class Subgame:
     """A game in which only some players play and the others always work."""
 
     def __init__(self, game: Playable, players: list[int]) -> None:
@@ -51,13 +51,13 @@ def layer_values(game: Game, *, progress: Told = None) -> Solution:
         if progress is not None:
             what = f"{game.task.name}, {game.kind}, {site.stack} layer {site.layer}"
             told = lambda _, k, n, d=done, w=what: progress(w, d + k, total)  # noqa: E731
-        own = exact_values(Part(game, players), progress=told)
+        own = exact_values(Subgame(game, players), progress=told)
         found[players] = own.per_prompt
         gaps.append(own.efficiency_gap)
         done += own.evaluations
         if progress is not None:
             progress(what, done, total)
-    v_all, v_none = ends(game)
+    v_all, v_none = end_values(game)
     # of each layer's own sum against what the task loses without the layer's players
     notes = {"efficiency_gap": max(gaps, key=abs)}
     return Solution(found, np.zeros(len(game)), done, v_all, v_none, notes)

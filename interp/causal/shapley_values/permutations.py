@@ -13,8 +13,8 @@ from interp.causal.shapley_values.solution import (
     Solution,
     Told,
     check_budget,
-    ends,
-    name_of,
+    end_values,
+    game_name,
 )
 from interp.core.intervals import half_width
 
@@ -60,7 +60,7 @@ def permutation_values(
     per_sample = twin * per_order
     why = "one antithetic pair of permutations" if antithetic else "one permutation"
     check_budget(n, target_sem, max_evaluations, least=per_sample, why=why)
-    v_all, v_none = ends(game)
+    v_all, v_none = end_values(game)
     most = math.inf if max_evaluations is None else max_evaluations // max(1, per_sample)
     if max_evaluations is None and target_sem is None:
         most = DEFAULT_PAIRS * 2 // twin
@@ -68,7 +68,7 @@ def permutation_values(
         most = 1
     total = np.zeros((n, len(v_all)))
     means: list[np.ndarray] = []  # one per sample, over prompts
-    while len(means) < most and not reached(means, target_sem):
+    while len(means) < most and not target_reached(means, target_sem):
         count = int(min(samples_at_once(per_sample), most - len(means)))
         orders = [
             o for k in range(count) for o in sample_orders(n, seed, len(means) + k, antithetic)
@@ -76,7 +76,7 @@ def permutation_values(
         before, told = len(means) * per_sample, None
         if progress is not None:
             aim = most * per_sample if most < math.inf else before + count * per_sample
-            told = lambda k, b=before, a=aim: progress(name_of(game), b + k, int(a))  # noqa: E731
+            told = lambda k, b=before, a=aim: progress(game_name(game), b + k, int(a))  # noqa: E731
         inside = np.zeros((len(orders), 0, len(v_all)))
         if per_order:
             inside = walks(game, orders, steps=per_order, walk=walk, done=told).numpy()
@@ -134,7 +134,9 @@ def at_least_usual(sem: Float[np.ndarray, " player"]) -> Float[np.ndarray, " pla
     return np.maximum(sem, np.sqrt((sem**2).mean()))
 
 
-def reached(means: list[np.ndarray], target_sem: float | None, least: int = MIN_PAIRS) -> bool:
+def target_reached(
+    means: list[np.ndarray], target_sem: float | None, least: int = MIN_PAIRS
+) -> bool:
     """True if every player's error is small enough, estimated from at least so many samples.
 
     An error that few samples tell counts as much larger as its interval is wider than that of many.

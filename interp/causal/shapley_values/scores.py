@@ -23,9 +23,9 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from interp.causal.ablation import NULLS, Null, random_game
+from interp.causal.ablation import NULLS, AblationNull, random_game
 from interp.causal.game.chain import Walk, estimate_walks
-from interp.causal.game.game import Estimate, Game, Progress
+from interp.causal.game.game import Game, Progress, RunEstimate
 from interp.causal.importance import Importance, make_importance
 from interp.causal.shapley_values.exact import exact_values
 from interp.causal.shapley_values.gaussian_process import fit_seconds
@@ -45,21 +45,21 @@ from interp.causal.shapley_values.solution import (
 from interp.causal.shapley_values.surrogate import (
     MOST,
     Draws,
+    antithetic_checks,
     check_orders,
-    check_pairs,
     default_size,
     surrogate_values,
 )
 from interp.causal.task import Task
 from interp.core.errors import NonFiniteError, UnknownName
-from interp.core.intervals import Part
+from interp.core.intervals import ErrorPart
 from interp.core.steps import finishing
 from interp.model.given import takes_model
 
 if TYPE_CHECKING:
     from interp.model.model import Model
 
-Method = Literal["auto", "exact", "permutations", "surrogate"]
+ShapleyMethod = Literal["auto", "exact", "permutations", "surrogate"]
 METHODS = ("auto", "exact", "permutations", "surrogate")
 _AUTO_EXACT = 12  # 4,096 coalitions
 _IN_THE_TASK = {"v_all_minus_v_none", "efficiency_gap", "efficiency_gap_before"}
@@ -78,7 +78,7 @@ class Sampled(Importance):
     sampling_df: float = math.inf
     _per_row = ("per_prompt", "sampling_sem")
 
-    def _errors(self) -> list[Part]:
+    def _errors(self) -> list[ErrorPart]:
         return [*super()._errors(), (self.sampling_sem, self.sampling_df)]
 
 
@@ -88,12 +88,12 @@ def shapley(
     model: Model,
     task: Task,
     *,
-    method: Method = "auto",
+    method: ShapleyMethod = "auto",
     kind: str = "zero",
     target_sem: float | None = None,
     max_evaluations: int | None = None,
     seed: int = 0,
-    null: Null = "none",
+    null: AblationNull = "none",
     walk: Walk = "auto",
     progress: Progress | None = None,
     **options: Any,
@@ -143,11 +143,11 @@ def shapley(
 def shapley_of(
     game: Game,
     *,
-    method: Method = "auto",
+    method: ShapleyMethod = "auto",
     target_sem: float | None = None,
     max_evaluations: int | None = None,
     seed: int = 0,
-    null: Null = "none",
+    null: AblationNull = "none",
     beside: Callable[[], Game] | None = None,
     walk: Walk = "auto",
     progress: Progress | None = None,
@@ -155,7 +155,7 @@ def shapley_of(
     """`shapley` of a game that exists already; `beside` makes the game of the null."""
     if null not in NULLS:
         raise UnknownName("null", null, NULLS)
-    method = chosen(method, len(game), max_evaluations)
+    method = chosen_method(method, len(game), max_evaluations)
 
     def play(game: Game, target: float | None, most: int | None) -> Solution:
         if method == "exact":
@@ -225,7 +225,7 @@ def shapley_per_layer(
     )  # fmt: skip
 
 
-def chosen(method: Method, n: int, max_evaluations: int | None) -> Method:
+def chosen_method(method: ShapleyMethod, n: int, max_evaluations: int | None) -> ShapleyMethod:
     """The method that is meant by "auto"."""
     if method not in METHODS:
         raise UnknownName("method of shapley", method, METHODS)
@@ -242,11 +242,11 @@ def chosen(method: Method, n: int, max_evaluations: int | None) -> Method:
 def estimate_shapley(
     game: Game,
     *,
-    method: Method = "auto",
+    method: ShapleyMethod = "auto",
     max_evaluations: int | None = None,
     seed: int = 0,
     walk: Walk = "auto",
-) -> Estimate:
+) -> RunEstimate:
     """Evaluations, seconds and bytes of `shapley` before it runs; upper bounds with a target.
 
     A few coalitions are run and timed, as the method will run them: sharing passes, or each from
@@ -256,7 +256,7 @@ def estimate_shapley(
         OptionError: too many players for the exact mode.
     """
     n = len(game)
-    method = chosen(method, n, max_evaluations)
+    method = chosen_method(method, n, max_evaluations)
     table, fitting = np.ones((0, n)), 0.0
     rounds: list[list[np.ndarray]] = []  # orders that the game is given at once
     if method == "exact":
@@ -271,7 +271,7 @@ def estimate_shapley(
             rounds.append([order for k in some for order in sample_orders(n, seed, k, True)])
     else:
         count = min(MOST, default_size(n) if max_evaluations is None else max_evaluations)
-        rounds = [check_orders(n, seed, 0, check_pairs(n, count))]
+        rounds = [check_orders(n, seed, 0, antithetic_checks(n, count))]
         table = Draws(n, seed).pairs(0, max(0, count - (n - 1) * len(rounds[0])) // 2)
         fitting = fit_seconds(n, count)
     parts = [game.estimate(table)] if len(table) else []
@@ -288,7 +288,7 @@ def estimate_shapley(
         n_bytes += 3 * 8 * whole**2
     done = (f"{whole - count} more are finished",) if whole > count else ()
     notes = (f"method {method}", *done, *game.notes)
-    return Estimate(count, seconds, n_bytes, runs / max(1, count), notes)
+    return RunEstimate(count, seconds, n_bytes, runs / max(1, count), notes)
 
 
 def as_importance(

@@ -73,7 +73,7 @@ class Solution:
         return float(gap[np.abs(gap).argmax()])
 
 
-def ends(game: Playable) -> tuple[Float[Array, " prompt"], Float[Array, " prompt"]]:
+def end_values(game: Playable) -> tuple[Float[Array, " prompt"], Float[Array, " prompt"]]:
     """The game's values with everybody and with nobody."""
     gates = torch.stack([torch.ones(len(game)), torch.zeros(len(game))]).double()
     both = values(game, gates)
@@ -95,7 +95,7 @@ def subsets(n: int) -> Float[Array, "coalition player"]:
     return ((np.arange(2**n)[:, None] >> np.arange(n)[::-1]) & 1).astype(float)
 
 
-def name_of(game: Playable) -> str:
+def game_name(game: Playable) -> str:
     """What is played, for progress."""
     return f"{game.task.name}, {game.kind}" if isinstance(game, Game) else "game"
 

@@ -9,14 +9,14 @@ import numpy as np
 from jaxtyping import Float
 
 from interp.causal.game.chain import Playable, Walk, removals, walks
-from interp.causal.shapley_values.gaussian_process import Surrogate, fit
+from interp.causal.shapley_values.gaussian_process import Surrogate, fit_process
 from interp.causal.shapley_values.permutations import contributions, standard_error_of
 from interp.causal.shapley_values.solution import (
     Solution,
     Told,
     check_budget,
-    ends,
-    name_of,
+    end_values,
+    game_name,
     values,
 )
 from interp.core.errors import OptionError
@@ -106,7 +106,7 @@ def default_size(n: int) -> int:
     return max(128, 16 * n, 4 * (n - 1))
 
 
-def check_pairs(n: int, budget: int) -> int:
+def antithetic_checks(n: int, budget: int) -> int:
     """Antithetic pairs of permutations, of so many coalitions in all, that check the fit."""
     per_pair = max(1, 2 * (n - 1))
     pairs = max(1, budget // _CHECK_SHARE // per_pair)
@@ -150,7 +150,7 @@ class _Sampled:
         self.game, self.seed = game, seed
         self.walk: Walk = walk
         self.progress, self.most, self.done = progress, most, 0
-        self.v_all, self.v_none = ends(game)
+        self.v_all, self.v_none = end_values(game)
         n = len(game)
         self.gates = np.stack([np.ones(n), np.zeros(n)])
         self.values = np.stack([self.v_all, self.v_none])
@@ -159,15 +159,15 @@ class _Sampled:
         self.paths = np.zeros((0, max(0, n - 1), len(self.v_all)))
 
     def solve(self, budget: int) -> Solution:
-        n, pairs = len(self.game), check_pairs(len(self.game), budget)
+        n, pairs = len(self.game), antithetic_checks(len(self.game), budget)
         self._check(pairs)
         self._sample((budget - pairs * 2 * (n - 1)) // 2)
-        first = fit(self.gates, self.values)
+        first = fit_process(self.gates, self.values)
         notes = self._bias(first)
         inside = np.concatenate([removals(n, order, n - 1) for order in self.orders])
         gates = np.concatenate([self.gates, inside])
         seen = np.concatenate([self.values, self.paths.reshape(len(inside), -1)])
-        found, sem = fit(gates, seen, like=first).shapley()
+        found, sem = fit_process(gates, seen, like=first).shapley()
         gap = self.v_all - self.v_none - found.sum(0)
         notes["efficiency_gap_before"] = float(gap[np.abs(gap).argmax()])
         share = sem**2 / (sem**2).sum() if sem.any() else np.full(n, 1 / n)
@@ -197,7 +197,7 @@ class _Sampled:
 
     def _told(self, done: int) -> None:
         assert self.progress is not None
-        self.progress(name_of(self.game), self.done + done, self.most)
+        self.progress(game_name(self.game), self.done + done, self.most)
 
     def _bias(self, first: Surrogate) -> dict[str, Any]:
         """What the fit says of the permutations it has not seen, against what the game says."""

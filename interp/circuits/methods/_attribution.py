@@ -30,7 +30,7 @@ Path = Literal["inputs", "activations"]
 
 
 @dataclass(eq=False)
-class Pair:
+class RunPair:
     """A batch of clean and corrupted prompts with the outputs of both runs.
 
     Attributes:
@@ -80,14 +80,14 @@ def stages(graph: ResidualGraph) -> int:
 
 
 def edges_by_gradient(
-    pair: Pair, *, at: At = "clean", rules: Rules = PLAIN
+    pair: RunPair, *, at: At = "clean", rules: Rules = PLAIN
 ) -> Float[Tensor, "batch reader writer"]:
     """Edge attribution patching: one gradient for all edges (Syed et al. 2023)."""
     return edge_scores(pair.backward(at, rules), pair.delta)
 
 
 def edges_along_inputs(
-    pair: Pair, *, steps: int, rules: Rules = PLAIN
+    pair: RunPair, *, steps: int, rules: Rules = PLAIN
 ) -> Float[Tensor, "batch reader writer"]:
     """The gradient averaged over midpoints of the straight path between the embeddings."""
     delta = pair.delta
@@ -101,7 +101,7 @@ def edges_along_inputs(
 
 
 def edges_along_activations(
-    pair: Pair, *, steps: int, rules: Rules = PLAIN
+    pair: RunPair, *, steps: int, rules: Rules = PLAIN
 ) -> Float[Tensor, "batch reader writer"]:
     """For each group of writers, the gradient averaged while these alone move to corrupted.
 
@@ -146,7 +146,7 @@ def _stages(graph: ResidualGraph, clean: NodeOutputs, corrupted: NodeOutputs) ->
     return found
 
 
-def nodes_of(pair: Pair, run: Backward) -> Float[Tensor, "batch writer"]:
+def nodes_of(pair: RunPair, run: Backward) -> Float[Tensor, "batch writer"]:
     """Node scores of one run: inner products of what writers get with how they differ.
 
     They equal the sums of a plain run's edge scores over the readers.
@@ -167,14 +167,14 @@ def nodes_of(pair: Pair, run: Backward) -> Float[Tensor, "batch writer"]:
 
 
 def nodes_by_gradient(
-    pair: Pair, *, at: At = "clean", rules: Rules = PLAIN
+    pair: RunPair, *, at: At = "clean", rules: Rules = PLAIN
 ) -> Float[Tensor, "batch writer"]:
     """Attribution patching of every node that writes."""
     return nodes_of(pair, pair.backward(at, rules))
 
 
 def nodes_along_inputs(
-    pair: Pair, *, steps: int, rules: Rules = PLAIN
+    pair: RunPair, *, steps: int, rules: Rules = PLAIN
 ) -> Float[Tensor, "batch writer"]:
     """Node scores with the gradient averaged along the straight path between the embeddings."""
     clean, corrupted = pair.on_clean.out[:, :, 0], pair.on_corrupted.out[:, :, 0]
@@ -187,7 +187,7 @@ def nodes_along_inputs(
 
 
 def nodes_along_activations(
-    pair: Pair, *, steps: int, rules: Rules = PLAIN
+    pair: RunPair, *, steps: int, rules: Rules = PLAIN
 ) -> Float[Tensor, "batch writer"]:
     """Node scores with each group of nodes moved by itself; see `edges_along_activations`."""
     total = torch.zeros_like(pair.delta[:, 0, :, 0])
@@ -198,7 +198,7 @@ def nodes_along_activations(
     return total
 
 
-def nodes_with_drops(pair: Pair, *, at: At = "clean") -> Float[Tensor, "batch writer"]:
+def nodes_with_drops(pair: RunPair, *, at: At = "clean") -> Float[Tensor, "batch writer"]:
     """GradDrop: sizes of scores averaged over runs that each drop one layer's gradient.
 
     Effects through different layers that cancel in the plain gradient do not cancel in all of

@@ -113,7 +113,7 @@ def _unit(x: Tensor) -> Tensor:
     return x / x.norm(dim=-1, keepdim=True).clamp_min(1e-12)
 
 
-def train(
+def train_autoencoder(
     x: Float[Tensor, "example head d_model"],
     *,
     codes: int,

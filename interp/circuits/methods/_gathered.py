@@ -11,10 +11,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.circuits.contrast import Batch, ContrastTask
+from interp.circuits.contrast import ContrastBatch, ContrastTask
 from interp.circuits.declaration import Found
 from interp.circuits.edge_forward import EdgeForward
-from interp.circuits.methods._attribution import Pair, Units
+from interp.circuits.methods._attribution import RunPair, Units
 from interp.circuits.methods._gradients import Passes
 from interp.circuits.residual_graph import ResidualGraph
 from interp.circuits.steps import counted, step
@@ -26,7 +26,7 @@ Array = np.ndarray
 Tables = Mapping[str, list[dict[str, Any]]]
 
 
-def helping(task: ContrastTask, batch: Batch) -> Callable[[Tensor], Tensor]:
+def helping(task: ContrastTask, batch: ContrastBatch) -> Callable[[Tensor], Tensor]:
     """The batch's value, turned so that higher is better."""
     return batch.value if task.task.higher_is_better else lambda logits: -batch.value(logits)
 
@@ -35,8 +35,8 @@ def by_gradient(
     model: Model,
     task: ContrastTask,
     level: str,
-    nodes: Callable[[Pair], Float[Tensor, "batch writer"]],
-    edges: Callable[[Pair], Float[Tensor, "batch reader writer"]],
+    nodes: Callable[[RunPair], Float[Tensor, "batch writer"]],
+    edges: Callable[[RunPair], Float[Tensor, "batch reader writer"]],
     *,
     units: Units,
     what: str = "gradients",
@@ -57,9 +57,9 @@ def by_gradient(
     of_edges = np.zeros((len(names), len(task))) if names else None
     at = _places(graph) if names else None
 
-    def scored(batch: Batch) -> tuple[Array, Array | None, float, float, dict[str, Array]]:
+    def scored(batch: ContrastBatch) -> tuple[Array, Array | None, float, float, dict[str, Array]]:
         own = Passes()
-        pair = Pair(graph, batch.clean, batch.corrupted, helping(task, batch), own)
+        pair = RunPair(graph, batch.clean, batch.corrupted, helping(task, batch), own)
         if at is None:
             scores, of_edges = _numpy(nodes(pair)), None
         else:
@@ -114,7 +114,7 @@ def forwards_of(
     """
     graph, found, passes = ResidualGraph.of(model), np.zeros((rows, len(task))), 0.0
 
-    def measured(batch: Batch) -> tuple[Array, int]:
+    def measured(batch: ContrastBatch) -> tuple[Array, int]:
         edges = EdgeForward(graph, batch.clean, batch.corrupted, denoise=denoise)
         with torch.no_grad():
             values = measure(edges, helping(task, batch))

@@ -19,10 +19,10 @@ from interp.attribution.roles import find_roles
 from interp.attribution.rules import Rules, _pattern, _Scaled, as_is, ruled
 from interp.causal.gradient import frozen
 from interp.circuits.attention_parts import (
-    Parts,
+    AttentionTensors,
+    attention_tensors,
     check_computed,
     mixed_parts,
-    parts_of,
     probabilities,
     scores_of,
 )
@@ -103,7 +103,7 @@ class Backward(Watch):
         self._mid: dict[int, Tensor] = {}
         self._out: dict[int, Tensor] = {}
         self._z: dict[int, Tensor] = {}
-        self._parts: dict[int, Parts] = {}
+        self._parts: dict[int, AttentionTensors] = {}
         self._last: Tensor | None = None
         self._go(graph.model.inputs(inputs), value)
 
@@ -192,7 +192,7 @@ class Backward(Watch):
 
     def _visit(self, site: Site, call: Call, real: Tensor) -> None:
         model, rules = self.graph.model, self.rules
-        parts = parts_of(call, site)
+        parts = attention_tensors(call, site)
         self._parts[self.graph.order_of(site)] = parts
         scores, v = scores_of(model, site, call, parts), parts.v
         if rules == PLAIN:

@@ -19,8 +19,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from interp.circuits.attention_parts import Parts, parts_of, probabilities, scores_of
-from interp.circuits.methods._attribution import At, Pair, Units, units
+from interp.circuits.attention_parts import (
+    AttentionTensors,
+    attention_tensors,
+    probabilities,
+    scores_of,
+)
+from interp.circuits.methods._attribution import At, RunPair, Units, units
 from interp.circuits.methods._gradients import edge_scores
 from interp.circuits.residual_graph import Layer, ResidualGraph
 from interp.circuits.steps import advance
@@ -53,7 +58,7 @@ class Fixed:
     plain: dict[tuple[int, str], Float[Tensor, "batch head"]] = field(default_factory=dict)
 
 
-def fixed_scores(pair: Pair, *, at: At = "clean", drops: bool = False) -> Fixed:
+def fixed_scores(pair: RunPair, *, at: At = "clean", drops: bool = False) -> Fixed:
     """Edge scores; those into queries and keys by patterns that are computed.
 
     Args:
@@ -80,7 +85,7 @@ def fixed_scores(pair: Pair, *, at: At = "clean", drops: bool = False) -> Fixed:
             elif run == 0:
                 found.inputs[order, part] = score
 
-    def moved(order: int, own: Parts, other: Parts) -> None:
+    def moved(order: int, own: AttentionTensors, other: AttentionTensors) -> None:
         for part in ("q", "k", "v"):
             change = getattr(own, part) - getattr(other, part)
             linear = sign * (by_part[order, part] * change).sum((-2, -1))
@@ -92,7 +97,7 @@ def fixed_scores(pair: Pair, *, at: At = "clean", drops: bool = False) -> Fixed:
     return found
 
 
-def edges_fixed(pair: Pair, *, at: At = "clean") -> Float[Tensor, "batch reader writer"]:
+def edges_fixed(pair: RunPair, *, at: At = "clean") -> Float[Tensor, "batch reader writer"]:
     """Edge scores with computed softmaxes."""
     return fixed_scores(pair, at=at).edges[0]
 
@@ -120,10 +125,10 @@ class _Patched:
 
     def __init__(
         self,
-        pair: Pair,
+        pair: RunPair,
         at: At,
         scored: Callable[[int, int, str, Tensor], None],
-        moved: Callable[[int, Parts, Parts], None],
+        moved: Callable[[int, AttentionTensors, AttentionTensors], None],
     ) -> None:
         self.graph: ResidualGraph = pair.graph
         self.pair, self.scored, self.moved = pair, scored, moved
@@ -155,7 +160,7 @@ class _Patched:
 
     def _visit(self, site: Site, call: Call, real: Tensor) -> None:
         if self.reading:
-            self.found = parts_of(call, site)
+            self.found = attention_tensors(call, site)
             raise _Stop
         self.calls[self.graph.order_of(site)] = call
 
@@ -175,7 +180,7 @@ class _Patched:
         self, layer: Layer, own: Callable, given: tuple[tuple, dict], x: Tensor, stream: Tensor
     ) -> None:
         model, site, call = self.graph.model, layer.site, self.calls.pop(layer.order)
-        mine = parts_of(call, site)
+        mine = attention_tensors(call, site)
         before = probabilities(call, scores_of(model, site, call, mine))
         for writer in (WHOLE, *range(_before(self.graph, layer))):
             if writer == WHOLE:
@@ -186,14 +191,14 @@ class _Patched:
             if writer == WHOLE:
                 self.moved(layer.order, mine, parts)
             for part, mixed in (
-                ("q", Parts(parts.q, mine.k, mine.v)),
-                ("k", Parts(mine.q, parts.k, mine.v)),
+                ("q", AttentionTensors(parts.q, mine.k, mine.v)),
+                ("k", AttentionTensors(mine.q, parts.k, mine.v)),
             ):
                 after = probabilities(call, scores_of(model, site, call, mixed))
                 self.scored(layer.order, writer, part, before - after)
             advance()
 
-    def _until(self, own: Callable[..., Any], given: tuple[tuple, dict]) -> Parts:
+    def _until(self, own: Callable[..., Any], given: tuple[tuple, dict]) -> AttentionTensors:
         """Queries and keys of a block on another stream."""
         self.reading = True
         try:

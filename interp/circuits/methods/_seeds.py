@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float
     from torch import Tensor, nn
 
-    from interp.circuits.contrast import Batch
+    from interp.circuits.contrast import ContrastBatch
     from interp.model.hooks.calls import Call
     from interp.model.locate.sites import Site
     from interp.model.model import Model
@@ -30,7 +30,12 @@ Place = tuple[str, int]  # a head and the position where it writes
 
 
 def seeds(
-    model: Model, batch: Batch, value: Any, scores: LinearScores, reach: float, only: set[str]
+    model: Model,
+    batch: ContrastBatch,
+    value: Any,
+    scores: LinearScores,
+    reach: float,
+    only: set[str],
 ) -> tuple[list[dict[Place, float]], bool]:
     """By prompt: heads and positions with the largest effects, and their part of these.
 
@@ -82,7 +87,7 @@ def _largest(
 
 
 def _slope_at_end(
-    model: Model, batch: Batch, value: Callable[[Tensor], Tensor]
+    model: Model, batch: ContrastBatch, value: Callable[[Tensor], Tensor]
 ) -> Float[Tensor, "batch pos d_model"]:
     """The gradient of the task by the stream that leaves the last block."""
     kept: list[Tensor] = []
@@ -110,7 +115,7 @@ def _slope_at_end(
 
 def _through_all(
     model: Model,
-    batch: Batch,
+    batch: ContrastBatch,
     value: Callable[[Tensor], Tensor],
     scores: LinearScores,
     other: LinearScores,

@@ -59,7 +59,7 @@ def attention_of(
     return found
 
 
-def choose(attends: Sequence[Sequence[Attends]], reach: float, fires: float) -> Threshold:
+def choose_threshold(attends: Sequence[Sequence[Attends]], reach: float, fires: float) -> Threshold:
     """The threshold that is asked for; chosen by a rule where `fires` is 0.
 
     The rule: seeds that hold `reach` of the effects, over all pairs, must fire. So it is the

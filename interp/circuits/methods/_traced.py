@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(eq=False)
-class Trace:
+class CreditTrace:
     """What one prompt gave: credit of nodes and edges, which adds up from each side to the seeds'.
 
     Args:
@@ -33,7 +33,7 @@ class Trace:
         return dict(self.nodes), dict(self.edges), kept
 
     @classmethod
-    def of(cls, told: tuple, writers: tuple[str, ...]) -> Trace:
+    def of(cls, told: tuple, writers: tuple[str, ...]) -> CreditTrace:
         """What `plain` gave."""
         nodes, edges, kept = told
         signals = [Signal(**s, writers=writers[: len(s["by_query"]) - 1]) for s in kept]
@@ -48,7 +48,7 @@ def trace(
     reach: float,
     known: dict[Any, Any],
     direct: bool = True,
-) -> Trace:
+) -> CreditTrace:
     """Follow the credit of the seeds of one prompt from head to head, down to the embeddings.
 
     A head that fires passes its credit on to those who wrote what its signal reads, half of it to
@@ -56,7 +56,7 @@ def trace(
     weights. Of each side the smallest set of writers is kept that
     holds `reach` of what they give, each with its part.
     """
-    found, model = Trace(), tracer.scores.model
+    found, model = CreditTrace(), tracer.scores.model
     credit: dict[Place, float] = defaultdict(float, start)
     for (name, _), x in start.items() if direct else ():
         found.edges[name, "logits"] += x
@@ -94,7 +94,7 @@ def _signals(
 
 
 def _pass_on(
-    found: Trace, credit: dict[Place, float], signal: Signal, mine: float, reach: float
+    found: CreditTrace, credit: dict[Place, float], signal: Signal, mine: float, reach: float
 ) -> None:
     for side, parts, pos in (
         ("q", signal.by_query, signal.query),

@@ -16,15 +16,15 @@ from interp.circuits.methods._threshold import (
     Attends,
     Threshold,
     attention_of,
-    choose,
+    choose_threshold,
     nothing_traced,
 )
-from interp.circuits.methods._traced import Trace, trace
+from interp.circuits.methods._traced import CreditTrace, trace
 from interp.circuits.query_key_signals import Signal, Tracer
 from interp.circuits.steps import advance, counted, step
 
 if TYPE_CHECKING:
-    from interp.circuits.contrast import Batch, ContrastTask
+    from interp.circuits.contrast import ContrastBatch, ContrastTask
     from interp.model.model import Model
 
 CONTROLS = 200  # signals that are taken apart again in random slices
@@ -44,7 +44,7 @@ class Tracing:
     """
 
     nodes: tuple[str, ...]
-    traces: list[Trace]
+    traces: list[CreditTrace]
     followed: list[Signal]
     control: list[tuple[int, int, int]]
     threshold: Threshold
@@ -74,7 +74,7 @@ def trace_task(
     control: list[tuple[int, int, int]] = []
     batches = list(task.batches())
 
-    def started(batch: Batch) -> tuple[list[dict], bool, list[list[Attends]]]:
+    def started(batch: ContrastBatch) -> tuple[list[dict], bool, list[list[Attends]]]:
         """Every prompt's seeds, whether these act directly, and how much they attend."""
         scores = LinearScores(model, batch.clean)
         found, direct = seeds(model, batch, helping(task, batch), scores, reach, only)
@@ -85,9 +85,9 @@ def trace_task(
         for i, batch in enumerate(batches):
             starts.append(step("seeds", partial(started, batch)))
             done(i + 1)
-    chosen = choose([mine for _, _, attends in starts for mine in attends], reach, fires)
+    chosen = choose_threshold([mine for _, _, attends in starts for mine in attends], reach, fires)
 
-    def traced(batch: Batch, found: list[dict], direct: bool) -> tuple[tuple, list, list]:
+    def traced(batch: ContrastBatch, found: list[dict], direct: bool) -> tuple[tuple, list, list]:
         """Names of writers, every prompt's trace, and controls."""
         scores = LinearScores(model, batch.clean)
         tracer = Tracer(scores, chosen.weight, measure, first)  # type: ignore[arg-type]
@@ -99,7 +99,7 @@ def trace_task(
             return mine.plain()
 
         kept = [step("prompt", partial(one, row)) for row in range(len(found))]
-        mine = [s for told in kept for s in Trace.of(told, scores.writers).signals]
+        mine = [s for told in kept for s in CreditTrace.of(told, scores.writers).signals]
         return scores.writers, kept, _control(tracer, model, mine, seed)
 
     indirect, fired = 0.0, 0
@@ -107,7 +107,7 @@ def trace_task(
         for batch, (found, direct, _) in zip(batches, starts, strict=True):
             nodes, kept, more = step("batch", partial(traced, batch, found, direct))
             for row, told in zip(batch.which, kept, strict=True):
-                traces[row] = Trace.of(told, nodes)
+                traces[row] = CreditTrace.of(told, nodes)
             followed += [s for row in batch.which for s in _once(traces[row].signals)]
             fired += sum(bool(traces[row].signals) for row in batch.which)
             control += more

@@ -11,7 +11,7 @@ import torch
 from interp.circuits.declaration import Found, discovery
 from interp.circuits.methods._attribution import (
     At,
-    Pair,
+    RunPair,
     edges_by_gradient,
     nodes_by_gradient,
     nodes_with_drops,
@@ -82,7 +82,7 @@ def attribution_patching(
 def _fixed(model: Model, task: ContrastTask, level: str, side: At, drops: bool) -> Found:
     """Scores with computed softmaxes, and the table of whole inputs."""
 
-    def scores(pair: Pair) -> Fixed:
+    def scores(pair: RunPair) -> Fixed:
         found = fixed_scores(pair, at=side, drops=drops)
         for (order, part), score in found.inputs.items() if not drops else ():
             layer = pair.graph.layers[order].site.layer
@@ -91,7 +91,7 @@ def _fixed(model: Model, task: ContrastTask, level: str, side: At, drops: bool) 
                 pair.rows[f"L{layer}H{h}.{part}"] = both[:, :, h]
         return found
 
-    def nodes(pair: Pair) -> Tensor:
+    def nodes(pair: RunPair) -> Tensor:
         runs = scores(pair).edges
         if not drops:
             return runs[0].sum(1)

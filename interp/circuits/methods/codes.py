@@ -18,7 +18,7 @@ from interp.circuits.methods._codes import (
     permuted,
     shared,
     softmax,
-    train,
+    train_autoencoder,
 )
 from interp.circuits.methods._ranking import authors_f1, f1, marked, precision_at
 from interp.circuits.steps import counted, step
@@ -108,7 +108,9 @@ def codes(
     def repeated(i: int) -> dict[str, Any]:
         """Scores of one autoencoder and of the same untrained, pairs of both, and p values."""
         some = _drawn(n, examples, stratified, seed + i)
-        learned, _ = train(x[some], codes=codes, sparsity=sparsity, epochs=epochs, seed=seed + i)
+        learned, _ = train_autoencoder(
+            x[some], codes=codes, sparsity=sparsity, epochs=epochs, seed=seed + i
+        )
         untrained = Autoencoder.new(x.shape[-1], codes, _generator(seed + i))
         found: dict[str, Any] = {}
         for which, coder in (("", learned), ("untrained ", untrained)):

@@ -161,11 +161,11 @@ def make_contrast(
         return module.make(model, n, seed, chosen)
     task = module.make(model, n, seed)
     if name == "induction":  # a planted model's circuit is known whatever the task is called
-        from interp.circuits.tasks.planted_pairs import edges_of, of_model, truth_of
+        from interp.circuits.tasks.planted_pairs import circuit_edges, planted_model_of, truth_of
 
-        built = of_model(model)
+        built = planted_model_of(model)
         if built is not None and "induction" in built.roles:
-            task = task.known(truth_of(built), edges_of(built))
+            task = task.known(truth_of(built), circuit_edges(built))
     return task
 
 
@@ -226,7 +226,7 @@ def split_templates(name: str, seed: int = 0) -> tuple[tuple[int, ...], tuple[in
     if is_file(name):
         from interp.circuits.tasks import own_pairs
 
-        return third(own_pairs.count(Path(name)), seed)
+        return third(own_pairs.count_pairs(Path(name)), seed)
     return third(len(TASKS[name].templates), seed)
 
 

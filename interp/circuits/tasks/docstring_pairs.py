@@ -23,7 +23,7 @@ import numpy as np
 from interp.causal.measures import logit_difference
 from interp.circuits.contrast import ContrastTask
 from interp.circuits.tasks import TASKS
-from interp.circuits.tasks.wording import encoded, places, require, single
+from interp.circuits.tasks.wording import prompt_ids, require, single, token_places
 from interp.core.errors import PromptError
 from interp.core.prompts import Prompts
 
@@ -59,7 +59,7 @@ def make(model: Model, n: int, seed: int, templates: Sequence[int]) -> ContrastT
         given = dict(zip("ABCD", arguments, strict=True))
         told = rest.format("", *words, **given)
         sides = [
-            encoded(model, signature.format(F=function, **dict(zip("ABCD", side, strict=True)))
+            prompt_ids(model, signature.format(F=function, **dict(zip("ABCD", side, strict=True)))
                     + "\n" + told)
             for side in (arguments, others)
         ]  # fmt: skip
@@ -67,7 +67,7 @@ def make(model: Model, n: int, seed: int, templates: Sequence[int]) -> ContrastT
         wanted = {"A_def": (a, 0), "B_def": (b, 0), "C_def": (c, 0), "A_doc": (a, 1),
                   "B_doc": (b, 1)}  # fmt: skip
         try:
-            found = places(sides[0], wanted)
+            found = token_places(sides[0], wanted)
         except PromptError as error:
             raise _splits(model, arguments) from error
         differs = [i for i, (x, y) in enumerate(zip(*sides, strict=False)) if x != y]

@@ -20,7 +20,7 @@ from torch import Tensor
 from interp.causal.task import Task
 from interp.circuits.contrast import ContrastTask
 from interp.circuits.tasks import TASKS
-from interp.circuits.tasks.wording import encoded, require
+from interp.circuits.tasks.wording import prompt_ids, require
 from interp.core.errors import PromptError
 from interp.core.prompts import Prompts
 from interp.model.hooks.calls import precise
@@ -46,7 +46,8 @@ def make(model: Model, n: int, seed: int, templates: Sequence[int]) -> ContrastT
         which = templates[int(rng.integers(len(templates)))]
         text = TASKS["greater_than"].templates[which]
         sides = [
-            encoded(model, text.format(N=noun, Y=f"{century}{y:02d}", C=century)) for y in (year, 1)
+            prompt_ids(model, text.format(N=noun, Y=f"{century}{y:02d}", C=century))
+            for y in (year, 1)
         ]
         differs = [i for i, (a, b) in enumerate(zip(*sides, strict=False)) if a != b]
         if len(sides[0]) != len(sides[1]) or len(differs) != 1:

@@ -18,7 +18,7 @@ import numpy as np
 from interp.causal.measures import logit_difference
 from interp.circuits.contrast import ContrastTask
 from interp.circuits.tasks import TASKS
-from interp.circuits.tasks.wording import encoded, places, require, single
+from interp.circuits.tasks.wording import prompt_ids, require, single, token_places
 from interp.core.errors import PromptError
 from interp.core.prompts import Prompts
 
@@ -54,8 +54,8 @@ def make(model: Model, n: int, seed: int, templates: Sequence[int]) -> ContrastT
         other = b if subject == a else a
         given = {"A": a, "B": b, "P": str(rng.choice(PLACES)), "T": str(rng.choice(THINGS))}
         text = TEMPLATES[which]
-        clean = encoded(model, text.format(**given, S=subject))
-        corrupted = encoded(model, text.format(**given, S=c))
+        clean = prompt_ids(model, text.format(**given, S=subject))
+        corrupted = prompt_ids(model, text.format(**given, S=c))
         # names that stand first may be other tokens there; then S1 cannot be told from the rest
         spelled = first[a] if text.startswith("{A}") else [names[a]]
         if len(clean) != len(corrupted) or len(spelled) != 1:
@@ -67,7 +67,7 @@ def make(model: Model, n: int, seed: int, templates: Sequence[int]) -> ContrastT
         rows["corrupted"].append(corrupted)
         rows["right"].append(names[other])
         rows["wrong"].append(names[subject])
-        found = places(
+        found = token_places(
             clean,
             {
                 "IO": (token[other], 0),

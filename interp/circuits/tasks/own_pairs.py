@@ -23,7 +23,7 @@ NEEDED = (
 )
 
 
-def count(path: Path) -> int:
+def count_pairs(path: Path) -> int:
     """Number of pairs in a file; 0 for a Python file, where it is known once it runs.
 
     Raises:
@@ -40,7 +40,7 @@ def count(path: Path) -> int:
     return n
 
 
-def whole(model: Model, path: Path) -> ContrastTask:
+def all_pairs(model: Model, path: Path) -> ContrastTask:
     """All pairs of a file. `templates` says which belong together when some are held out.
 
     Lines are those of `interp.causal.task_file`, with the field `corrupted`; pairs of one `cluster`
@@ -70,7 +70,7 @@ def make(model: Model, path: Path, n: int, which: Sequence[int] | None) -> Contr
     Raises:
         PromptError, OptionError: see `whole`; a pair that there is not.
     """
-    made = whole(model, path)
+    made = all_pairs(model, path)
     rows = list(range(len(made)) if which is None else which)[:n]
     if not set(rows) <= set(range(len(made))):
         raise OptionError(f"pairs {rows} of {path}; it has {len(made)}, counted from 0")

@@ -48,7 +48,7 @@ def make(model: Model, n: int, seed: int, name: str) -> ContrastTask:
     Raises:
         OptionError: another model.
     """
-    built = of_model(model)
+    built = planted_model_of(model)
     if built is None or built.name != name:
         raise OptionError(
             f"the task planted:{name} is for the model planted:{name} as it is built by default,"
@@ -57,7 +57,7 @@ def make(model: Model, n: int, seed: int, name: str) -> ContrastTask:
     return contrast(model, built, n=n, seed=seed)
 
 
-def of_model(model: Model) -> Planted | None:
+def planted_model_of(model: Model) -> Planted | None:
     """The planted model that this is, to the last bit; None for all others."""
     from interp import planted
 
@@ -86,7 +86,7 @@ def contrast(model: Model, built: Planted, *, n: int = 32, seed: int = 0) -> Con
         task = replace(task, task=replace(task.task, name=f"planted:{built.name}"))
     else:
         task = make_pairs(model, built, n, np.random.default_rng([seed, 27]))
-    return task.known(truth_of(built), edges_of(built))
+    return task.known(truth_of(built), circuit_edges(built))
 
 
 def truth_of(built: Planted) -> Mapping[str, tuple[str, ...]]:
@@ -97,7 +97,7 @@ def truth_of(built: Planted) -> Mapping[str, tuple[str, ...]]:
     }
 
 
-def edges_of(built: Planted) -> tuple[tuple[str, str], ...]:
+def circuit_edges(built: Planted) -> tuple[tuple[str, str], ...]:
     """Edges between heads of the circuit, from a head to an input of another."""
     truth = truth_of(built)
     return tuple(

@@ -15,7 +15,7 @@ import numpy as np
 from interp.causal.measures import logit_difference
 from interp.circuits.contrast import ContrastTask
 from interp.circuits.tasks import TASKS
-from interp.circuits.tasks.wording import encoded, places, require, single
+from interp.circuits.tasks.wording import prompt_ids, require, single, token_places
 from interp.core.errors import PromptError
 from interp.core.prompts import Prompts
 
@@ -58,7 +58,7 @@ def make(model: Model, n: int, seed: int, templates: Sequence[int]) -> ContrastT
         which = templates[int(rng.integers(len(templates)))]
         text = TASKS["subject_verb"].templates[which]
         sides = [
-            encoded(model, text.format(S=noun[number], L=link, D=thing[1 - plural]))
+            prompt_ids(model, text.format(S=noun[number], L=link, D=thing[1 - plural]))
             for number in (plural, 1 - plural)
         ]
         assert len(sides[0]) == len(sides[1])
@@ -67,7 +67,7 @@ def make(model: Model, n: int, seed: int, templates: Sequence[int]) -> ContrastT
         rows["corrupted"].append(sides[1])
         rows["right"].append([verbs[p[plural]] for p in forms])
         rows["wrong"].append([verbs[p[1 - plural]] for p in forms])
-        found = places(
+        found = token_places(
             sides[0],
             {"subject": (known[noun[plural]], 0), "distractor": (known[thing[1 - plural]], 0)},
         )

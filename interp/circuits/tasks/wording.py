@@ -44,7 +44,7 @@ def single(model: Model, words: Sequence[str], least: int, what: str) -> dict[st
     return found
 
 
-def encoded(model: Model, text: str) -> tuple[int, ...]:
+def prompt_ids(model: Model, text: str) -> tuple[int, ...]:
     """Ids of a prompt as the model is given prompts, without a token for its end."""
     ids = list(model.tokenizer(text)["input_ids"])
     end = model.tokenizer.eos_token_id
@@ -53,7 +53,7 @@ def encoded(model: Model, text: str) -> tuple[int, ...]:
     return tuple(ids)
 
 
-def places(ids: Sequence[int], wanted: Mapping[str, tuple[int, int]]) -> dict[str, int]:
+def token_places(ids: Sequence[int], wanted: Mapping[str, tuple[int, int]]) -> dict[str, int]:
     """Positions of tokens: role -> (id, which of its occurrences, from 0)."""
     out = {}
     for role, (token, which) in wanted.items():

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from interp.cli.causal import Causal, Found, Tell, causal_options, printed
+from interp.cli.causal import Causal, ModelOutcome, Tell, causal_options, importance_lines
 from interp.cli.name_types import MODEL_NAME
 
 if TYPE_CHECKING:
@@ -35,12 +35,12 @@ def ablate(
     this head goes. It is blind to heads that others stand in for; `interp shapley` is not.
     """
 
-    def work(model: Model, task: Task, game: dict[str, Any], tell: Tell) -> Found:
+    def work(model: Model, task: Task, game: dict[str, Any], tell: Tell) -> ModelOutcome:
         from interp.causal import ablation
 
         score = ablation.all_but_one if all_but_one else ablation.leave_one_out
         told = causal.announce(model)
         found = score(model, task, null=null, progress=tell, announce=told, **game)
-        return Found([found.table], printed([found], top))
+        return ModelOutcome([found.table], importance_lines([found], top))
 
     click.get_current_context().exit(causal.run(sources, work))

@@ -7,11 +7,16 @@ from pathlib import Path
 
 import click
 
-from interp.cli.coloured import file_options, show, standing_warning, write
+from interp.cli.coloured import (
+    file_options,
+    print_attribution,
+    standing_warning,
+    write_attributions,
+)
 from interp.cli.loading import Loading, loaded, loading_options
 from interp.cli.name_types import ATTRIBUTION_NAMES, MODEL_NAME
 from interp.cli.progress import Voice
-from interp.cli.texts import require_tokens, texts_of
+from interp.cli.texts import asked_texts, require_tokens
 from interp.core.errors import InterpError
 
 DEFAULT = ("attn_lrp", "occlusion:how=mean")
@@ -84,10 +89,10 @@ def attribute(
     methods with `interp faithfulness`.
     """
     from interp.attribution.example import Example
-    from interp.attribution.named import choose
+    from interp.attribution.named import choose_methods
 
-    texts = texts_of(text, file)
-    chosen = choose(methods or DEFAULT)
+    texts = asked_texts(text, file)
+    chosen = choose_methods(methods or DEFAULT)
     voice = Voice(quiet=quiet, debug=bool(click.get_current_context().meta.get("interp.debug")))
     model = loaded(source, loading, imports)
     found, failed = [], 0
@@ -112,12 +117,14 @@ def attribute(
                 continue
             result = replace(result, provenance=dict(result.provenance) | {"text": at})
             found.append(result)
-            show(result, top)
+            print_attribution(result, top)
     warning = standing_warning(chosen) if found else ""
     if warning:
         voice.note(warning)
     if found:
         title = f"{model.name}: where the number comes from"
-        write(found, html=html, json_file=json_file, csv=csv, title=title, warning=warning)
+        write_attributions(
+            found, html=html, json_file=json_file, csv=csv, title=title, warning=warning
+        )
     if failed:
         click.get_current_context().exit(1)

@@ -11,14 +11,14 @@ from interp.cli.loading import (
     device_map_option,
     import_first,
     loading_options,
-    named,
+    source_labels,
     source_option,
 )
 from interp.cli.name_types import MODEL_NAME
 from interp.core.errors import InterpError
 
 if TYPE_CHECKING:
-    from interp.model.self_check import Check
+    from interp.model.self_check import SelfCheck
 
 
 @click.command(epilog="Example: interp check models/mine")
@@ -38,7 +38,7 @@ def check(sources: tuple[str, ...], loading: Loading, imports: tuple[str, ...]) 
     loading.require_device()
     import_first(imports)
     failed = False
-    for source, name in named(sources).items():
+    for source, name in source_labels(sources).items():
         try:
             model = loading.load(source, name)
             click.echo(repr(model))
@@ -51,13 +51,13 @@ def check(sources: tuple[str, ...], loading: Loading, imports: tuple[str, ...]) 
             click.echo(f"interp: error: {error}", err=True)
             failed = True
             continue
-        click.echo(report(found))
+        click.echo(check_text(found))
         failed = failed or not found.passed
     if failed:
         click.get_current_context().exit(1)
 
 
-def report(found: Check) -> str:
+def check_text(found: SelfCheck) -> str:
     """The check as text: a line per layer, then the largest error and what was not read."""
     width = max(len(s.site.name) for s in found.sites)
     lines = [f"  {'':<{width}}  pattern·v = z  heads = output"]

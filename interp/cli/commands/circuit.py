@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from interp.cli.each import each_model
-from interp.cli.loading import Loading, import_first, loading_options, named
+from interp.cli.loading import Loading, import_first, loading_options, source_labels
 from interp.cli.name_types import CIRCUIT_METHOD_NAME, MODEL_NAME
 from interp.cli.progress import Voice
 from interp.cli.reference import reference_option, reference_prompts, require_reference
@@ -44,9 +44,9 @@ ABLATIONS = (
 
 def _listed(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted and not context.resilient_parsing:
-        from interp.circuits.listing import listing
+        from interp.circuits.listing import circuit_listing
 
-        click.echo(listing())
+        click.echo(circuit_listing())
         context.exit()
 
 
@@ -127,7 +127,7 @@ def circuit(
     --list` has them all.
     Methods: screen_verify (gradients choose, real forwards measure, then
     backups, in a column of their own), exact_patching, attribution_patching,
-    integrated_patching, gim; svd_trace follows what made heads attend, then
+    integrated_patching, gim_patching; svd_trace follows what made heads attend, then
     patches what it found; codes finds heads whose output varies with the
     contrast, not heads that are causally needed: its controls are printed
     below the scores. --list says which of them score edges.
@@ -146,9 +146,9 @@ def circuit(
     ledger = _prepared(out)
 
     from interp.circuits.evaluation import evaluate
-    from interp.circuits.folder import write
+    from interp.circuits.folder import write_circuit
     from interp.circuits.plan import Plan
-    from interp.circuits.printed import printed
+    from interp.circuits.printed import circuit_lines
     from interp.model.check import check_model
 
     def work(source: str, model_name: str) -> None:
@@ -178,15 +178,15 @@ def circuit(
                 "against": against,
             }
             doubt = _doubt(model, fresh)
-        click.echo(printed(found, measured, top, called=truth or "", **parts) + doubt)
+        click.echo(circuit_lines(found, measured, top, called=truth or "", **parts) + doubt)
         if out is not None:
             folder = own_folder(out, model_name, "circuit.json", _of, _of(found.to_dict()))
             line = shlex.join(["interp", *context.meta["interp.command"]])
-            write(found, measured, folder, command=line, **parts)
+            write_circuit(found, measured, folder, command=line, **parts)
             voice.note(f"{folder}: circuit.toml, circuit.html and others")
 
     try:
-        failed = each_model(named(sources), voice, work)
+        failed = each_model(source_labels(sources), voice, work)
     except KeyboardInterrupt:
         voice.error("interrupted; " + KEPT[out is not None])
         context.exit(130)

@@ -104,9 +104,9 @@ def faithfulness(
     """
     from interp.attribution.evaluation.run import faithfulness as measure
     from interp.attribution.evaluation.run import read_texts
-    from interp.attribution.named import choose
+    from interp.attribution.named import choose_methods
 
-    chosen, texts = choose([methods]), read_texts(file)
+    chosen, texts = choose_methods([methods]), read_texts(file)
     context = click.get_current_context()
     voice = Voice(quiet=quiet, debug=bool(context.meta.get("interp.debug")))
     model = loaded(source, loading, imports)
@@ -117,7 +117,7 @@ def faithfulness(
             keep=None if out is None else kept_folder(out), tell=tell,
         )  # fmt: skip
     for name in PRINTED:
-        click.echo(table(found, name))
+        click.echo(measure_table(found, name))
     if found.incomplete_warning:
         voice.note(found.incomplete_warning)
     if found.warning:
@@ -131,7 +131,7 @@ def faithfulness(
         context.exit(1)
 
 
-def table(found: Faithfulness, measure: str) -> str:
+def measure_table(found: Faithfulness, measure: str) -> str:
     """One measure as text: methods, the best first, with what each beats."""
     rows = [r for r in found.summary(measure) if r[3]]
     what, more = found.measures[measure]

@@ -8,11 +8,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from interp.cli.coloured import file_options, show, standing_warning, write
+from interp.cli.coloured import (
+    file_options,
+    print_attribution,
+    standing_warning,
+    write_attributions,
+)
 from interp.cli.loading import Loading, loaded, loading_options
 from interp.cli.name_types import MODEL_NAME
 from interp.cli.progress import Voice
-from interp.cli.texts import require_tokens, texts_of
+from interp.cli.texts import asked_texts, require_tokens
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
@@ -85,12 +90,12 @@ def flow(
     saturated flows says how much of the flow is no more than what the first layer attends to.
     """
     from interp.attribution.example import Example
-    from interp.attribution.named import choose
+    from interp.attribution.named import choose_methods
 
-    texts = texts_of(text, file)
+    texts = asked_texts(text, file)
     wanted = [_position(o) for o in outputs]
     shared = f"residual={residual},start_layer={start_layer}" + (f",stack={stack}" if stack else "")
-    chosen = choose([f"rollout:{shared}", f"attention_flow:{shared},backend={backend}"])
+    chosen = choose_methods([f"rollout:{shared}", f"attention_flow:{shared},backend={backend}"])
     voice = Voice(quiet=quiet, debug=bool(click.get_current_context().meta.get("interp.debug")))
     model = loaded(source, loading, imports)
     found = []
@@ -102,12 +107,12 @@ def flow(
                 result = method.of(example)
                 result = replace(result, provenance=dict(result.provenance) | {"text": at})
                 found.append(result)
-                show(result, top)
+                print_attribution(result, top)
     warning = standing_warning(chosen)
     if warning:
         voice.note(warning)
     title = f"{model.name}: rollout and attention flow"
-    write(found, html=html, json_file=json_file, csv=csv, title=title, warning=warning)
+    write_attributions(found, html=html, json_file=json_file, csv=csv, title=title, warning=warning)
 
 
 def _position(text: str) -> int | None:

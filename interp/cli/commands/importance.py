@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from interp.cli.causal import Causal, Found, Tell, causal_options, printed
+from interp.cli.causal import Causal, ModelOutcome, Tell, causal_options, importance_lines
 from interp.cli.name_types import MODEL_NAME
 from interp.cli.pruning import curves_said
 from interp.core.declaration import split_names
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from interp.causal.task import Task
     from interp.model.model import Model
 
-DEFAULT = "ablation,gate_gradient,integrated_gradients,shapley"
+DEFAULT = "ablation,gate_gradient,aumann_shapley,shapley"
 
 
 @click.command(epilog="Example: interp importance bundled:induction -m ablation,shapley -o results")
@@ -61,12 +61,12 @@ def importance(
     """
     asked = [name for text in methods for name in split_names(text)]
 
-    def work(model: Model, task: Task, game: dict[str, Any], tell: Tell) -> Found:
+    def work(model: Model, task: Task, game: dict[str, Any], tell: Tell) -> ModelOutcome:
         from interp.causal.comparison.compare import compare
         from interp.causal.methods import importances
 
         found = importances(model, task, asked, null=null, progress=tell, **game)
-        text = printed(list(found.values()), top)
+        text = importance_lines(list(found.values()), top)
         if len(found) > 1:
             compared = compare(found)
             text += agreement(compared)
@@ -75,7 +75,7 @@ def importance(
                 compared.save(folder)
         if pruned:
             text += curves_said(causal, model, task, found, tell, game)
-        return Found([f.table for f in found.values()], text)
+        return ModelOutcome([f.table for f in found.values()], text)
 
     click.get_current_context().exit(causal.run(sources, work))
 

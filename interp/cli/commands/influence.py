@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from interp.cli.causal import parse_heads
-from interp.cli.loading import Loading, import_first, loading_options, named
+from interp.cli.causal import parse_heads_option
+from interp.cli.loading import Loading, import_first, loading_options, source_labels
 from interp.cli.name_types import METRIC_NAME, MODEL_NAME
 from interp.cli.progress import Voice
 from interp.cli.stopping import goes_on
@@ -113,11 +113,11 @@ def influence(
     if options["n_random"] == 1:
         raise OptionError("--random 1 gives no spread to compare with; give 2 or more, or 0")
     voice = Voice(quiet=quiet, debug=bool(click.get_current_context().meta.get("interp.debug")))
-    [(path, name)] = named([source]).items()
+    [(path, name)] = source_labels([source]).items()
     with goes_on(voice, options["out"]), voice.bars(name) as tell:
         model = loading.load(path, name)
         if heads is not None:
-            chosen = parse_heads(heads)
+            chosen = parse_heads_option(heads)
         else:
             import interp
 
@@ -136,12 +136,12 @@ def influence(
             nl=False,
         )
         return
-    click.echo("\n".join(listed(found)))
+    click.echo("\n".join(text_lines(found)))
     if options["out"] is not None:
         voice.note(f"{len(found)} texts in {options['out']}")
 
 
-def listed(found: TextScores, k: int = 10) -> list[str]:
+def text_lines(found: TextScores, k: int = 10) -> list[str]:
     """The k texts that need the heads most, with what the columns are."""
     made, rows = found.settings, list(found.top(k))
     sets = len(made["random_sets"])

@@ -28,12 +28,12 @@ def methods(name: str | None) -> None:
     NAME is a method, or a .py file of your own that declares one.
     """
     if name is None:
-        click.echo(listing())
+        click.echo(method_listing())
     else:
-        click.echo(explained(ATTRIBUTION_METHODS.explained(name)))
+        click.echo(method_text(ATTRIBUTION_METHODS.explained(name)))
 
 
-def listing() -> str:
+def method_listing() -> str:
     """Every method by what it needs: name, one sentence, options with their defaults."""
     width = max(map(len, ATTRIBUTION_METHODS))
     lines: list[str] = []
@@ -49,7 +49,7 @@ def listing() -> str:
     )
 
 
-def explained(e: Entry) -> str:
+def method_text(e: Entry) -> str:
     """One method in full: what it computes, options, unit, needs and source."""
     text, _, _ = e.doc.partition("Reference:")
     lines = [f"{e.name} (attribution)", "", text.strip(), ""]

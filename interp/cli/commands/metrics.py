@@ -31,12 +31,12 @@ def metrics(name: str | None) -> None:
     NAME is a metric, or a .py file of your own that declares one.
     """
     if name is None:
-        click.echo(listing())
+        click.echo(metric_listing())
     else:
-        click.echo(explained(METRICS.explained(name)))
+        click.echo(metric_text(METRICS.explained(name)))
 
 
-def listing() -> str:
+def metric_listing() -> str:
     """Every metric by group: name, one sentence, options with their defaults."""
     width, lines = max(map(len, METRICS)), []
     for group in METRICS.groups:
@@ -51,7 +51,7 @@ def listing() -> str:
     )
 
 
-def explained(e: Entry) -> str:
+def metric_text(e: Entry) -> str:
     """One metric in full: definition, options, unit, range, source and picture."""
     text, _, example = e.doc.partition("\n>>> ")
     call, _, drawn = example.partition("\n")

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from interp.cli.causal import Causal, Found, Tell, causal_options
+from interp.cli.causal import Causal, ModelOutcome, Tell, causal_options
 from interp.cli.name_types import MODEL_NAME
-from interp.cli.pruning import made_curves, said
+from interp.cli.pruning import made_curves, pruning_lines
 from interp.core.declaration import split_names
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.option(
     "--by",
     multiple=True,
-    default=("integrated_gradients",),
+    default=("aumann_shapley",),
     show_default=True,
     metavar="NAME[:OPTION=VALUE,...]",
     help="The ranking: an importance as in `interp importance`, or greedy, which evaluates every "
@@ -69,7 +69,7 @@ def prune(
     """
     asked = [name for text in by for name in split_names(text)]
 
-    def work(model: Model, task: Task, game: dict[str, Any], tell: Tell) -> Found:
+    def work(model: Model, task: Task, game: dict[str, Any], tell: Tell) -> ModelOutcome:
         import pandas as pd
 
         from interp.causal.methods import importances
@@ -81,6 +81,8 @@ def prune(
         made = made_curves(causal, model, task, rankings, tell, options)
         frames = [c.wide().assign(model=model.name, ranking=c.name) for c in made]
         frame = pd.concat(frames, ignore_index=True)
-        return Found([f.table for f in found.values()], said(made, tolerance), frame)
+        return ModelOutcome(
+            [f.table for f in found.values()], pruning_lines(made, tolerance), frame
+        )
 
     click.get_current_context().exit(causal.run(sources, work))

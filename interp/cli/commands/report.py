@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from interp.cli.loading import Loading, import_first, loading_options, named
+from interp.cli.loading import Loading, import_first, loading_options, source_labels
 from interp.cli.name_types import METRIC_NAMES, MODEL_NAME
 from interp.cli.written import as_given, beside, page_file
 from interp.core.errors import OptionError
@@ -95,7 +95,9 @@ def report(
     voice = Voice(quiet=quiet, debug=bool(context.meta.get("interp.debug")))
     kept = {source: is_results(Path(source).expanduser()) for source in sources}
     tables = {
-        source: read(Path(source).expanduser()) for source, is_kept in kept.items() if is_kept
+        source: read_scores(Path(source).expanduser())
+        for source, is_kept in kept.items()
+        if is_kept
     }
     asked = [name for text in metrics for name in split_names(text)]
     if tables and asked:
@@ -103,16 +105,16 @@ def report(
     models = [source for source, is_kept in kept.items() if not is_kept]
     colours, failed = METRICS.ranges(), []
     if models:
-        from interp.cli.batch import Batch
+        from interp.cli.batch import ScoreRun
 
         loading.require_device()
         import_first(imports)
-        batch = Batch.prepare(
+        batch = ScoreRun.prepare(
             metrics=metrics, out=keep, loading=loading, quiet=quiet, prompt_file=None, context=None,
             null="auto", seed=0, batch_size=16, engine="auto",
         )  # fmt: skip
         with goes_on(voice, keep):
-            tables["scored now"] = batch.scored(named(models))
+            tables["scored now"] = batch.scored(source_labels(models))
         failed = batch.failed
         colours |= {b.label: (b.analysis.low, b.analysis.high) for b in batch.metrics}
     elif asked:
@@ -163,7 +165,7 @@ def is_results(path: Path) -> bool:
     return path.is_dir() and not (path / "config.json").exists() and any(path.glob("*.parquet"))
 
 
-def read(path: Path) -> HeadTable:
+def read_scores(path: Path) -> HeadTable:
     """The scores of a file, or all of a folder; raises StoreError."""
     from interp.core.store import Store
     from interp.core.table import HeadTable

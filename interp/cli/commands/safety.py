@@ -9,7 +9,7 @@ import click
 
 from interp.cli.causal import KINDS
 from interp.cli.each import each_model
-from interp.cli.loading import Loading, import_first, loading_options, named
+from interp.cli.loading import Loading, import_first, loading_options, source_labels
 from interp.cli.name_types import MODEL_NAME
 from interp.cli.progress import Voice
 from interp.cli.reference import reference_option, reference_prompts, require_reference
@@ -115,11 +115,11 @@ def safety(
         if out is not None:
             weights = (str(found.made.get("content_hash")),)
             folder = own_folder(out, name, "safety.json", _weights, weights)
-            write(found, folder, as_given())
+            write_safety(found, folder, as_given())
             voice.note(f"{folder}: heads.csv, directions.csv, curves.csv, safety.json, safety.html")
 
     try:
-        failed = each_model(named(sources), voice, work)
+        failed = each_model(source_labels(sources), voice, work)
     except KeyboardInterrupt:
         goes_on = "the same command goes on from what is finished"
         voice.error(f"interrupted; {goes_on if out is not None else f'with --out {goes_on}'}")
@@ -154,10 +154,10 @@ def _sets(
     return bad, fine
 
 
-def write(found: SafetyStudy, folder: Path, command: str) -> None:
+def write_safety(found: SafetyStudy, folder: Path, command: str) -> None:
     """Tables, one JSON document and a page, each whole or not at all."""
     from interp.core.files import write_atomically
-    from interp.draw.page import page, to_json
+    from interp.draw.page import json_document, page
     from interp.draw.svg import element
 
     heads = found.table.to_pandas()
@@ -180,5 +180,5 @@ def write(found: SafetyStudy, folder: Path, command: str) -> None:
     content = page(title, found.curves.plot(), parts, made, file_name="safety")
     for name, frame in (("heads", heads), ("directions", directions), ("curves", curves)):
         write_atomically(folder / f"{name}.csv", frame.to_csv(index=False).encode())
-    write_atomically(folder / "safety.json", to_json(document))
+    write_atomically(folder / "safety.json", json_document(document))
     write_atomically(folder / "safety.html", content)

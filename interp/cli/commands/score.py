@@ -13,7 +13,7 @@ from interp.cli.loading import (
     device_map_option,
     import_first,
     loading_options,
-    named,
+    source_labels,
     source_option,
 )
 from interp.cli.name_types import METRIC_NAMES, MODEL_NAME
@@ -154,7 +154,7 @@ def score(
     2 the command was wrong; 130 interrupted; 141 the reader of its output has gone;
     143 terminated.
     """  # fmt: skip
-    from interp.cli.batch import Batch
+    from interp.cli.batch import ScoreRun
 
     loading: Loading = options.pop("loading")
     if not sources:
@@ -169,7 +169,7 @@ def score(
     if dry_run:
         from interp.cli.dry_run import dry_run as estimated
 
-        batch = Batch.prepare(out=None, loading=loading, **options)
-        click.get_current_context().exit(estimated(batch, named(sources)))
-    batch = Batch.prepare(out=out, loading=loading, **options)
-    click.get_current_context().exit(batch.run(named(sources), form=form, top=top))
+        batch = ScoreRun.prepare(out=None, loading=loading, **options)
+        click.get_current_context().exit(estimated(batch, source_labels(sources)))
+    batch = ScoreRun.prepare(out=out, loading=loading, **options)
+    click.get_current_context().exit(batch.run(source_labels(sources), form=form, top=top))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from interp.cli.causal import Causal, Found, Tell, causal_options, printed
+from interp.cli.causal import Causal, ModelOutcome, Tell, causal_options, importance_lines
 from interp.cli.name_types import MODEL_NAME
 from interp.core.errors import OptionError
 
@@ -86,7 +86,7 @@ def shapley(
     if value != "shapley" and method != "auto":
         raise OptionError(f"--method chooses how Shapley values are found, not {value} ones")
 
-    def work(model: Model, task: Task, game: dict[str, Any], tell: Tell) -> Found:
+    def work(model: Model, task: Task, game: dict[str, Any], tell: Tell) -> ModelOutcome:
         from interp import causal as room
 
         if value == "shapley":
@@ -116,7 +116,7 @@ def shapley(
             found = room.banzhaf(model, task, progress=tell, **budget, **game)
         else:
             found = room.truncated_shapley(model, task, progress=tell, **budget, **game)
-        text = printed([found], top)
+        text = importance_lines([found], top)
         if pairs:
             between = room.interactions(model, task, among=found, top=pairs, progress=tell, **game)
             text += interacting(between)
@@ -127,18 +127,18 @@ def shapley(
 
                 table = between.wide().to_csv(index=False, lineterminator="\n")
                 write_atomically(folder / "interactions.csv", table.encode())
-        return Found([found.table], text)
+        return ModelOutcome([found.table], text)
 
     click.get_current_context().exit(causal.run(sources, work))
 
 
 def interacting(between: Interactions) -> str:
     """A line per pair, the strongest first."""
-    from interp.core.columns import estimate
+    from interp.core.columns import with_error
 
     lines = [f"  interactions ({between.index}, {between.method}; {between.unit})"]
     order = abs(between.score).argsort()[::-1].tolist()
     for i in order:
         a, b = (between.players[p] for p in between.pairs[i].tolist())
-        lines.append(f"  {a} x {b}  {estimate(float(between.score[i]), float(between.sem[i]))}")
+        lines.append(f"  {a} x {b}  {with_error(float(between.score[i]), float(between.sem[i]))}")
     return "\n".join([*lines, ""])

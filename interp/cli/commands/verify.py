@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from interp.cli.causal import Causal, Found, Tell, causal_options
+from interp.cli.causal import Causal, ModelOutcome, Tell, causal_options
 from interp.cli.context import COMMAND
 from interp.cli.name_types import METRIC_NAMES, MODEL_NAME
 from interp.core.declaration import split_names
@@ -75,7 +75,7 @@ def verify(
     own = source is None or source.name == "DEFAULT"
     found: list[Confirmation] = []
 
-    def work(model: Model, task: Task, game: dict[str, Any], tell: Tell) -> Found:
+    def work(model: Model, task: Task, game: dict[str, Any], tell: Tell) -> ModelOutcome:
         from interp.heads.causal_check.check import confirm
 
         confirmed = confirm(
@@ -87,7 +87,7 @@ def verify(
         if causal.form is not None:  # rows have no place for it
             for metric, note in confirmed.notes.items():
                 causal.voice.note(f"{model.name}: {metric}: {note}")
-        return Found(text=_text(confirmed), frame=confirmed.wide())
+        return ModelOutcome(text=_text(confirmed), frame=confirmed.wide())
 
     code = causal.run(sources, work)
     if causal.out is not None and found and code in (0, 1):
@@ -164,7 +164,7 @@ def _write(causal: Causal, folder: Path, found: list[Confirmation]) -> None:
     import pandas as pd
 
     from interp.core.files import write_atomically
-    from interp.report.checks import page
+    from interp.report.checks import check_page
 
     command = shlex.join(["interp", *click.get_current_context().meta[COMMAND]])
     documents = [json.loads(f.to_json()) for f in found]
@@ -174,7 +174,7 @@ def _write(causal: Causal, folder: Path, found: list[Confirmation]) -> None:
     contents = {
         "verify.csv": frame.to_csv(index=False),
         "verify.json": json.dumps(documents, indent=1, ensure_ascii=False) + "\n",
-        "verify.html": page(frame, [d["provenance"] for d in documents], command),
+        "verify.html": check_page(frame, [d["provenance"] for d in documents], command),
     }
     for name, content in contents.items():
         write_atomically(folder / name, content.encode())

@@ -21,8 +21,8 @@ from interp.causal.task import Task
 from interp.core.errors import OptionError
 from interp.core.steps import finishing
 from interp.heads.causal_check.needles import Unanswered
-from interp.heads.causal_check.result import Check, Confirmation
-from interp.heads.causal_check.sets import Chosen, anywhere, chosen, judged, matched
+from interp.heads.causal_check.result import CausalCheck, Confirmation
+from interp.heads.causal_check.sets import Chosen, anywhere, chosen_heads, judged, matched_sets
 from interp.heads.causal_check.tasks import HELD_OUT, own_task, plain_task
 from interp.heads.scoring import bound, score
 from interp.model.content import model_provenance
@@ -127,12 +127,12 @@ def confirm(
                 mine.append(name)
     if not tasks:
         raise OptionError("; ".join(f"{name}: {why}" for name, why in notes.items()))
-    checks: list[Check] = []
+    checks: list[CausalCheck] = []
     about: dict[str, Any] = {}
     for each, purpose, mine in tasks.values():
         game = Game(model, each, kind=kind, seed=seed, **options)
-        picked = [chosen(game, table, name, k, by) for name in mine]
-        sets = [matched(game, p, n_random, seed) for p in picked]
+        picked = [chosen_heads(game, table, name, k, by) for name in mine]
+        sets = [matched_sets(game, p, n_random, seed) for p in picked]
         free = [anywhere(game, p, n_random, seed) for p in picked]
         compared = list(zip(picked, sets, free, strict=True))
         values = _values(

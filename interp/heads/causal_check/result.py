@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Check:
+class CausalCheck:
     """The top heads of one score on one task, beside random sets of the same shape.
 
     Args:
@@ -152,7 +152,7 @@ class Check:
         return found
 
 
-_CHECKED = [f.name for f in fields(Check)]
+_CHECKED = [f.name for f in fields(CausalCheck)]
 LEVEL = 0.05
 """A p value that cannot get this small cannot show anything."""
 
@@ -174,16 +174,16 @@ class Confirmation(Result):
     those of `difference` and `ratio`; the damage itself has none.
     """
 
-    checks: tuple[Check, ...]
+    checks: tuple[CausalCheck, ...]
     provenance: Mapping[str, Any] = field(repr=False)
     per_prompt = None
     why_no_per_prompt = "checks keep intervals over prompts, not the values of each prompt"
     _units = ("task", "purpose", "heads")
     _per_row = ("checks",)
-    _holds = (Check,)
+    _holds = (CausalCheck,)
     _same_as = MappingProxyType({"score": "damage", "n": "n_prompts", "clusters": "n_clusters"})
 
-    def __iter__(self) -> Iterator[Check]:
+    def __iter__(self) -> Iterator[CausalCheck]:
         return iter(self.checks)
 
     def __len__(self) -> int:
@@ -194,7 +194,7 @@ class Confirmation(Result):
         """By score, the reason for which it was not checked on its own task."""
         return self.provenance.get("notes", {})
 
-    def of(self, metric: str, purpose: str) -> Check:
+    def of(self, metric: str, purpose: str) -> CausalCheck:
         """One row; raises KeyError where there is none."""
         found = [c for c in self.checks if (c.metric, c.purpose) == (metric, purpose)]
         if not found:

@@ -12,10 +12,16 @@ import numpy as np
 
 from interp.causal.game.players import Players
 from interp.causal.importance import standard_error
-from interp.core.clusters import count, numbered, shares
+from interp.core.clusters import cluster_count, draw_weights, numbered
 from interp.core.errors import OptionError, UnknownName
-from interp.core.statistics import DRAWS, percentile_interval, redraw_counts, tails_of
-from interp.heads.causal_check.result import Check
+from interp.core.statistics import (
+    DRAWS,
+    percentile_interval,
+    redraw_columns,
+    redraw_counts,
+    tails_of,
+)
+from interp.heads.causal_check.result import CausalCheck
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -46,7 +52,7 @@ class Matched:
         return len(self.sets) == self.possible
 
 
-def chosen(game: Game, table: Any, name: str, k: int | None, by: str) -> Chosen:
+def chosen_heads(game: Game, table: Any, name: str, k: int | None, by: str) -> Chosen:
     """The heads of one score that go out.
 
     Raises:
@@ -76,7 +82,7 @@ def chosen(game: Game, table: Any, name: str, k: int | None, by: str) -> Chosen:
     return Chosen(name, tuple(sorted(best)))
 
 
-def matched(game: Game, top: Chosen, n: int, seed: int) -> Matched:
+def matched_sets(game: Game, top: Chosen, n: int, seed: int) -> Matched:
     """Up to n different sets with as many heads in each layer, none of them the top itself.
 
     Raises:
@@ -130,7 +136,7 @@ def judged(
     level: float,
     seed: int,
     same_prompts: bool,
-) -> Check:
+) -> CausalCheck:
     """The numbers of one score on one task.
 
     Args:
@@ -152,7 +158,7 @@ def judged(
     rank = 1 + int((damage[1 : len(rows)] >= damage[0]).sum())
     any_rank = 1 + int((damage[len(rows) :] >= damage[0]).sum())
     chance = game.task.chance
-    return Check(
+    return CausalCheck(
         model=game.model.name, metric=top.name, task=game.task.name, purpose=purpose,
         kind=game.kind, unit=game.task.unit, higher_is_better=game.task.higher_is_better,
         heads=tuple(labels[p] for p in top.players), k=len(top.players),
@@ -170,7 +176,7 @@ def judged(
         any_p=any_rank / (1 + len(free.sets)), any_rank=any_rank,
         any_least_p=1 / (1 + len(free.sets)), n_any=len(free.sets), n_any_possible=free.possible,
         n_prompts=rows.shape[1], same_prompts=same_prompts,
-        n_clusters=count(rows.shape[1], game.task.clusters),
+        n_clusters=cluster_count(rows.shape[1], game.task.clusters),
     )  # fmt: skip
 
 
@@ -204,11 +210,11 @@ def _redrawn(
     if n < 2 or len(rows) < 2:
         return {name: np.full(1, math.nan) for name in ("difference", "ratio", "times_clean")}
     rng = np.random.default_rng([seed, 1])
-    weight = shares(redraw_counts(n, DRAWS, rng), which)
+    weight = draw_weights(redraw_counts(n, DRAWS, rng), which)
     means = rows @ weight.T  # [set, draw]
     random = means[1:]
     if sets:  # the sets are a sample too, unless they are all there are
-        which = rng.integers(len(random), size=(len(random), DRAWS))
+        which = redraw_columns(len(random), DRAWS, rng)
         random = np.take_along_axis(random, which, axis=0)
     return _compared(means[0], np.median(random, axis=0), weight @ clean)
 

@@ -9,10 +9,10 @@ import torch
 
 from interp.core.errors import OptionError
 from interp.heads.declaration import Trials
-from interp.heads.needle.choosing import Tried, best, try_tasks
+from interp.heads.needle.choosing import TriedTask, best_task, try_tasks
 from interp.heads.needle.copying import CopyPaste
 from interp.heads.needle.ids import ids_instances
-from interp.heads.needle.instance import Instance, evenly, spread
+from interp.heads.needle.instance import Instance, even_depths, evenly
 from interp.heads.needle.sentences import sentence_instances
 from interp.heads.needle.task_file import read_task
 from interp.heads.needle.text import text_instances
@@ -40,7 +40,7 @@ def instances_of(
     """
     if needles < 1:
         raise OptionError(f"needles={needles}: at least 1")
-    about: dict[str, Any] = {"lengths": evenly(*lengths), "depths": spread(depths)}
+    about: dict[str, Any] = {"lengths": evenly(*lengths), "depths": even_depths(depths)}
     if task == "ids":
         return ids_instances(model, needles=needles, answer=answer, seed=seed, **about)
     if task in OF_SENTENCES:
@@ -56,7 +56,7 @@ def instances_of(
 
 def chosen_task(
     model: Model, seed: int, lengths: tuple[int, int, int], answer: int
-) -> tuple[str | None, list[Tried]]:
+) -> tuple[str | None, list[TriedTask]]:
     """The built-in task that the model answers best, and how it did on each.
 
     Tried on needles of their own, so that the choice does not depend on the instances scored.
@@ -71,18 +71,18 @@ def chosen_task(
             for task in tasks
         },
     )
-    found = best(tried)
+    found = best_task(tried)
     return None if found is None else found.task, tried
 
 
-def told(tried: Sequence[Tried]) -> str:
+def needle_notes(tried: Sequence[TriedTask]) -> str:
     """Answers of the model on each task that was tried."""
     return (
         f"answered of those tried, with the needle and not without it: {', '.join(map(str, tried))}"
     )
 
 
-def report(model: Model, tried: CopyPaste, counted: CopyPaste) -> dict[str, Any]:
+def needle_report(model: Model, tried: CopyPaste, counted: CopyPaste) -> dict[str, Any]:
     """The task asked and the model's answers."""
     right = tried.right
     whole = int((right >= 1).sum())
@@ -106,7 +106,7 @@ def answered(task: str, tried: CopyPaste, chosen: bool) -> str:
     return f"task {task}{how}; the model answers {right} of {len(tried.right)} instances{none}"
 
 
-def unscored(model: Model, tried: Sequence[Tried]) -> Trials:
+def unscored(model: Model, tried: Sequence[TriedTask]) -> Trials:
     """No score for any head: a model that answers no task retrieves nothing to be found."""
     values = {
         site: torch.full((1, site.n_heads), torch.nan, dtype=torch.float64) for site in model.sites
@@ -115,4 +115,4 @@ def unscored(model: Model, tried: Sequence[Tried]) -> Trials:
         f"no scores: the model answers no needle ({', '.join(map(str, tried))}); name a task, such "
         "as task=ids, to score attention alone"
     )
-    return Trials(values, values, "none", {"tasks": told(tried)}, headline=why)
+    return Trials(values, values, "none", {"tasks": needle_notes(tried)}, headline=why)

@@ -15,10 +15,10 @@ def active_dormant(model, lab, *, n: int = 16, longest: int = 48, period: int = 
 
     The mean attention on the head's strongest sink (see `sink`) on random tokens, less that on
     random tokens said again and again. Near 0: the same on both, be it a sink or not. For two
-    domains of your own: `interp.heads.outliers.active_dormant`.
+    domains of your own: `interp.heads.outliers.active_dormant_sinks`.
 
     Not for: comparing domains on the default prompts, which are random tokens and repeated ones.
-    Give texts of two domains to `interp.heads.outliers.active_dormant`.
+    Give texts of two domains to `interp.heads.outliers.active_dormant_sinks`.
 
     Options:
         n: prompts of each kind.
@@ -28,7 +28,7 @@ def active_dormant(model, lab, *, n: int = 16, longest: int = 48, period: int = 
 
     Reference: Guo et al. 2024, "Active-Dormant Attention Heads" (arXiv 2410.13835).
     """
-    from interp.heads.outliers import active_dormant as measured
+    from interp.heads.outliers import active_dormant_sinks as measured
     from interp.heads.outliers import random_tokens
 
     sizes = {"n": n, "longest": longest, "seed": lab.seed}

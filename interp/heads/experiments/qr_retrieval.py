@@ -58,7 +58,7 @@ def qr_retrieval(
     and Re-ranking".
     """
     from interp.heads.declaration import Trials
-    from interp.heads.experiments._needles import chosen_task, instances_of, told
+    from interp.heads.experiments._needles import chosen_task, instances_of, needle_notes
     from interp.heads.needle import question_mass
 
     sizes, trials = (shortest, longest, lengths), []
@@ -75,7 +75,7 @@ def qr_retrieval(
     notes = {"instances": f"{len(instances)}: {len({x.needle for x in instances})} needles"}
     headline = f"task {task}"
     if trials:
-        notes["tasks"] = told(trials)
+        notes["tasks"] = needle_notes(trials)
         headline += f", chosen as answered best ({', '.join(map(str, trials))})"
         if not any(t.answered for t in trials):
             headline = f"task {task}; the model answers none ({', '.join(map(str, trials))})"

@@ -65,11 +65,11 @@ def retrieval(
         answered,
         chosen_task,
         instances_of,
-        report,
-        told,
+        needle_notes,
+        needle_report,
         unscored,
     )
-    from interp.heads.needle import copy_paste, stability
+    from interp.heads.needle import copy_paste, selection_stability
 
     sizes, trials = (shortest, longest, lengths), []
     if task == "auto":
@@ -88,9 +88,9 @@ def retrieval(
     found = tried.solved(success)
     if trials and not bool((tried.right >= 1).any()):
         return unscored(model, trials)
-    notes = report(model, tried, found) | ({"tasks": told(trials)} if trials else {})
+    notes = needle_report(model, tried, found) | ({"tasks": needle_notes(trials)} if trials else {})
     if lab.notes and len(found.instances) > 1:
-        frame = stability(found, draws=200, seed=lab.seed).set_index("part")
+        frame = selection_stability(found, draws=200, seed=lab.seed).set_index("part")
         whole = frame.loc["all"]
         notes["heads at 0.1 or more"] = (
             f"{whole['heads']:.0f} [{whole['heads_low']:.0f}, {whole['heads_high']:.0f}]"

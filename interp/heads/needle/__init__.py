@@ -5,7 +5,7 @@
     instances = needle.ids_instances(model, needles=8, lengths=(256, 1024), depths=(0, 0.5, 1))
     found = needle.copy_paste(model, instances)      # every head in every instance
     found.score()                                    # mean over instances, per (layer, head)
-    needle.stability(found)                          # the same from parts of the instances
+    needle.selection_stability(found)              # the same from parts of the instances
 
 The experiments `retrieval` and `qr_retrieval` are these with options and a command. Importing this
 loads no torch.

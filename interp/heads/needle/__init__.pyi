@@ -1,5 +1,5 @@
-from .choice import select, stability
-from .choosing import Tried, try_tasks
+from .choice import select, selection_stability
+from .choosing import TriedTask, try_tasks
 from .copying import CopyPaste, copy_paste
 from .ids import ids_instances
 from .instance import Instance
@@ -13,15 +13,15 @@ __all__ = [
     "Instance",
     "Needle",
     "QuestionMass",
-    "Tried",
+    "TriedTask",
     "copy_paste",
     "haystack_ids",
     "ids_instances",
     "question_mass",
     "read_task",
     "select",
+    "selection_stability",
     "sentence_instances",
-    "stability",
     "text_instances",
     "try_tasks",
 ]

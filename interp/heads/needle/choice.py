@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from interp.core.table import HeadTable
     from interp.heads.needle.copying import CopyPaste
 
-Scores = Mapping[tuple[int, int], float]
+ScoresByHead = Mapping[tuple[int, int], float]
 
 
 def select(
-    scores: Scores | HeadTable, *, at_least: float | None = None, share: float | None = None
+    scores: ScoresByHead | HeadTable, *, at_least: float | None = None, share: float | None = None
 ) -> list[Head]:
     """The heads that pass, best first: by value, or the best share of all heads.
 
@@ -48,7 +48,7 @@ def select(
     return [Head(*head) for head, _ in chosen]
 
 
-def _pairs(scores: Scores | HeadTable) -> list[tuple[tuple[int, int], float]]:
+def _pairs(scores: ScoresByHead | HeadTable) -> list[tuple[tuple[int, int], float]]:
     if isinstance(scores, Mapping):
         return [((int(a), int(b)), float(x)) for (a, b), x in scores.items()]
     rows = scores.to_pandas()
@@ -57,7 +57,7 @@ def _pairs(scores: Scores | HeadTable) -> list[tuple[tuple[int, int], float]]:
     return [((int(r.layer), int(r.head)), float(r.score)) for r in rows.itertuples()]  # type: ignore[arg-type]
 
 
-def stability(
+def selection_stability(
     found: CopyPaste, *, at_least: float = 0.1, top: int = 20, draws: int = 500, seed: int = 0
 ) -> pd.DataFrame:
     """The same choice of heads from parts of the instances: one needle, one length, all.

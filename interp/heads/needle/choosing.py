@@ -25,7 +25,7 @@ Build = Callable[[], list[Instance]]
 
 
 @dataclass(frozen=True)
-class Tried:
+class TriedTask:
     """A task on a few instances.
 
     Args:
@@ -47,7 +47,7 @@ class Tried:
 
 
 @takes_model
-def try_tasks(model: Model, tasks: Mapping[str, Build]) -> list[Tried]:
+def try_tasks(model: Model, tasks: Mapping[str, Build]) -> list[TriedTask]:
     """Every task on its instances, in the order given.
 
     A task whose instances do not fit the model is listed with the reason.
@@ -67,12 +67,12 @@ def try_tasks(model: Model, tasks: Mapping[str, Build]) -> list[Tried]:
         try:
             instances = build()
         except PromptError as error:
-            found.append(Tried(task, why=str(error)))
+            found.append(TriedTask(task, why=str(error)))
             continue
         with_it = [greedy(model, x.prompt, x.answer) for x in instances]
         answered = _from_needle(model, instances, with_it)
         tokens = [t for right in with_it for t in right]
-        found.append(Tried(task, answered, sum(tokens) / len(tokens), len(instances)))
+        found.append(TriedTask(task, answered, sum(tokens) / len(tokens), len(instances)))
     return found
 
 
@@ -85,12 +85,12 @@ def _from_needle(
     model: Model, instances: Sequence[Instance], with_it: Sequence[Sequence[bool]]
 ) -> int:
     return sum(
-        all(right) and not all(greedy(model, without(x), x.answer))
+        all(right) and not all(greedy(model, without_needle(x), x.answer))
         for x, right in zip(instances, with_it, strict=True)
     )
 
 
-def best(tried: Sequence[Tried]) -> Tried | None:
+def best_task(tried: Sequence[TriedTask]) -> TriedTask | None:
     """The task with the largest share answered, then most tokens right; the first among equals.
 
     None where no task has an answered instance.
@@ -99,7 +99,7 @@ def best(tried: Sequence[Tried]) -> Tried | None:
     return max(able, key=lambda t: (t.answered / t.n, t.right)) if able else None
 
 
-def without(instance: Instance) -> tuple[int, ...]:
+def without_needle(instance: Instance) -> tuple[int, ...]:
     """The prompt of an instance with the needle left out."""
     start, end = instance.document
     return instance.context[:start] + instance.context[end:] + instance.question

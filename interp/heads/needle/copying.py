@@ -17,7 +17,7 @@ from torch import Tensor
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
 from interp.heads.needle.instance import Instance, prompts_of
-from interp.heads.per_head import PerHead, PerPrompt
+from interp.heads.per_head import PerHead, SiteValues
 from interp.model.content import result_provenance
 from interp.model.given import takes_model
 from interp.model.hooks.calls import Call
@@ -49,7 +49,7 @@ class CopyPaste(PerHead):
     provenance: Mapping[str, Any] = field(default_factory=dict)
     _holds = (Site, Where, Instance)
 
-    def _measured(self) -> Mapping[str, PerPrompt]:
+    def _measured(self) -> Mapping[str, SiteValues]:
         return {"copy_paste": self.values}
 
     def _facts(self) -> Mapping[str, Any]:

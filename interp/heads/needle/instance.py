@@ -91,7 +91,7 @@ def evenly(low: int, high: int, number: int) -> tuple[int, ...]:
     return tuple(dict.fromkeys(each))
 
 
-def spread(number: int) -> tuple[float, ...]:
+def even_depths(number: int) -> tuple[float, ...]:
     """`number` depths from 0 to 1; the middle where there is one.
 
     Raises:

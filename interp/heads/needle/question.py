@@ -13,7 +13,7 @@ from torch import Tensor
 from interp.core.errors import PromptError
 from interp.core.prompts import Prompts, bos_id
 from interp.heads.needle.instance import Instance, prompts_of
-from interp.heads.per_head import PerHead, PerPrompt
+from interp.heads.per_head import PerHead, SiteValues
 from interp.model.content import result_provenance
 from interp.model.given import takes_model
 from interp.model.hooks.calls import Call
@@ -35,7 +35,7 @@ class QuestionMass(PerHead):
     other: dict[Site, Float[Tensor, "trial head"]]
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
-    def _measured(self) -> Mapping[str, PerPrompt]:
+    def _measured(self) -> Mapping[str, SiteValues]:
         return {"question_mass": self.asked, "question_mass_other": self.other}
 
     def _facts(self) -> Mapping[str, Any]:

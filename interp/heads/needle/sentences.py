@@ -18,7 +18,7 @@ import numpy as np
 
 from interp.core.errors import OptionError
 from interp.heads.needle.instance import Instance
-from interp.heads.needle.text import Needle, hidden, tokens_of
+from interp.heads.needle.text import Needle, hidden_needles, text_tokens
 from interp.model.given import takes_model
 
 if TYPE_CHECKING:
@@ -102,12 +102,14 @@ def sentence_instances(
         shift = which // math.lcm(len(FRAMES), len(NAMES))
         name = NAMES[names[(which + shift) % len(NAMES)]]
         made.append(Needle(sentence.format(name), question if asked else "", name))
-        once = len(tokens_of(model, " " + " ".join(FILLER)))
+        once = len(text_tokens(model, " " + " ".join(FILLER)))
         sentences = [
             FILLER[i]
             for _ in range(max([*lengths, 1]) // once + 3)
             for i in rng.permutation(len(FILLER))
         ]
-        hays.append(tokens_of(model, " " + " ".join(sentences)))
-    found = hidden(model, made, hays, lengths=lengths, depths=depths, beyond=beyond, stretch=True)
+        hays.append(text_tokens(model, " " + " ".join(sentences)))
+    found = hidden_needles(
+        model, made, hays, lengths=lengths, depths=depths, beyond=beyond, stretch=True
+    )
     return [x for x in found if x.needle < needles]

@@ -71,12 +71,12 @@ def text_instances(
     if not needles:
         raise PromptError("no needles to hide: give at least one")
     hay = haystack_ids(model, haystack)
-    return hidden(
+    return hidden_needles(
         model, needles, [hay] * len(needles), lengths=lengths, depths=depths, beyond=beyond
     )
 
 
-def hidden(
+def hidden_needles(
     model: Model,
     needles: Sequence[Needle],
     hays: Sequence[Ids],
@@ -151,10 +151,10 @@ def haystack_ids(model: Model, haystack: str | Path | Ids) -> tuple[int, ...]:
             raise PromptError(f"haystack {haystack} cannot be read: {error}") from error
     if not str(text).strip():
         raise PromptError(f"haystack {str(haystack)[:60]!r} holds no text")
-    return tokens_of(model, str(text))
+    return text_tokens(model, str(text))
 
 
-def tokens_of(model: Model, text: str) -> tuple[int, ...]:
+def text_tokens(model: Model, text: str) -> tuple[int, ...]:
     """The tokens of a text, without special ones.
 
     Raises:
@@ -189,9 +189,9 @@ def _spelt(
         if not starts or not answer:
             raise PromptError(f"needle {number}: its answer does not stand in it, id by id")
         return body, tuple(needle.question), (starts[0], starts[0] + len(answer))  # type: ignore[arg-type]
-    body = tokens_of(model, " " + needle.needle.strip())
+    body = text_tokens(model, " " + needle.needle.strip())
     asked = "" if needle.completes else QUESTION.format(question=str(needle.question).strip())
-    question = tokens_of(model, asked) if asked else ()
+    question = text_tokens(model, asked) if asked else ()
     # where each token ends in the text that the tokens spell
     ends = [len(model.tokenizer.decode(body[: i + 1])) for i in range(len(body))]
     spelt = model.tokenizer.decode(body)
@@ -211,7 +211,7 @@ def _nothing(model: Model, needle: Needle) -> tuple[int, ...]:
     """A question about nothing, in the form of the others."""
     if not isinstance(needle.needle, str):
         return tuple(needle.question[:1]) or tuple(needle.needle[:1])  # type: ignore[arg-type]
-    return tokens_of(model, OPENING if needle.completes else QUESTION.format(question=NOTHING))
+    return text_tokens(model, OPENING if needle.completes else QUESTION.format(question=NOTHING))
 
 
 def _sentence_ends(model: Model, ids: Ids) -> list[int]:

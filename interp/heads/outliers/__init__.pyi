@@ -1,7 +1,7 @@
 from .activations import Outliers, layer_outliers
 from .channels import Disruption, Massive, disruption, massive, replace_channel
 from .prompts import random_tokens
-from .sinks import SinkMass, active_dormant, sink_mass
+from .sinks import SinkMass, active_dormant_sinks, sink_mass
 from .written import kurtosis, result_inf_norm, result_kurtosis, value_shortfall, written_share
 
 __all__ = [
@@ -9,7 +9,7 @@ __all__ = [
     "Massive",
     "Outliers",
     "SinkMass",
-    "active_dormant",
+    "active_dormant_sinks",
     "disruption",
     "kurtosis",
     "layer_outliers",

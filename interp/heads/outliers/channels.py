@@ -22,12 +22,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.causal.task import Task
-from interp.core.clusters import count
+from interp.core.clusters import cluster_count
 from interp.core.errors import OptionError, PromptError, UnreadableAttention
 from interp.core.prompts import Prompts
 from interp.core.result import Result
 from interp.core.statistics import bootstrap_interval
-from interp.heads.outliers.passes import PerPrompt, captured
+from interp.heads.outliers.passes import HeadValues, captured
 from interp.heads.per_head import PerHead
 from interp.model.content import result_provenance
 from interp.model.edits import Edit
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 MASSIVE = 5.0
-Part = Literal["q", "k"]
+ChannelPart = Literal["q", "k"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -50,12 +50,12 @@ class Massive(PerHead):
     """Of every head and prompt the largest channel over the mean one, and which channel it is."""
 
     part: str
-    ratio: PerPrompt
-    channel: PerPrompt
+    ratio: HeadValues
+    channel: HeadValues
     provenance: Mapping[str, Any] = field(default_factory=dict)
     _same_as = MappingProxyType({"score": "ratio"})
 
-    def _measured(self) -> Mapping[str, PerPrompt]:
+    def _measured(self) -> Mapping[str, HeadValues]:
         return {f"massive_{self.part}": self.ratio}
 
     def _facts(self) -> Mapping[str, Any]:
@@ -81,7 +81,7 @@ class Massive(PerHead):
 
 
 @takes_model
-def massive(model: Model, prompts: Any, part: Part = "q") -> Massive:
+def massive(model: Model, prompts: Any, part: ChannelPart = "q") -> Massive:
     """The largest channel of each head's queries or keys, in times the mean channel.
 
     Raises:
@@ -121,7 +121,7 @@ def massive(model: Model, prompts: Any, part: Part = "q") -> Massive:
 def replace_channel(
     heads: Any,
     *,
-    parts: Sequence[Part] = ("q", "k"),
+    parts: Sequence[ChannelPart] = ("q", "k"),
     which: Literal["largest", "smallest"] = "largest",
     fill: Literal["mean", "max"] = "mean",
     stack: str | None = None,
@@ -205,7 +205,7 @@ class Disruption(Result):
     def bounds(self, level: float = 0.95) -> Float[np.ndarray, "row 2"]:
         """Bootstrap interval of the mean of largest - smallest, over prompts or their clusters."""
         each = self.per_prompt
-        if not len(each) or count(len(self.clean), self.clusters) < 2:
+        if not len(each) or cluster_count(len(self.clean), self.clusters) < 2:
             return np.full((len(each), 2), np.nan)
         return bootstrap_interval(each, level, clusters=self.clusters)
 
@@ -213,7 +213,7 @@ class Disruption(Result):
         """One row: the three means, and the difference with its 95 % interval."""
         import pandas as pd
 
-        clusters = count(len(self.clean), self.clusters)
+        clusters = cluster_count(len(self.clean), self.clusters)
         low, high = dataclasses.replace(self).bounds()[0].tolist()
         row = {
             "task": self.task, "unit": self.unit, "parts": "+".join(self.parts), "fill": self.fill,
@@ -230,7 +230,7 @@ def disruption(
     model: Model,
     task: Task,
     *,
-    parts: Sequence[Part] = ("q", "k"),
+    parts: Sequence[ChannelPart] = ("q", "k"),
     fill: Literal["mean", "max"] = "mean",
     stack: str | None = None,
 ) -> Disruption:

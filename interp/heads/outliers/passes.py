@@ -21,7 +21,7 @@ from interp_kernels.reductions import Reduction
 if TYPE_CHECKING:
     from interp.model.model import Model
 
-PerPrompt = dict[Site, Float[Tensor, "prompt head"]]
+HeadValues = dict[Site, Float[Tensor, "prompt head"]]
 BATCH = 8
 
 
@@ -76,7 +76,7 @@ def captured(
     prompts: Any,
     names: tuple[str, ...],
     measure: Callable[[Site, dict[str, Tensor]], Tensor],
-) -> PerPrompt:
+) -> HeadValues:
     """What `measure(site, {name: activation})` gives of captured activations: `[prompt, head]`.
 
     Raises:
@@ -97,7 +97,7 @@ def captured(
     return {site: torch.cat(x)[back] for site, x in parts.items()}
 
 
-def statistic(call: Call, asked: Reduction, engine: str) -> Tensor:
+def reduced(call: Call, asked: Reduction, engine: str) -> Tensor:
     """One reduction of a call without padding."""
     real = torch.ones(call.z.shape[0], call.z.shape[2], dtype=torch.bool, device=call.z.device)
     attention = to_attention(call, real, None)

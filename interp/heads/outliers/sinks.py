@@ -19,9 +19,9 @@ from torch import Tensor
 
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
-from interp.heads.estimate import choose_engine
-from interp.heads.outliers.passes import BATCH, PerPrompt, each_call, seen_by, statistic
+from interp.heads.outliers.passes import BATCH, HeadValues, each_call, reduced, seen_by
 from interp.heads.per_head import PerHead
+from interp.heads.scoring import choose_engine
 from interp.model.content import result_provenance
 from interp.model.given import takes_model
 from interp.model.hooks.calls import Call
@@ -41,12 +41,12 @@ SEEN = 4  # a sink is seen by at least one of so many queries
 class SinkMass(PerHead):
     """Per attention and prompt: mean attention on the strongest sink, and its position."""
 
-    mass: PerPrompt
-    position: PerPrompt
+    mass: HeadValues
+    position: HeadValues
     provenance: Mapping[str, Any] = field(default_factory=dict)
     _same_as = MappingProxyType({"score": "sink_mass"})
 
-    def _measured(self) -> Mapping[str, PerPrompt]:
+    def _measured(self) -> Mapping[str, HeadValues]:
         return {"sink_mass": self.mass}
 
     def _facts(self) -> Mapping[str, Any]:
@@ -123,7 +123,7 @@ def sink_mass(
 
     def measure(site: Site, call: Call, engine: str) -> tuple[Tensor, ...]:
         seen = seen_by(call)
-        alpha = statistic(call, Received(), engine).double() / seen.clamp_min(1)
+        alpha = reduced(call, Received(), engine).double() / seen.clamp_min(1)
         if position is not None:
             alpha = alpha[..., position : position + 1]
             return alpha[..., 0], torch.full_like(alpha[..., 0], position)
@@ -143,7 +143,9 @@ def sink_mass(
 
 
 @takes_model
-def active_dormant(model: Model, dormant_on: Any, active_on: Any) -> tuple[PerPrompt, PerPrompt]:
+def active_dormant_sinks(
+    model: Model, dormant_on: Any, active_on: Any
+) -> tuple[HeadValues, HeadValues]:
     """Sink mass of every head on two sets of prompts; a head that parks on one is active-dormant.
 
     Reference: Guo et al. 2024, "Active-Dormant Attention Heads" (arXiv 2410.13835).

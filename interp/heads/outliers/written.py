@@ -9,15 +9,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.heads.outliers.passes import (
-    PerPrompt,
+    HeadValues,
     captured,
     each_call,
+    reduced,
     sees,
-    statistic,
     visible_mean,
 )
 from interp.model.given import takes_model
-from interp.model.hooks.calls import Call, spread
+from interp.model.hooks.calls import Call, repeat_kv
 from interp.model.locate.sites import Site
 from interp_kernels.reductions import RightProduct
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @takes_model
-def value_shortfall(model: Model, prompts: Any, *, engine: str = "auto") -> PerPrompt:
+def value_shortfall(model: Model, prompts: Any, *, engine: str = "auto") -> HeadValues:
     """How much smaller than the usual values are those a head attends to, `[prompt, head]`.
 
     1 - (sum over keys of attention times value norm) / (mean value norm of the keys in sight),
@@ -45,8 +45,8 @@ def value_shortfall(model: Model, prompts: Any, *, engine: str = "auto") -> PerP
     """
 
     def measure(site: Site, call: Call, engine: str) -> tuple[Tensor, ...]:
-        size = spread(call.v.float().norm(dim=-1), call.n_heads)
-        got = statistic(call, RightProduct(size[..., None]), engine)[..., 0].double()
+        size = repeat_kv(call.v.float().norm(dim=-1), call.n_heads)
+        got = reduced(call, RightProduct(size[..., None]), engine)[..., 0].double()
         usual = visible_mean(call, size.double())
         several = (sees(call) > 1) & (usual > 0)
         short = torch.where(several, 1 - got / usual.clamp_min(1e-30), torch.nan)
@@ -57,7 +57,7 @@ def value_shortfall(model: Model, prompts: Any, *, engine: str = "auto") -> PerP
 
 
 @takes_model
-def written_share(model: Model, prompts: Any) -> PerPrompt:
+def written_share(model: Model, prompts: Any) -> HeadValues:
     """Norm of what a head writes over the norm of the stream it is added to, `[prompt, head]`.
 
     The mean over positions of |z W_O| / |resid_pre|; near 0 for a head that does nothing, whatever
@@ -82,7 +82,7 @@ def written_share(model: Model, prompts: Any) -> PerPrompt:
 
 
 @takes_model
-def result_kurtosis(model: Model, prompts: Any) -> PerPrompt:
+def result_kurtosis(model: Model, prompts: Any) -> HeadValues:
     """Kurtosis of all entries that a head writes for a prompt; see `kurtosis`.
 
     Unit: kurtosis.
@@ -99,7 +99,7 @@ def result_kurtosis(model: Model, prompts: Any) -> PerPrompt:
 
 
 @takes_model
-def result_inf_norm(model: Model, prompts: Any) -> PerPrompt:
+def result_inf_norm(model: Model, prompts: Any) -> HeadValues:
     """The largest entry, in size, that a head writes for a prompt.
 
     Unit: size of an entry.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from interp.model.locate.sites import Site
     from interp.model.model import Model
 
-Kind = Literal["q", "k", "v"]
+ComposedInput = Literal["q", "k", "v"]
 _SAMPLES = 12  # random heads on either side of a baseline: its standard error is about 1 % of it
 
 
@@ -36,7 +36,7 @@ class Compositions(Result):
     and to the mean score of random matrices of the same shapes; `score` is without subtraction.
     """
 
-    kind: Kind
+    kind: ComposedInput
     score: dict[tuple[Site, Site], Float[Tensor, "head later_head"]]
     baseline: dict[tuple[Site, Site], float]
     provenance: Mapping[str, Any] = field(default_factory=dict)
@@ -84,7 +84,7 @@ class Compositions(Result):
 
 
 @takes_model
-def composition_scores(model: Model, kind: Kind) -> Compositions:
+def composition_scores(model: Model, kind: ComposedInput) -> Compositions:
     """Q-, K- or V-composition of every pair of heads, of which the first comes before the second.
 
     The score of heads 1 and 2 is `|A B| / (|A| |B|)` in Frobenius norms, with A the OV circuit of
@@ -98,14 +98,14 @@ def composition_scores(model: Model, kind: Kind) -> Compositions:
 
     Reference: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits".
     """
-    from interp.model.locate.weights import pairs
+    from interp.model.locate.weights import composed_pairs
 
     if kind not in ("q", "k", "v"):
         raise OptionError(f"composition kind {kind!r} does not exist; known: q, k, v")
     written: dict[Site, Tensor] = {}
     read: dict[Site, Tensor] = {}
     score, baseline = {}, {}
-    for earlier, later in pairs(model, kind):
+    for earlier, later in composed_pairs(model, kind):
         if earlier not in written:
             written[earlier] = _unit(model.weights_of(earlier).OV.rows_reduced())
         if later not in read:
@@ -119,7 +119,7 @@ def composition_scores(model: Model, kind: Kind) -> Compositions:
     return Compositions(kind, score, baseline, made)
 
 
-def strongest(model: Model, kind: Kind, subtract_baseline: bool) -> dict[Site, Tensor]:
+def strongest(model: Model, kind: ComposedInput, subtract_baseline: bool) -> dict[Site, Tensor]:
     """For each head the largest score with an earlier head; 0 where there is none."""
     import torch
 
@@ -133,7 +133,7 @@ def strongest(model: Model, kind: Kind, subtract_baseline: bool) -> dict[Site, T
     return zeros | best
 
 
-def _reader(model: Model, site: Site, kind: Kind) -> LowRank:
+def _reader(model: Model, site: Site, kind: ComposedInput) -> LowRank:
     weights = model.weights_of(site)
     if kind == "v":
         return weights.OV

@@ -14,16 +14,16 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-Rows = slice | Tensor
+RowIndex = slice | Tensor
 ALL = slice(None)
 
 
-def spread(x: Tensor, heads: int) -> Tensor:
+def repeat_kv(x: Tensor, heads: int) -> Tensor:
     """Repeat each kv head for its group: `[batch, kv_head, ...] -> [batch, head, ...]`."""
     return x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], 1)
 
 
-def _rows(x: Tensor, rows: Rows) -> Tensor:
+def _rows(x: Tensor, rows: RowIndex) -> Tensor:
     return x[:, :, rows] if x.shape[2] > 1 else x
 
 
@@ -43,15 +43,15 @@ class Call:
     before: Int[Tensor, "batch"] | None = None
     watched: bool = False  # seen by watching the code rather than through the interface
 
-    def scores(self, rows: Rows = ALL) -> Float[Tensor, "batch head row key_pos"]:
+    def scores(self, rows: RowIndex = ALL) -> Float[Tensor, "batch head row key_pos"]:
         """Logits that enter the softmax; hidden keys hold a large negative number."""
         raise TypeError(f"{type(self).__name__} is abstract")
 
-    def pattern(self, rows: Rows = ALL) -> Float[Tensor, "batch head row key_pos"]:
+    def pattern(self, rows: RowIndex = ALL) -> Float[Tensor, "batch head row key_pos"]:
         """Attention probabilities; rows may sum to less than one (sinks)."""
         raise TypeError(f"{type(self).__name__} is abstract")
 
-    def visible(self, rows: Rows = ALL) -> Bool[Tensor, "batch #head row key_pos"]:
+    def visible(self, rows: RowIndex = ALL) -> Bool[Tensor, "batch #head row key_pos"]:
         """Which keys a query may attend to."""
         raise TypeError(f"{type(self).__name__} is abstract")
 
@@ -87,12 +87,12 @@ class ComputedCall(Call):
         None  # one logit per head that takes part in the softmax and is then dropped
     )
 
-    def _mask(self, rows: Rows) -> Tensor | None:
+    def _mask(self, rows: RowIndex) -> Tensor | None:
         if self.mask is None:
             return None
         return _rows(self.mask, rows)[..., : self.k.shape[2]]
 
-    def visible(self, rows: Rows = ALL) -> Tensor:
+    def visible(self, rows: RowIndex = ALL) -> Tensor:
         """Which keys a query may attend to."""
         queries, keys = self.q.shape[2], self.k.shape[2]
         query = torch.arange(queries, device=self.q.device)[rows]
@@ -109,7 +109,7 @@ class ComputedCall(Call):
             )
         return seen
 
-    def scores(self, rows: Rows = ALL) -> Tensor:
+    def scores(self, rows: RowIndex = ALL) -> Tensor:
         """Logits that enter the softmax; hidden keys hold a large negative number."""
         q, k = precise(self.q[:, :, rows]), precise(self.k)
         batch, heads, n_rows, d = q.shape
@@ -134,7 +134,7 @@ class ComputedCall(Call):
             else (s + mask).clamp_min(lowest)
         )
 
-    def pattern(self, rows: Rows = ALL) -> Tensor:
+    def pattern(self, rows: RowIndex = ALL) -> Tensor:
         """Attention probabilities; rows may sum to less than one (sinks)."""
         return self.normalised(self.scores(rows))
 
@@ -157,15 +157,15 @@ class RecordedCall(Call):
     q: Tensor | None = None  # None where the scores are a sum of several products
     k: Tensor | None = None
 
-    def scores(self, rows: Rows = ALL) -> Tensor:
+    def scores(self, rows: RowIndex = ALL) -> Tensor:
         """Logits that enter the softmax; hidden keys hold a large negative number."""
         return precise(self.recorded_scores[:, :, rows])
 
-    def pattern(self, rows: Rows = ALL) -> Tensor:
+    def pattern(self, rows: RowIndex = ALL) -> Tensor:
         """Attention probabilities; rows may sum to less than one (sinks)."""
         return precise(self.recorded_pattern[:, :, rows])
 
-    def visible(self, rows: Rows = ALL) -> Tensor:
+    def visible(self, rows: RowIndex = ALL) -> Tensor:
         """Which keys a query may attend to: whose score is not a mask's large negative number."""
         s = self.recorded_scores[:, :, rows]
         # Families hide with finfo.min, -1e9 or -10000: a true score is far above.

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from interp.core.errors import UnreadableAttention
-from interp.model.hooks.calls import ALL, Call, RecordedCall, Rows
+from interp.model.hooks.calls import ALL, Call, RecordedCall, RowIndex
 
 _NEEDED = ("hook_v", "hook_pattern", "hook_z")
 _READ = (*_NEEDED, "hook_attn_scores")
@@ -32,7 +32,7 @@ class HookedCall(RecordedCall):
     where: str = ""
     scores_are_pattern: bool = False
 
-    def scores(self, rows: Rows = ALL) -> Tensor:
+    def scores(self, rows: RowIndex = ALL) -> Tensor:
         """Logits that enter the softmax.
 
         Raises:
@@ -45,7 +45,7 @@ class HookedCall(RecordedCall):
             )
         return super().scores(rows)
 
-    def visible(self, rows: Rows = ALL) -> Tensor:
+    def visible(self, rows: RowIndex = ALL) -> Tensor:
         """Which keys a query may attend to; of a row's weights alone, those above zero."""
         if self.scores_are_pattern:
             return self.recorded_pattern[:, :, rows] > 0

@@ -8,7 +8,7 @@ definitions as `interp.model.hooks.calls` and `interp_kernels.reference`; the te
 from __future__ import annotations
 
 
-def parts_of(given):
+def call_parts(given):
     """The tensors of an operation that is an attention call; None where it is something else.
 
     Every call of transformers' attention interface has the module, q, k, v and a mask, in this
@@ -43,7 +43,7 @@ def parts_of(given):
     }
 
 
-def rows_of(call, start, stop):
+def pattern_rows(call, start, stop):
     """Pattern `[batch, head, row, key]` in float32 and which keys may be seen, of some rows."""
     q, k = call["q"][:, :, start:stop], call["k"]
     q, k = (q.float(), k.float()) if q.element_size() < 4 else (q, k)
@@ -81,12 +81,12 @@ def sketch(given, output):
 
     None where the operation is something else than an attention call.
     """
-    call = parts_of(given)
+    call = call_parts(given)
     if call is None:
         return None
     out = output[0].detach()
     q, k, v = call["q"], call["k"], call["v"]
-    pattern, seen, query, key = rows_of(call, 0, q.shape[2])
+    pattern, seen, query, key = pattern_rows(call, 0, q.shape[2])
     z = out.reshape(out.shape[0], out.shape[1], q.shape[1], -1).transpose(1, 2).to(pattern.dtype)
     groups = v.shape[1]
     mixed = pattern.reshape(pattern.shape[0], groups, -1, pattern.shape[-1]) @ v.to(pattern.dtype)
@@ -107,7 +107,7 @@ def sketch(given, output):
     }
 
 
-def means(given, output, asked, real, block):
+def row_means(given, output, asked, real, block):
     """Per prompt and head the mean of each statistic over the rows that count; NaN without rows.
 
     Args:
@@ -116,14 +116,14 @@ def means(given, output, asked, real, block):
         real: which queries hold tokens, `[batch, query]`.
         block: rows of the pattern that are formed at a time.
     """
-    call, out = parts_of(given), output[0]
+    call, out = call_parts(given), output[0]
     if call is None:
         raise ValueError("the operation is not an attention call: its label has moved")
     q = call["q"]
     totals = {}
     for start in range(0, q.shape[2], block):
         stop = min(start + block, q.shape[2])
-        pattern, seen, query, key = rows_of(call, start, stop)
+        pattern, seen, query, key = pattern_rows(call, start, stop)
         for label, what, target in asked:
             counted = real.to(q.device)[:, None, start:stop]
             if what == "mass":
@@ -144,12 +144,12 @@ def means(given, output, asked, real, block):
 
 def last_row(given, output, asked):
     """Statistics of the last query alone, `[batch, head]` each: of a step of generation."""
-    call = parts_of(given)
+    call = call_parts(given)
     if call is None:
         raise ValueError("the operation is not an attention call: its label has moved")
     last = call["q"].shape[2]
     # while a cache is read there is one query, after every key
-    pattern, _, _, key = rows_of(call, last - 1, last)
+    pattern, _, _, key = pattern_rows(call, last - 1, last)
     pattern = pattern[:, :, 0]
     back = (key.shape[0] - 1 - key).abs()
     found = {}

@@ -14,19 +14,19 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from interp.model.hooks.calls import Call, ComputedCall, spread
+from interp.model.hooks.calls import Call, ComputedCall, repeat_kv
 from interp.model.locate.layout import (
     Layout,
     Layouts,
     OwnNorm,
-    Reading,
+    ReadMatrix,
     Writing,
     stream_read,
     stream_written,
 )
 from interp.model.locate.matching import Columns, find_columns, flat, heads_flat
 from interp.model.locate.norms import read_norm
-from interp.model.locate.recording import Recording, record, same
+from interp.model.locate.recording import Recording, proportional, record
 from interp.model.locate.sites import Site
 from interp.model.locate.vocabulary import find_vocabulary
 
@@ -60,7 +60,7 @@ def _with_readers(sites: dict[Site, Layout]) -> dict[Site, Layout]:
     for site, layout in sites.items():
         for part in "vq":
             r = getattr(layout, part)
-            name = r.before or r.stream_norm if isinstance(r, Reading) else None
+            name = r.before or r.stream_norm if isinstance(r, ReadMatrix) else None
             if name is not None:
                 readers[stream_read(site, part)] = name, r.width
     return {
@@ -78,8 +78,8 @@ def _layout(recording: Recording, site: Site) -> Layout:
     start = max((i + 1 for i in range(at) if recording.events[i].call is not None), default=0)
     window = range(start, at)
     scores = f"{site.name} ({site.module}): scores are a sum of products, no one q and k give them"
-    q: Reading | str = scores
-    k: Reading | str = scores
+    q: ReadMatrix | str = scores
+    k: ReadMatrix | str = scores
     scale = None
     if call.q is not None and call.k is not None:
         q = _reading(recording, site, "queries", call.q, window)
@@ -97,7 +97,7 @@ def _layout(recording: Recording, site: Site) -> Layout:
 def _scale(call: Call, q: Tensor, k: Tensor) -> float | None:
     if isinstance(call, ComputedCall):
         return call.scale
-    product = (q @ spread(k, call.n_heads).transpose(-1, -2)).double()
+    product = (q @ repeat_kv(k, call.n_heads).transpose(-1, -2)).double()
     scores, seen = call.scores().double(), call.visible().expand_as(product)
     x = torch.where(seen, product, 0.0).transpose(0, 1).flatten(1)
     y = torch.where(seen, scores, 0.0).transpose(0, 1).flatten(1)
@@ -113,7 +113,7 @@ def _scale(call: Call, q: Tensor, k: Tensor) -> float | None:
 
 def _reading(
     recording: Recording, site: Site, what: str, x: Tensor, window: range
-) -> Reading | str:
+) -> ReadMatrix | str:
     where = f"{site.name} ({site.module})"
     target = heads_flat(x)
     rows = len(target)
@@ -133,9 +133,9 @@ def _reading(
     before = recording.norm_giving(given, indices[columns.source])
     if recording.is_stream(given):
         made_by = None if before is None else before.name
-        return Reading(event.name, width, columns, own_norm, event.run, None, made_by)
+        return ReadMatrix(event.name, width, columns, own_norm, event.run, None, made_by)
     if before is not None and before.given is not None and recording.is_stream(before.given):
-        return Reading(event.name, width, columns, own_norm, event.run, before.name, None)
+        return ReadMatrix(event.name, width, columns, own_norm, event.run, before.name, None)
     pre = site.streams.get("resid_pre")
     block = None if pre is None else recording.of(pre.module, pre.run)
     if block is not None and block.given is not None and block.given.shape[-1] == width:
@@ -179,7 +179,7 @@ def _through_norm(
         e = recording.events[i]
         if e.given is None or e.returned is None or e.given.shape != e.returned.shape:
             continue
-        if e.returned.numel() % rows or same(e.given, e.returned):
+        if e.returned.numel() % rows or proportional(e.given, e.returned):
             continue
         after = find_columns(target, [flat(e.returned, rows)])
         columns = None if after is None else find_columns(flat(e.given, rows), matrices)
@@ -201,8 +201,8 @@ def _writing(recording: Recording, site: Site) -> Writing | str:
     projected, last = recording.of(site.projection, site.run), recording.of(out.module, out.run)
     if projected is None or last is None or projected.returned is None or last.given is None:
         return f"{where}: what {out.module} does to the heads' results was not seen"
-    if last.returned is not None and same(projected.returned, last.returned):
+    if last.returned is not None and proportional(projected.returned, last.returned):
         return Writing(None, out.scale)
-    if not same(projected.returned, last.given):
+    if not proportional(projected.returned, last.given):
         return f"{where}: more than one module stands between the heads' results and the stream"
     return Writing(out.module, out.scale)

@@ -20,7 +20,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from interp.core.errors import UnreadableAttention
-from interp.model.content import whole
+from interp.model.content import whole_parameter
 from interp.model.hooks.calls import Call, RecordedCall
 from interp.model.hooks.inference import in_this_thread
 from interp.model.hooks.tap import tapped
@@ -241,9 +241,9 @@ def output_projection(
             "so a head's own part of the result cannot be told"
         )
     projection: Any = module.get_submodule(site.projection)
-    weight = whole(projection.weight)
+    weight = whole_parameter(projection.weight)
     bias = getattr(projection, "bias", None)
-    bias = None if bias is None else whole(bias)
+    bias = None if bias is None else whole_parameter(bias)
     width = site.n_heads * site.d_v
     if not any(True for _ in projection.children()) and weight.is_floating_point():
         if isinstance(projection, nn.Linear):

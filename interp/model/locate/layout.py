@@ -21,7 +21,7 @@ class OwnNorm:
 
 
 @dataclass(frozen=True, eq=False)
-class Reading:
+class ReadMatrix:
     """Where the matrix is that makes q, k or v of what the attention reads."""
 
     module: str
@@ -45,16 +45,16 @@ class Writing:
 class Layout:
     """One attention: each part, or the reason why it cannot be read."""
 
-    q: Reading | str
-    k: Reading | str
-    v: Reading | str
+    q: ReadMatrix | str
+    k: ReadMatrix | str
+    v: ReadMatrix | str
     o: Writing | str
     scale: float | None  # score = scale * q·k, where it is a product at all
     readers: tuple[str, int] | None = None  # the norm through which its stream is read, and width
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class FoldStep:
     """A module between embedding, stream and unembedding that can be folded: norm or matrix."""
 
     kind: str  # "norm" or "matrix"
@@ -68,7 +68,7 @@ class Entering:
 
     table: str
     factor: float
-    steps: tuple[Step, ...]
+    steps: tuple[FoldStep, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +77,7 @@ class Leaving:
 
     matrix: str
     width: int
-    steps: tuple[Step, ...]
+    steps: tuple[FoldStep, ...]
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,7 @@ from interp.model.locate.find_sites import Event, calls_of_one_forward, find_sit
 from interp.model.locate.sites import Site
 from interp.model.locate.streams import find_streams, layers_of, stirred
 from interp.model.model import Model
-from interp.model.sources.folder import one_line
+from interp.model.sources.folder import error_line
 from interp.model.sources.placement import ranks_of
 
 # what a forward raises on a config that does not fit its code
@@ -53,7 +53,7 @@ def probe_run(
         except _FAILURES as error:
             shapes = ", ".join(f"{k} {tuple(v.shape)}" for k, v in inputs.items())
             raise LoadError(
-                f"{type(module).__name__} does not run on {shapes}: {one_line(error)}"
+                f"{type(module).__name__} does not run on {shapes}: {error_line(error)}"
             ) from error
         exchanged = snapshot.exchanged()
     if exchanged:

@@ -62,21 +62,21 @@ class Recording:
 
     def is_stream(self, x: Tensor) -> bool:
         """Whether a tensor is the residual stream at some place."""
-        return any(same(x, s) for s in self.streams if s is not None)
+        return any(proportional(x, s) for s in self.streams if s is not None)
 
     def norm_giving(self, x: Tensor, before: int | None = None) -> Event | None:
         """The norm whose output is x, up to a constant factor and the order of its tokens."""
         for e in reversed(self.events[:before]):
             if e.given is None or e.returned is None or e.given.shape != e.returned.shape:
                 continue
-            if not same(e.returned, x) or same(e.given, e.returned):
+            if not proportional(e.returned, x) or proportional(e.given, e.returned):
                 continue
             if read_norm(self.module.get_submodule(e.name), e.given.shape[-1:]) is not None:
                 return e
         return None
 
 
-def same(a: Tensor, b: Tensor) -> bool:
+def proportional(a: Tensor, b: Tensor) -> bool:
     """Equal up to a positive factor and, where windows reorder the tokens, their order."""
     if a.numel() != b.numel() or a.shape[-1] != b.shape[-1]:
         return False
@@ -113,7 +113,7 @@ def _noisy_embeddings(
             if (
                 not given
                 or not isinstance(weight, Tensor)
-                or not same(out, weight[inputs[given[0]]])
+                or not proportional(out, weight[inputs[given[0]]])
             ):
                 return None
             drawn = torch.randn(out.shape, generator=generator).to(out)

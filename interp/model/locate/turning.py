@@ -16,10 +16,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.core.errors import UnreadableAttention
-from interp.model.hooks.calls import Call, precise, spread
+from interp.model.hooks.calls import Call, precise, repeat_kv
 from interp.model.hooks.inference import in_this_thread, inference
 from interp.model.locate.find_layout import layouts
-from interp.model.locate.layout import Layout, Reading
+from interp.model.locate.layout import Layout, ReadMatrix
 from interp.model.locate.matching import Columns, find_columns, flat, heads_flat
 from interp.model.locate.recording import TOKENS
 from interp.model.locate.sites import Site
@@ -123,7 +123,7 @@ def _candidates(model: Model, sites: dict[Site, Layout]) -> dict[str, tuple[int,
     found: dict[str, tuple[int, ...] | None] = {}
     for site, layout in sites.items():
         for reading in (layout.q, layout.k):
-            if not isinstance(reading, Reading):
+            if not isinstance(reading, ReadMatrix):
                 continue
             own = reading.own_norm
             if own is not None:
@@ -152,7 +152,7 @@ def _copies(inputs: dict[str, Any], n: int) -> dict[str, Any]:
 def _parts(site: Site, call: Call, *, spreading: bool = True) -> dict[str, Tensor]:
     if call.q is None or call.k is None:
         raise UnreadableAttention(f"{site.name} ({site.module}): no one q and k give the scores")
-    k = spread(call.k, site.n_heads) if spreading else call.k
+    k = repeat_kv(call.k, site.n_heads) if spreading else call.k
     return {"q": precise(call.q), "k": precise(k)}
 
 

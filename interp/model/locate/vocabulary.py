@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from interp.model.locate.layout import Entering, Leaving, Step, Vocabulary, stream_written
-from interp.model.locate.recording import Recording, same
+from interp.model.locate.layout import Entering, FoldStep, Leaving, Vocabulary, stream_written
+from interp.model.locate.recording import Recording, proportional
 
 if TYPE_CHECKING:
     from interp.model.locate.find_sites import Event
@@ -35,22 +35,26 @@ def find_vocabulary(model: Transformer, recording: Recording) -> Vocabulary:
 
 def _matrix_giving(recording: Recording, x: Tensor) -> Event | None:
     for e in reversed(recording.events):
-        if e.given is None or e.returned is None or not same(e.returned, x):
+        if e.given is None or e.returned is None or not proportional(e.returned, x):
             continue
         weight = getattr(recording.module.get_submodule(e.name), "weight", None)
-        if isinstance(weight, Tensor) and weight.dim() == 2 and not same(e.given, e.returned):
+        if (
+            isinstance(weight, Tensor)
+            and weight.dim() == 2
+            and not proportional(e.given, e.returned)
+        ):
             return e
     return None
 
 
-def _back(recording: Recording, x: Tensor) -> tuple[Step, Tensor] | None:
+def _back(recording: Recording, x: Tensor) -> tuple[FoldStep, Tensor] | None:
     """One step back: the norm or matrix that gave x, and what it was given."""
     for kind, e in (
         ("norm", recording.norm_giving(x)),
         ("matrix", _matrix_giving(recording, x)),
     ):
         if e is not None and e.given is not None:
-            return Step(kind, e.name, e.given.shape[-1]), e.given
+            return FoldStep(kind, e.name, e.given.shape[-1]), e.given
     return None
 
 
@@ -61,7 +65,7 @@ def _entering(model: Transformer, recording: Recording, site: Site, stream: str)
     if not blocks:
         return f"{model.name}: where the {stream} stream begins was not found"
     x = blocks[0].given
-    steps: list[Step] = []
+    steps: list[FoldStep] = []
     for _ in range(_STEPS):
         if x is None:
             break

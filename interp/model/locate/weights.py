@@ -24,7 +24,13 @@ from interp.core.errors import UnknownName, UnreadableAttention
 from interp.model.hooks.calls import precise
 from interp.model.locate.find_layout import layouts
 from interp.model.locate.find_sites import output_projection
-from interp.model.locate.layout import Layout, Reading, Step, stream_read, stream_written
+from interp.model.locate.layout import (
+    FoldStep,
+    Layout,
+    ReadMatrix,
+    stream_read,
+    stream_written,
+)
 from interp.model.locate.linear import linear_map
 from interp.model.locate.lowrank import LowRank
 from interp.model.locate.norms import Norm, norm_at, read_norm
@@ -116,7 +122,7 @@ class HeadWeights:
     def qk_normed(self) -> bool:
         """Whether queries or keys pass a norm of their own: scores hold up to a positive factor."""
         return any(
-            isinstance(r, Reading) and r.own_norm is not None
+            isinstance(r, ReadMatrix) and r.own_norm is not None
             for r in (self.layout.q, self.layout.k)
         )
 
@@ -258,12 +264,12 @@ class Embeddings:
             x = norm.fold(x) if norm is not None else self._matrix(step).to(x) @ x
         return x - x.mean(-1, keepdim=True)
 
-    def _norm(self, step: Step) -> Norm | None:
+    def _norm(self, step: FoldStep) -> Norm | None:
         if step.kind == "matrix":
             return None
         return norm_at(self.model.module, step.module, (step.width,))
 
-    def _matrix(self, step: Step) -> Tensor:
+    def _matrix(self, step: FoldStep) -> Tensor:
         return linear_map(self.model.module.get_submodule(step.module), step.width)[0]
 
 
@@ -301,7 +307,7 @@ def predicting_sites(model: Transformer) -> list[Site]:
     return found
 
 
-def pairs(model: Transformer, part: str) -> list[tuple[Site, Site]]:
+def composed_pairs(model: Transformer, part: str) -> list[tuple[Site, Site]]:
     """Attentions where the first writes to the stream that `part` (q, k or v) of the later reads.
 
     Raises:
@@ -336,7 +342,7 @@ def why_unreadable(model: Transformer, parts: Iterable[str]) -> str | None:
     try:
         sites = predicting_sites(model) if "vocabulary" in parts else model.sites
         if "pairs" in parts:
-            pairs(model, "q")
+            composed_pairs(model, "q")
         for site in sites:
             w = HeadWeights(site, model.module, found.sites[site])
             for circuit in parts & {"qk", "ov"}:

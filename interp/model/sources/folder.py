@@ -20,7 +20,7 @@ _PICKLES = (
 )
 
 
-def one_line(error: BaseException) -> str:
+def error_line(error: BaseException) -> str:
     """An error as one line, in the words of a config file rather than those of Python's types."""
     text = re.sub(r"\s+", " ", str(error)).strip() or type(error).__name__
     text = re.sub(r"<class '([\w.]+)'>", r"\1", text)
@@ -91,7 +91,7 @@ def check_folder(path: Path, *, allow_pickle: bool) -> None:
             wanted = set(json.loads(index.read_text())["weight_map"].values())
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise LoadError(
-                f"{index} is damaged ({one_line(error)}); download or copy it again"
+                f"{index} is damaged ({error_line(error)}); download or copy it again"
             ) from error
         missing = sorted(wanted - {p.name for p in shards})
         if missing:

@@ -81,7 +81,7 @@ def remote(held: Any, where: bool | str, name: str | None, tokenizer: Any) -> Re
         )
     _require_model(held)
     nnsight.register(in_trace)
-    runs = Trace(held, where, _address(where))
+    runs = RunTrace(held, where, _address(where))
     if where != "local":
         _require_server(held, runs.where)
     modules = _attentions(held._module)
@@ -108,7 +108,7 @@ def remote(held: Any, where: bool | str, name: str | None, tokenizer: Any) -> Re
 
 
 @dataclass(eq=False)
-class Trace:
+class RunTrace:
     """One trace per run: functions travel in, numbers come back."""
 
     held: Any
@@ -146,7 +146,7 @@ class Trace:
             (site.module, self.labels[site.module], (list(mine), rows, _block(site, rows)))
             for site, mine, rows in zip(sites, asked, real, strict=True)
         ]
-        return self.run(inputs, places, in_trace.means)
+        return self.run(inputs, places, in_trace.row_means)
 
     def step_means(
         self, inputs: Mapping[str, Tensor], sites: Sequence[Site], asked: Sequence[str], steps: int

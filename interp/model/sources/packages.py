@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from torch import nn
 
 from interp.core.errors import LoadError, UnknownName
-from interp.model.sources.registered import names, package_name, sources
+from interp.model.sources.registered import package_name, registered_names, sources
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def adapter(name: str) -> Any:
         LoadError: the package is not installed, or the module is not an adapter.
     """
     if name not in sources():
-        raise UnknownName("source", name, names())
+        raise UnknownName("source", name, registered_names())
     package, ours = package_name(name), sources()[name]
     if find_spec(package) is None:
         raise LoadError(f"the source {name!r} needs the package {package}; pip install {name}")

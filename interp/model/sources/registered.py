@@ -29,7 +29,7 @@ def sources() -> dict[str, str]:
     return dict(sorted((found | _of_checkout()).items()))
 
 
-def names() -> list[str]:
+def registered_names() -> list[str]:
     """Every source, the plain one first."""
     return [PLAIN, *sources()]
 

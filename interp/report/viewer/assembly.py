@@ -7,12 +7,12 @@ import json
 from markupsafe import Markup
 
 from interp.core.errors import OptionError
-from interp.draw.coding import codes, resolution, triangular
+from interp.draw.coding import quantised, resolution, triangular
 from interp.draw.colours import palette
 from interp.draw.page import render as fill
 from interp.report.viewer.budget import (
     Detail,
-    Store,
+    LetterBlocks,
     details,
     heads_written,
     order,
@@ -21,7 +21,7 @@ from interp.report.viewer.budget import (
 )
 from interp.report.viewer.showing import View
 from interp.report.viewer.stack import Tile
-from interp.report.viewer.static import scale_image, section
+from interp.report.viewer.static import scale_image, static_section
 
 SCRIPTS = tuple(f"view_{name}" for name in ("decode", "draw", "lines", "pair", "page"))
 
@@ -36,7 +36,7 @@ def assembled(view: View, title: str, budget: int) -> str:
     least = 0
     ways = details(view)
     for detail in ways:
-        store = Store()
+        store = LetterBlocks()
         written = _written(view, detail, store, budget - frame.size)
         if written is None:
             continue
@@ -54,7 +54,7 @@ def assembled(view: View, title: str, budget: int) -> str:
     )
 
 
-def _written(view: View, detail: Detail, store: Store, room: float) -> list[dict] | None:
+def _written(view: View, detail: Detail, store: LetterBlocks, room: float) -> list[dict] | None:
     """Every stack as the script reads it; None where it takes more than `room` bytes."""
     stacks = []
     for stack in view.stacks:
@@ -82,7 +82,7 @@ def _written(view: View, detail: Detail, store: Store, room: float) -> list[dict
     return stacks
 
 
-def _tile(tile: Tile, store: Store) -> dict[str, object]:
+def _tile(tile: Tile, store: LetterBlocks) -> dict[str, object]:
     return {
         "name": tile.name,
         "of": str(tile.head),
@@ -90,12 +90,12 @@ def _tile(tile: Tile, store: Store) -> dict[str, object]:
         "queries": tile.query_tokens,
         "keys": tile.key_tokens,
         "bits": 16,
-        "w": store.put(codes(tile.weights, 16), triangle=triangular(tile.weights)),
+        "w": store.put(quantised(tile.weights, 16), triangle=triangular(tile.weights)),
     }
 
 
 def _add_terms(
-    view: View, detail: Detail, store: Store, written: list[dict], room: float
+    view: View, detail: Detail, store: LetterBlocks, written: list[dict], room: float
 ) -> tuple[int, int]:
     """Add queries and keys of as many heads as fit; how many have them, and how many could."""
     by_name = {stack.name: stack for stack in view.stacks}
@@ -148,15 +148,15 @@ class _Frame:
     def __init__(self, view: View, title: str):
         self.view, self.title = view, title
         self.fixed = {
-            "sections": [section(at, stack) for at, stack in enumerate(view.stacks)],
+            "sections": [static_section(at, stack) for at, stack in enumerate(view.stacks)],
             "blocks": any(stack.block > 1 for stack in view.stacks),
             "scale": scale_image(), "made": dict(view.provenance),
         }  # fmt: skip
-        self.size = len(self.filled([], Store(), []).encode()) + 4_000
+        self.size = len(self.filled([], LetterBlocks(), []).encode()) + 4_000
         self.size += sum(len(json.dumps([s.queries, s.keys])) for s in view.stacks)
         self.size += sum(120 * (len(s.weights) + len(s.tiles)) for s in view.stacks)
 
-    def filled(self, written: list[dict], store: Store, told: list[str]) -> str:
+    def filled(self, written: list[dict], store: LetterBlocks, told: list[str]) -> str:
         """The whole page."""
         data = {
             "palette": palette(False),

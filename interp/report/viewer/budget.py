@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from interp.core.head import Head
-from interp.draw.coding import as_text, coarser, codes, packed, triangular
+from interp.draw.coding import as_letters, coarser, compressed, quantised, triangular
 from interp.report.viewer.showing import View
-from interp.report.viewer.stack import Stack, Terms, summary
+from interp.report.viewer.stack import Stack, Terms, stack_summary
 
 KEPT = 12  # heads kept in full where the others are not, if none is named
 PARTS = (0.75, 0.5, 0.25)  # of the heads in full, to begin with
@@ -31,7 +31,7 @@ class Detail:
 
 
 @dataclass
-class Store:
+class LetterBlocks:
     """Blocks of letters in a page, and how to read them."""
 
     blobs: dict[str, str] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class Store:
     def put(self, values: np.ndarray, *, triangle: bool = False) -> dict[str, object]:
         """File values; what a script must know to read them back."""
         name = f"b{len(self.blobs)}"
-        self.blobs[name] = as_text(packed(values, triangle=triangle))
+        self.blobs[name] = as_letters(compressed(values, triangle=triangle))
         return {"b": name, "n": list(values.shape), "t": triangle, "s": values.dtype.itemsize}
 
     @property
@@ -50,7 +50,7 @@ class Store:
 
 def order(view: View) -> list[tuple[str, Head]]:
     """Heads by what a reader looks at first: those named, then those that attend to few keys."""
-    rows = [row for stack in view.stacks for row in summary(stack)]
+    rows = [row for stack in view.stacks for row in stack_summary(stack)]
     rows.sort(key=lambda row: row["entropy"])  # type: ignore[arg-type,return-value]
     found = [(str(r["stack"]), Head(r["layer"], r["head"])) for r in rows]  # type: ignore[arg-type]
     first = [at for head in view.named for at in found if at[1] == head]
@@ -73,21 +73,23 @@ def details(view: View) -> list[Detail]:
     return [*found, *(Detail(8, block, ()) for _, block in LEVELS if 1 < block <= longest // 4)]
 
 
-def heads_written(stack: Stack, detail: Detail, store: Store, room: float) -> list[dict] | None:
+def heads_written(
+    stack: Stack, detail: Detail, store: LetterBlocks, room: float
+) -> list[dict] | None:
     """Every head's weights; None as soon as they take more than `room` bytes."""
     found = []
     for head, weights in stack.weights.items():
         block = detail.block_of(stack.name, head)
         shown = weights if block == 1 else coarser(weights, block)
         triangle = triangular(shown)
-        item = store.put(codes(shown, detail.bits), triangle=triangle)
+        item = store.put(quantised(shown, detail.bits), triangle=triangle)
         found.append({"name": str(head), "block": block, "bits": detail.bits, "w": item})
         if store.size > room:
             return None
     return found
 
 
-def terms_written(terms: Terms, store: Store) -> dict[str, object]:
+def terms_written(terms: Terms, store: LetterBlocks) -> dict[str, object]:
     """Queries and keys as 16-bit numbers, one scale per vector, and what else enters the score."""
     item: dict[str, object] = {"scale": terms.scale, "softcap": terms.softcap, "sink": terms.sink}
     for name, vectors in (("q", terms.q), ("k", terms.k)):

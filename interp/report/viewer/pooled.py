@@ -28,7 +28,7 @@ from interp.report.viewer.running import (
     named_heads,
     refuse_elsewhere,
     sequences_of,
-    tokens_of,
+    stack_tokens,
 )
 from interp.report.viewer.showing import View
 from interp.report.viewer.stack import Stack, Tile
@@ -260,7 +260,7 @@ def long_view(
 
     def keep(name: str, values: Tensor, call: Call, site: Site) -> None:
         shape = call.z.shape[2], call.v.shape[2]
-        tokens.setdefault(site.stack, tokens_of(site.stack, sequences, shape))
+        tokens.setdefault(site.stack, stack_tokens(site.stack, sequences, shape))
         for head, sums in enumerate(values[0].float().cpu().numpy()):
             masses[site.stack, Head(site.layer, head)] = sums
 

@@ -274,7 +274,7 @@ def _stack(
     if over is not None:
         queries = keys = patch_names(over.grid, over.skip)
     else:
-        queries, keys = tokens_of(name, sequences, shape)
+        queries, keys = stack_tokens(name, sequences, shape)
     return Stack(
         name,
         weights,
@@ -287,7 +287,7 @@ def _stack(
     )
 
 
-def tokens_of(
+def stack_tokens(
     stack: str, sequences: Mapping[str, tuple[str, ...]], shape: tuple[int, int]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Texts of a stack's queries and keys; numbers where they are no tokens (sound, patches)."""

@@ -15,7 +15,7 @@ from interp.core.display import Displayed
 from interp.core.doors import behind
 from interp.core.errors import OptionError
 from interp.core.head import Head
-from interp.report.viewer.stack import Picture, Stack, summary
+from interp.report.viewer.stack import Picture, Stack, stack_summary
 
 if TYPE_CHECKING:
     import os
@@ -139,7 +139,7 @@ class View(Displayed):
 
         if head is None:
             stacks = self.stacks if stack is None else (self.stack(stack),)
-            return pd.DataFrame([row for s in stacks for row in summary(s)])
+            return pd.DataFrame([row for s in stacks for row in stack_summary(s)])
         shown, weights = self.stack(stack), self.pattern(head, stack)
         query, key = np.nonzero(weights)
         return pd.DataFrame(

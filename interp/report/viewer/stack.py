@@ -145,7 +145,7 @@ class Stack:
         return found
 
 
-def summary(stack: Stack) -> list[dict[str, object]]:
+def stack_summary(stack: Stack) -> list[dict[str, object]]:
     """One row per head: where its weight goes on average, and its largest single weight."""
     square = len(stack.queries) == len(stack.keys)
     n = len(stack.queries)

@@ -11,16 +11,16 @@ from markupsafe import Markup
 from interp.draw.colours import palette
 from interp.draw.page import Table, fold
 from interp.draw.sprite import colour_png, data_url, thumbnails
-from interp.draw.svg import element, picture
+from interp.draw.svg import element, svg_picture
 from interp.report.tokens import shown
-from interp.report.viewer.stack import Stack, Tile, summary
+from interp.report.viewer.stack import Stack, Tile, stack_summary
 
 ROWS = 200  # of the table of heads
 TOKENS = 2_000  # listed
 _LEFT, _TOP = 42, 24
 
 
-def section(at: int, stack: Stack) -> dict[str, Any]:
+def static_section(at: int, stack: Stack) -> dict[str, Any]:
     """What a page shows of one stack, by the names in the template."""
     per_layer = {layer: sum(h.layer == layer for h in stack.weights) for layer in stack.layers}
     one = str(next(iter(stack.weights)))
@@ -59,7 +59,7 @@ def thumbs(at: int, stack: Stack) -> Markup:
               for y, layer in enumerate(layers)]  # fmt: skip
     places = (f"{h}:{layers.index(h.layer)}:{columns.index(h.head)}" for h in stack.weights)
     what = f"{stack.name}: {len(stack.weights)} heads, a thumbnail of each one's attention"
-    return picture(
+    return svg_picture(
         _LEFT + wide + 1, _TOP + high + 1, element("g", *names, aria_hidden="true"),
         element("image", class_="heat", x=_LEFT, y=_TOP, width=wide, height=high,
                 preserveAspectRatio="none", href=src),
@@ -71,7 +71,7 @@ def thumbs(at: int, stack: Stack) -> Markup:
 
 def heads_table(stack: Stack) -> Markup:
     """One row per head: where it looks on average, and its largest weight."""
-    rows: Any = summary(stack)
+    rows: Any = stack_summary(stack)
     note = Markup("")
     if len(rows) > ROWS:
         rows = sorted(rows, key=lambda row: row["entropy"])[:ROWS]

@@ -17,7 +17,7 @@ from interp.core.errors import OptionError, UnknownName
 from interp.core.prompts import repeats
 from interp.heads.causal_check.check import confirm
 from interp.heads.causal_check.needles import needle_task
-from interp.heads.causal_check.sets import Chosen, anywhere, matched
+from interp.heads.causal_check.sets import Chosen, anywhere, matched_sets
 from interp.heads.causal_check.tasks import OWN_TASK, own_task, plain_task
 from interp.model.random_weights import random_init
 
@@ -109,7 +109,7 @@ def test_a_rank_among_all_sets_is_uniform_where_heads_are_alike(model, task) -> 
 def test_sets_keep_the_layers_are_never_the_top_and_are_all_where_few(model, task) -> None:
     game = Game(model, task)
     top = Chosen("x", (1, 4, 6))  # one head of layer 0, two of layer 1
-    every = matched(game, top, 1000, 0)
+    every = matched_sets(game, top, 1000, 0)
     assert every.possible == len(every.sets) == math.comb(4, 1) * math.comb(4, 2) - 1
     assert every.all_of_them
     assert len({s.players for s in every.sets}) == every.possible
@@ -117,13 +117,13 @@ def test_sets_keep_the_layers_are_never_the_top_and_are_all_where_few(model, tas
         tuple(sorted((a, *b))) for a in range(4) for b in itertools.combinations(range(4, 8), 2)
     }
     assert {s.players for s in every.sets} == want - {top.players}
-    few = matched(game, top, 5, 0)
+    few = matched_sets(game, top, 5, 0)
     assert len(few.sets) == 5
     assert not few.all_of_them
     assert {s.players for s in few.sets} <= want - {top.players}
-    assert few.sets != matched(game, top, 5, 1).sets
+    assert few.sets != matched_sets(game, top, 5, 1).sets
     for seed in range(3):  # all but one of the other sets: the top would be among them
-        assert top.players not in {s.players for s in matched(game, top, 22, seed).sets}
+        assert top.players not in {s.players for s in matched_sets(game, top, 22, seed).sets}
 
 
 def test_sets_of_any_layers_stand_beside_those_of_the_same(model, built, task) -> None:

@@ -15,7 +15,7 @@ from interp.core.errors import OptionError, PromptError
 from interp.core.registry import METRICS
 from interp.heads import needle
 from interp.heads.experiments import _needles
-from interp.heads.needle.choosing import Tried, best, try_tasks
+from interp.heads.needle.choosing import TriedTask, best_task, try_tasks
 from interp.heads.needle.sentences import FRAMES, NAMES, sentence_instances
 from interp.model.random_weights import DRAWS
 
@@ -103,12 +103,12 @@ def test_a_file_of_needles_to_be_completed(bundled, tmp_path) -> None:
 
 
 def test_the_task_answered_best_is_taken() -> None:
-    few, more = Tried("a", 2, 0.9, 8), Tried("b", 3, 0.5, 8)
-    equal = Tried("c", 3, 0.6, 8)
-    assert best([few, more]) is more
-    assert best([few, more, equal]) is equal
-    assert best([more, Tried("d", 3, 0.5, 8)]) is more
-    assert best([Tried("a", 0, 0.7, 8), Tried("b", why="no room")]) is None
+    few, more = TriedTask("a", 2, 0.9, 8), TriedTask("b", 3, 0.5, 8)
+    equal = TriedTask("c", 3, 0.6, 8)
+    assert best_task([few, more]) is more
+    assert best_task([few, more, equal]) is equal
+    assert best_task([more, TriedTask("d", 3, 0.5, 8)]) is more
+    assert best_task([TriedTask("a", 0, 0.7, 8), TriedTask("b", why="no room")]) is None
 
 
 def test_what_is_answered_without_the_needle_does_not_count() -> None:
@@ -163,7 +163,7 @@ def test_a_given_task_is_obeyed_and_the_choice_is_reported(bundled) -> None:
 def test_the_null_is_run_with_the_task_of_the_scores(bundled, monkeypatch) -> None:
     asked = []
     build = _needles.instances_of
-    monkeypatch.setattr(_needles, "chosen_task", lambda *a: (IDS, [Tried("x", 1, 1, 1)]))
+    monkeypatch.setattr(_needles, "chosen_task", lambda *a: (IDS, [TriedTask("x", 1, 1, 1)]))
     monkeypatch.setattr(
         _needles,
         "instances_of",

@@ -15,7 +15,7 @@ import interp
 from interp import planted
 from interp.core.errors import OptionError, PromptError
 from interp.heads.outliers import (
-    active_dormant,
+    active_dormant_sinks,
     random_tokens,
     sink_mass,
     value_shortfall,
@@ -200,7 +200,7 @@ def test_random_prompts(model) -> None:
 def test_bad_input(model) -> None:
     same = random_tokens(model, n=2, longest=16)
     with pytest.raises(PromptError, match="2 prompts are in both sets, so they tell no domains"):
-        active_dormant(model, same, same)
+        active_dormant_sinks(model, same, same)
     with pytest.raises(OptionError, match="position 16: the shortest prompt has 16 tokens"):
         sink_mass(model, same, position=16)
     with pytest.raises(OptionError, match="epsilon=1"):

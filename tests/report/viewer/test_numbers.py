@@ -10,7 +10,7 @@ from report.viewer import reading
 from zoo import FAMILIES
 
 import interp
-from interp.draw.coding import checked, codes, resolution, weights_of
+from interp.draw.coding import checked, quantised, resolution, weights_of
 from interp.report.viewer import View, view
 from interp.report.viewer.budget import order
 
@@ -29,7 +29,7 @@ def shown(family: str) -> View:
 @pytest.mark.parametrize("bits", [8, 16])
 def test_codes_stay_within_the_resolution_that_pages_state(bits) -> None:
     weights = np.concatenate([np.linspace(0, 1, 10_001), np.geomspace(1e-7, 1, 1000)])
-    off = np.abs(weights_of(codes(weights, bits), bits) - weights)
+    off = np.abs(weights_of(quantised(weights, bits), bits) - weights)
     assert off.max() <= resolution(bits)
     assert off.max() > 0.8 * resolution(bits)  # and the statement is not far too wide
     small = weights < 1 / 512  # an even weight over 512 keys keeps a digit even in 8 bits

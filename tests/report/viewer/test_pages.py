@@ -18,7 +18,7 @@ from interp.core.errors import OptionError, PromptError
 from interp.draw.coding import coarser
 from interp.draw.sprite import shrunk, thumbnails
 from interp.report.viewer import View, cached, view
-from interp.report.viewer.stack import Stack, summary
+from interp.report.viewer.stack import Stack, stack_summary
 
 EVIL = "<script>alert(1)</script>"
 
@@ -94,7 +94,7 @@ def test_without_scripts_there_are_pictures_and_tables() -> None:
 
 def test_summaries_are_what_they_say() -> None:
     stack = uniform(["a", "b", "c"]).stacks[0]
-    even, own = summary(stack)
+    even, own = stack_summary(stack)
     assert even["entropy"] == pytest.approx((0 + np.log(2) + np.log(3)) / 3)
     assert even["first"] == pytest.approx((1 + 1 / 2 + 1 / 3) / 3)
     assert even["itself"] == pytest.approx((1 + 1 / 2 + 1 / 3) / 3)

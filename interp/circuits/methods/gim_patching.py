@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @discovery(levels=("head", "edge"))
-def gim(model: Model, task: ContrastTask, level: str) -> Found:
+def gim_patching(model: Model, task: ContrastTask, level: str) -> Found:
     """Attribution patching whose backward pass softens the softmax and holds norms fixed.
 
     Four rules: norms' statistics are constants; the softmax's derivative is taken at temperature 2;
