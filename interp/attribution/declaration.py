@@ -40,7 +40,7 @@ class Scores:
     notes: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class AttributionMethod(Declaration):
     """A declared attribution method; calling it explains one input of a model."""
 

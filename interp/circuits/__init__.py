@@ -1,4 +1,4 @@
-"""A circuit: heads and the edges between them, the tasks it explains, and how well it does."""
+"""Circuits: heads and the edges between them, the tasks they explain, and their evaluation."""
 
 from interp.core.face import attach
 

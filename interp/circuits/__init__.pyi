@@ -1,6 +1,6 @@
 from . import tasks
 from .contrast import ContrastTask
-from .declaration import Discovery, discovery
+from .declaration import Discovery, Found, discovery
 from .edge_evaluation import EdgeEvaluation, evaluate_edges
 from .evaluation import Evaluation, evaluate, evaluate_circuit
 from .find import find_circuit
@@ -17,6 +17,7 @@ __all__ = [
     "Discovery",
     "EdgeEvaluation",
     "Evaluation",
+    "Found",
     "Patched",
     "Published",
     "Signals",

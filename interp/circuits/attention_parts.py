@@ -1,4 +1,4 @@
-"""Queries, keys and values of every head of one attention call, and the z that others give."""
+"""Queries, keys and values of every head in one attention call, and the output of patched ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class AttentionTensors:
-    """Queries, keys and values; keys and values that heads share are repeated for each."""
+    """Queries, keys and values per query head; shared keys and values are repeated."""
 
     q: Float[Tensor, "batch head query_pos d_head"]
     k: Float[Tensor, "batch head key_pos d_head"]
@@ -29,15 +29,15 @@ class AttentionTensors:
 
 
 def attention_tensors(call: Call, site: Site) -> AttentionTensors:
-    """The queries, keys and values of a call.
+    """Return the queries, keys and values of an attention call.
 
     Raises:
-        UnreadableAttention: its scores are a sum of several products.
+        UnreadableAttention: The attention scores are a sum of several products.
     """
     if call.q is None or call.k is None:
         raise UnreadableAttention(
             f"{site.name} ({site.module}): its scores are a sum of several products, so no single "
-            "query and key can be patched; patch heads, not their inputs"
+            "query and key can be patched; patch heads instead of their inputs"
         )
     heads = call.n_heads
     return AttentionTensors(call.q, repeat_kv(call.k, heads), repeat_kv(call.v, heads))
@@ -46,10 +46,18 @@ def attention_tensors(call: Call, site: Site) -> AttentionTensors:
 def scores_of(
     model: Model, site: Site, call: Call, parts: AttentionTensors
 ) -> Float[Tensor, "batch head query_pos key_pos"]:
-    """The scores that other queries and keys give in this call, mask and biases as they are.
+    """Return the scores that other queries and keys give in this call.
+
+    The mask and the biases of the call are kept.
+
+    Args:
+        model: The model that is running.
+        site: The attention layer.
+        call: The attention call.
+        parts: The queries and keys to use.
 
     Raises:
-        UnreadableAttention: the scores of code of a model's own are not `scale * q·k + constant`.
+        UnreadableAttention: The scores of a custom attention are not `scale * q·k + constant`.
     """
     if isinstance(call, ComputedCall):
         return replace(call, q=parts.q, k=parts.k, v=parts.v).scores()
@@ -57,7 +65,7 @@ def scores_of(
     scale = layouts(model).sites[site].scale
     if scale is None:
         raise UnreadableAttention(
-            f"{site.name} ({site.module}): its scores are no multiple of q·k plus a constant"
+            f"{site.name} ({site.module}): its scores are not a multiple of q·k plus a constant"
         )
     own = attention_tensors(call, site)
     product = precise(parts.q) @ precise(parts.k).transpose(-1, -2)
@@ -66,12 +74,12 @@ def scores_of(
 
 
 def set_parts(model: Model, site: Site, call: Call, parts: AttentionTensors) -> None:
-    """Let a call go on with the z that other queries, keys and values give."""
+    """Replace the head outputs (z) of a call by those that other queries, keys and values give."""
     call.z = mixed_parts(call, probabilities(call, scores_of(model, site, call, parts)), parts.v)
 
 
 def probabilities(call: Call, scores: Tensor) -> Tensor:
-    """The pattern that scores give in this call, its sinks included."""
+    """Return the attention pattern that scores give in this call, with its attention sinks."""
     import torch
 
     sinks = getattr(call, "sinks", None)
@@ -84,14 +92,14 @@ def probabilities(call: Call, scores: Tensor) -> Tensor:
 def mixed_parts(
     call: Call, pattern: Float[Tensor, "batch head query_pos key_pos"], v: Tensor
 ) -> Float[Tensor, "batch head query_pos d_v"]:
-    """The z of a pattern and of every query head's own values."""
+    """Return the head outputs (z) of an attention pattern and the values of every query head."""
     return (pattern @ precise(v)).to(call.z.dtype)
 
 
 def check_computed(call: Call, site: Site, z: Tensor) -> float:
-    """How far z computed again lies from the model's own.
+    """Return the distance between recomputed head outputs (z) and the model's own.
 
     Raises:
-        UnreadableAttention: by more than rounding.
+        UnreadableAttention: The distance is larger than rounding error.
     """
-    return close(z, call.z, f"{site.name}: attention computed again is not the model's own")
+    return close(z, call.z, f"{site.name}: the recomputed attention differs from the model's own")

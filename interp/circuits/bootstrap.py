@@ -1,4 +1,4 @@
-"""How much of a ranking stays when the prompts it was made from are drawn anew."""
+"""Bootstrap stability of rankings of heads and edges over resampled prompts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Array = np.ndarray
 DRAWS = 1000
-EDGE_DRAWS = 200  # a model has hundreds of edges for each of its heads
+EDGE_DRAWS = 200  # fewer, as a model has hundreds of edges per head
 _FEW = (25, 30, 40, 50, 75, 100, 150, 200, 300, 500, 1000)
 
 
@@ -30,11 +30,18 @@ def overlaps(
     seed: int = 0,
     clusters: Sequence[Hashable] | None = None,
 ) -> Float[Array, "draw size"]:
-    """Jaccard overlap of the first k = 1, 2, ... nodes of each draw with those of all prompts.
+    """Compute the Jaccard overlap of each bootstrap draw's top k nodes with those of all prompts.
 
-    Nodes are ordered as `Circuit.ranking` orders them: by the size of their mean score, or of their
-    mean conditional effect where that is larger; the first of equals in the given order. With a
-    cluster label per prompt whole clusters are drawn.
+    There is one column for each k = 1, 2, .... Nodes are ordered as by `Circuit.ranking`: by the
+    size of their mean score, or of their mean conditional effect where that is larger; ties keep
+    the given order.
+
+    Args:
+        scores: Scores by node and prompt.
+        conditional: Conditional effects by node and prompt.
+        draws: Number of bootstrap draws.
+        seed: Seed of the draws.
+        clusters: A cluster label per prompt; whole clusters are drawn then.
     """
     n, prompts = scores.shape
     other = np.full_like(scores, np.nan) if conditional is None else conditional
@@ -56,9 +63,16 @@ def ranking_stability(
     draws: int = DRAWS,
     seed: int = 0,
 ) -> tuple[float, float, float]:
-    """How much of the first k nodes stays when prompts are drawn anew: mean Jaccard, 95 % band.
+    """Estimate the stability of the top k nodes: mean Jaccard overlap and 95 % interval.
 
-    Each draw's first k are compared with the first k of all prompts.
+    The top k nodes of each bootstrap draw are compared with the top k of all prompts.
+
+    Args:
+        scores: Scores by node and prompt.
+        k: Number of nodes.
+        conditional: Conditional effects by node and prompt.
+        draws: Number of bootstrap draws.
+        seed: Seed of the draws.
     """
     found = overlaps(scores, conditional=conditional, draws=draws, seed=seed)[:, k - 1]
     low, high = percentile_interval(found)
@@ -76,11 +90,17 @@ def stability_rows(
     seed: int = 0,
     clusters: Sequence[Hashable] | None = None,
 ) -> list[dict[str, Any]]:
-    """Rows of `stability` for every k up to 20 and some beyond, and for the sizes in `also`.
+    """Tabulate `ranking_stability` for every k up to 20, some larger k, and the sizes in `also`.
 
     Args:
-        what: is ranked, such as heads. drawn: what the columns are, such as pairs.
-        clusters: a label per column, where whole clusters are drawn; `n` counts these then.
+        scores: Scores by node (or edge) and prompt.
+        what: Name of the things that are ranked, such as "heads".
+        drawn: Name of the columns, such as "pairs".
+        also: Further values of k.
+        conditional: Conditional effects by node and prompt.
+        draws: Number of bootstrap draws.
+        seed: Seed of the draws.
+        clusters: A label per column, if whole clusters are drawn; `n` counts clusters then.
     """
     n, prompts = scores.shape
     if prompts < 2 or n < 2:
@@ -100,16 +120,16 @@ def stability_rows(
 
 
 def labels_of(found: Found, task: ContrastTask) -> tuple[str, ...] | None:
-    """A cluster label per column of what a method found; None where columns are no pairs."""
+    """Return a cluster label per column of a method's result; None where columns are not pairs."""
     pairs = found.columns == "pairs" and found.per_prompt.shape[1] == len(task)
     return task.clusters if pairs else None
 
 
 def of_found(found: Found, task: ContrastTask) -> list[dict[str, Any]]:
-    """Rows for the heads that a method scored, and for its edges."""
+    """Tabulate the stability of the heads, and of the edges, that a method scored."""
     at = [i for i, name in enumerate(found.nodes) if name.startswith("L")]
     known = len({h for heads in task.truth.values() for h in heads})
-    also = (known, round(len(at) / 10))  # what an evaluation takes for the circuit
+    also = (known, round(len(at) / 10))  # sizes that an evaluation uses for the circuit
     other = None if found.conditional is None else found.conditional[at]
     labels = labels_of(found, task)
     rows = stability_rows(

@@ -1,4 +1,4 @@
-"""A contrast: prompts that show a behaviour, the same prompts without it, and what is measured."""
+"""Contrast tasks: prompts that show a behaviour, the same prompts without it, and a measure."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
 Array = np.ndarray
 BATCH = 32
-LEAST_GAP = 2.0  # standard errors that the clean and the corrupted value must lie apart
-LEAST_TEMPLATES = 4  # fewer say too little of how far templates differ
-FEW = 8  # times the pairs: where so many would decide, the model is not said to fail the task
+LEAST_GAP = 2.0  # required difference of clean and corrupted, in standard errors
+LEAST_TEMPLATES = 4  # fewer are too few to estimate the variation between templates
+FEW = 8  # if at most this many times the pairs would suffice, more pairs are asked for
 
 
 @dataclass(frozen=True, eq=False)
 class ContrastBatch:
-    """Prompts of one length with what they are measured by.
+    """Pairs of prompts of one length, with the function that measures them.
 
-    `value` takes logits of these prompts, or of several copies of them one after another, and gives
-    a number per prompt (and copy), in the task's unit.
+    `value` takes the logits of these prompts, or of several copies of them one after another, and
+    returns a number per prompt (and copy), in the task's unit.
     """
 
     which: tuple[int, ...]
@@ -46,17 +46,18 @@ class ContrastTask:
     """Pairs of prompts of equal length: clean, and corrupted so that the behaviour is absent.
 
     Args:
-        task: the clean prompts, what is read from them, and the corrupted prompts.
-        roles: per prompt, token positions by what stands there, such as `{"S2": 9, "end": 13}`.
-        templates: per prompt, which template it is from; "" for all where there is one. Where
+        task: The clean prompts, the measure, and the corrupted prompts.
+        roles: Per prompt, token positions by role, such as `{"S2": 9, "end": 13}`.
+        templates: Per prompt, the name of its template; "" for all where there is only one. Where
             several prompts share one of at least two templates, templates are the clusters of the
-            prompts, unless these are labelled already.
-        truth: heads of the circuit by role, where they are known because they were built in.
-        truth_edges: edges between heads of that circuit, as (head, head's input).
+            prompts, unless these have cluster labels already.
+        truth: Heads of the circuit by role, where they are known because they were built in.
+        truth_edges: Edges between heads of that circuit, as (head, input of a head).
 
     Raises:
-        OptionError: no corrupted prompts, or roles and templates for another number of prompts.
-        PromptError: a pair of unequal lengths, or pairs that do not differ.
+        OptionError: There are no corrupted prompts, or the number of roles or templates differs
+            from the number of prompts.
+        PromptError: The two sides of a pair have unequal lengths or the same tokens.
     """
 
     task: Task
@@ -70,7 +71,7 @@ class ContrastTask:
         if not isinstance(clean, Prompts):
             raise OptionError(
                 f"task {self.task.name}: its prompts are tensors; a contrast needs texts or ids,"
-                " whose two sides can be compared token by token"
+                " so that its two sides can be compared token by token"
             )
         if not isinstance(corrupted, Prompts):
             raise OptionError(
@@ -81,7 +82,7 @@ class ContrastTask:
             if len(a) != len(b):
                 raise PromptError(
                     f"task {self.task.name}: pair {i} has {len(a)} clean and {len(b)} corrupted "
-                    "tokens; both sides must have one length, token by token"
+                    "tokens; both sides must have the same number of tokens"
                 )
             if a == b:
                 raise PromptError(
@@ -90,7 +91,9 @@ class ContrastTask:
                 )
         for name, given in (("roles", self.roles), ("templates", self.templates)):
             if given and len(given) != len(self):
-                raise OptionError(f"{name} for {len(given)} of {len(self)} prompts; one for each")
+                raise OptionError(
+                    f"{name} for {len(given)} of {len(self)} prompts; give one for each prompt"
+                )
         if clean.clusters is None and 1 < len(set(self.templates)) < len(self):
             labels = tuple(f"template {name}" for name in self.templates)
             shared = replace(self.task, prompts=replace(clean, clusters=labels))
@@ -100,31 +103,35 @@ class ContrastTask:
     def clusters(self) -> tuple[str, ...] | None:
         """The labels by which errors and intervals of circuits are clustered, one per pair.
 
-        They are those of the clean prompts, where there are at least 4 different ones; fewer cannot
-        say how far templates differ. None then: every pair counts as independent.
+        These are the labels of the clean prompts, if there are at least 4 different ones; fewer are
+        not enough to estimate the variation between templates. Otherwise None: every pair counts as
+        independent.
         """
         labels = self.clean.clusters
         return labels if labels and LEAST_TEMPLATES <= len(set(labels)) < len(self) else None
 
     @property
     def dependence(self) -> str:
-        """The clusters that intervals draw, or why they draw pairs; empty without shared ones."""
+        """The clusters that intervals resample, or the reason why they resample single pairs.
+
+        Empty where no two pairs share a cluster.
+        """
         labels = self.clean.clusters or ()
         number = len(set(labels))
         if not labels or number == len(labels):
             return ""
         what = "templates" if labels[0].startswith("template ") else "clusters"
         if self.clusters is not None:
-            return f"intervals draw whole {what}: {len(self)} pairs in {number}"
+            return f"intervals resample whole {what}: {len(self)} pairs in {number}"
         return (
-            f"intervals draw single pairs, as if they were independent: {len(self)} pairs in only"
+            f"intervals resample single pairs as independent: {len(self)} pairs in only"
             f" {number} {what if number > 1 else what.removesuffix('s')}, fewer than"
-            f" {LEAST_TEMPLATES}, so they are too narrow"
+            f" {LEAST_TEMPLATES}, so the intervals are too narrow"
         )
 
     @property
     def name(self) -> str:
-        """What the task is called."""
+        """The name of the task."""
         return self.task.name
 
     @property
@@ -134,14 +141,14 @@ class ContrastTask:
 
     @property
     def corrupted(self) -> Prompts:
-        """The prompts without it."""
+        """The prompts without the behaviour."""
         return _tokens(self.task.corrupted, self.task.name)
 
     def __len__(self) -> int:
         return len(self.task)
 
     def batches(self, size: int = BATCH) -> Iterator[ContrastBatch]:
-        """All prompts in batches of one length each, so that nothing is padded."""
+        """Yield all prompts in batches of a single length each, so that nothing is padded."""
         by_length: dict[int, list[int]] = {}
         for i, ids in enumerate(self.clean.ids):
             by_length.setdefault(len(ids), []).append(i)
@@ -156,7 +163,10 @@ class ContrastTask:
     def _value(self, which: tuple[int, ...]) -> Callable[[Tensor], Tensor]:
         task = self.task
         if task.needs_clean:
-            raise OptionError(f"task {task.name} compares with the clean run, which a contrast is")
+            raise OptionError(
+                f"task {task.name} compares with the clean run, which a contrast does already;"
+                " give a task whose measure reads the logits only"
+            )
 
         def value(logits: Tensor) -> Tensor:
             copies, rest = divmod(len(logits), len(which))
@@ -183,13 +193,15 @@ class ContrastTask:
         return value
 
     def some(self, which: Sequence[int]) -> ContrastTask:
-        """Only some of the pairs, in this order; a pair may come twice (bootstrap).
+        """Select some of the pairs, in this order; a pair may be repeated (bootstrap).
 
         Raises:
-            OptionError: none.
+            OptionError: No pair is selected.
         """
         if not len(which):
-            raise OptionError(f"none of the {len(self)} pairs of {self.name} is left")
+            raise OptionError(
+                f"none of the {len(self)} pairs of {self.name} is left; select at least one"
+            )
         rows = [int(i) for i in which]
         task, old = self.task, self.task
         start = [0]
@@ -224,19 +236,19 @@ class ContrastTask:
     def known(
         self, truth: Mapping[str, tuple[str, ...]], edges: tuple[tuple[str, str], ...] = ()
     ) -> ContrastTask:
-        """The same pairs, with the heads by role and the edges that are known to do the task."""
+        """Return the same pairs with the heads (by role) and edges known to do the task."""
         return replace(self, truth=dict(truth), truth_edges=edges)
 
     def split(self, seed: int = 0) -> tuple[ContrastTask, ContrastTask]:
-        """Pairs to find a circuit on, and pairs of other templates (about a third) to evaluate it.
+        """Split by template into pairs to find a circuit on and held-out pairs (about a third).
 
         Raises:
-            OptionError: fewer than two templates.
+            OptionError: There are fewer than two templates.
         """
         kinds = sorted(set(self.templates))
         if len(kinds) < 2:
             raise OptionError(
-                f"{self.name} has {len(kinds) or 'no'} template; two or more can be split"
+                f"{self.name} has {len(kinds) or 'no'} template; a split needs two or more"
             )
         order = np.random.default_rng([seed, 25]).permutation(len(kinds))
         out = {kinds[i] for i in order[: max(1, round(len(kinds) / 3))]}
@@ -244,7 +256,7 @@ class ContrastTask:
         return self.some([i for i in range(len(self)) if i not in set(held)]), self.some(held)
 
     def values(self, model: Model) -> tuple[Float[Array, " prompt"], Float[Array, " prompt"]]:
-        """The measure of every prompt on its clean and on its corrupted side."""
+        """Measure every prompt on its clean and on its corrupted side."""
         found = np.zeros((2, len(self)))
         with torch.no_grad():
             for batch in self.batches():
@@ -254,14 +266,16 @@ class ContrastTask:
         return found[0], found[1]
 
     def gap(self, model: Model) -> tuple[float, float]:
-        """The mean of clean less corrupted in the task's unit, and its standard error.
+        """Return the mean of clean minus corrupted in the task's unit, and its standard error.
 
-        It is positive where the clean prompts do better, whichever way the task counts.
+        The mean is positive where the clean prompts do better, whether or not higher values of the
+        measure are better.
 
         Raises:
-            OptionError: the pairs do not show the behaviour, so there is nothing that a circuit
-                could explain. The text says which it is: the gap is negative or nothing, the pairs
-                are too few to tell it from zero, or the task reads the same of every prompt.
+            OptionError: The pairs do not show the behaviour, so there is nothing that a circuit
+                could explain. The message names the reason: the gap is negative or zero, there are
+                too few pairs to distinguish it from zero, or the measure is the same on every
+                prompt.
         """
         clean, corrupted = self.values(model)
         difference = clean - corrupted
@@ -272,23 +286,23 @@ class ContrastTask:
         sem = float(standard_error(difference[None], self.clusters)[0]) if n > 1 else 0.0
         if mean > LEAST_GAP * sem and mean > 1e-6:
             return mean, sem
-        told = f"clean less corrupted {mean:.3g} ± {sem:.2g} {self.task.unit} over {n} pairs"
+        told = f"clean minus corrupted {mean:.3g} ± {sem:.2g} {self.task.unit} over {n} pairs"
         every = np.concatenate([clean, corrupted])
         if np.ptp(every) <= 1e-6:
             raise OptionError(
                 f"{self.name} on {model.name}: the metric is {every[0]:.4g} {self.task.unit} on"
                 f" every prompt of all {n} pairs, clean and corrupted, so it cannot show the"
-                " behaviour; give another metric (a .py task reads what it wants from the logits)"
+                " behaviour; give another metric (a .py task can compute any from the logits)"
             )
         needed = n * (LEAST_GAP * sem / mean) ** 2 if mean > 1e-6 else np.inf
         if needed <= FEW * n:
             raise OptionError(
                 f"too few pairs to tell whether {model.name} does {self.name}: {told}, within"
-                f" {LEAST_GAP:g} standard errors of 0; if the mean stays, about"
+                f" {LEAST_GAP:g} standard errors of 0; if the mean stays the same, about"
                 f" {int(np.ceil(1.5 * needed))} pairs are enough"
             )
         turned = (
-            " (the corrupted prompts do better: are the sides or the answers the wrong way round?)"
+            " (the corrupted prompts do better: are the sides or the answers exchanged?)"
             if mean < -LEAST_GAP * sem
             else ""
         )
@@ -298,7 +312,7 @@ class ContrastTask:
         )
 
     def about(self) -> dict[str, Any]:
-        """What provenance says about the task."""
+        """Return the provenance of the task."""
         kinds = sorted(set(self.templates))
         return self.task.about() | {"templates": len(kinds) or 1, "template_names": kinds}
 
@@ -311,6 +325,6 @@ def _tokens(prompts: Any, name: str) -> Prompts:
 
 
 def hashes(task: ContrastTask) -> list[str]:
-    """A short hash of every pair's tokens, by which pairs that come again are known."""
+    """Return a short hash of every pair's tokens, by which repeated pairs are recognised."""
     pairs = zip(task.clean.ids, task.corrupted.ids, strict=True)
     return [hashlib.sha256(repr(pair).encode()).hexdigest()[:12] for pair in pairs]

@@ -1,4 +1,4 @@
-"""Declare a way to find circuits once; the call, the command and its help follow from it."""
+"""Declaration of circuit methods, from which the Python call, the command and its help follow."""
 
 from __future__ import annotations
 
@@ -23,22 +23,23 @@ LEVELS = ("head", "edge")
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """What a method returns.
+    """Result of a circuit method, before it is made a `Circuit`.
 
     Args:
-        nodes: names of what was scored, such as `L0H3`, `mlp0`, `embed`.
-        per_prompt: its score on every pair, positive where it helps the task, in `unit`; methods
-            that score all prompts at once have one column.
-        edges: (writer, reader) names, and their scores per pair, at the level "edge".
-        forwards, backwards: passes over all prompts that it took.
-        signed: whether a score below zero means that the node works against the task.
-        notes: what the reader must know.
-        tables: further results by name, such as controls; each a list of rows.
-        columns: what the columns of `per_prompt` are, where they are no pairs of prompts.
-        measured: how the scores were measured: of all nodes, or one text for each.
-        unmeasured: nodes without a score, whose rows are NaN.
-        conditional: what a node does once another head, named in `conditional_on`, is out, on every
-            pair; rows of NaN where that was not measured. Never part of `per_prompt`.
+        nodes: Names of the scored nodes, such as `L0H3`, `mlp0`, `embed`.
+        per_prompt: Score of each node on every pair, positive where the node helps the task, in
+            `unit`; methods that score all prompts at once have one column.
+        edges: (writer, reader) names, at the level "edge".
+        edges_per_prompt: Scores of the edges per pair.
+        forwards, backwards: Number of passes over all prompts.
+        signed: Whether a score below zero means that the node works against the task.
+        notes: Remarks that the reader needs to interpret the scores.
+        tables: Further results by name, such as controls; each a list of rows.
+        columns: Meaning of the columns of `per_prompt`, where they are not pairs of prompts.
+        measured: How the scores were measured: one text for all nodes, or one text for each.
+        unmeasured: Nodes without a score, whose rows are NaN.
+        conditional: Effect of a node while another head, named in `conditional_on`, is ablated, on
+            every pair; rows of NaN where that was not measured. Never part of `per_prompt`.
     """
 
     nodes: tuple[str, ...]
@@ -75,7 +76,7 @@ class Found:
             )
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Discovery(Declaration):
     """A declared circuit method; calling it scores the nodes or edges of a model on a task."""
 
@@ -83,7 +84,7 @@ class Discovery(Declaration):
     levels: tuple[str, ...]
 
     def check(self, level: str, options: Mapping[str, Any]) -> Bound[Discovery]:
-        """Check a level and options; see `__call__` for what it raises."""
+        """Check a level and options; see `__call__` for the errors it raises."""
         if level not in self.levels:
             raise OptionError(
                 f"{self.name} scores {' and '.join(f'{x}s' for x in self.levels)}, not {level}s"
@@ -95,10 +96,16 @@ class Discovery(Declaration):
     ) -> Found:
         """Score the nodes, or edges, of a model on a task.
 
+        Args:
+            model: The model.
+            task: The pairs of prompts.
+            level: "head" or "edge".
+            **options: Options of the method.
+
         Raises:
-            OptionError: a level that the method does not have, or a value of the wrong type.
-            UnknownName: an option that it does not have.
-            NonFiniteError: a score is NaN or infinite.
+            OptionError: The method does not have this level, or a value has the wrong type.
+            UnknownName: The method does not have this option.
+            NonFiniteError: A score is NaN or infinite.
         """
         found = self.function(model, task, level, **self.check(level, options).options)
         for what, names, scores in (
@@ -119,8 +126,9 @@ class Discovery(Declaration):
 def discovery(*, levels: tuple[Level, ...]) -> Callable[[Callable], Discovery]:
     """Declare a method: a function of model, `ContrastTask` and level that returns `Found`.
 
-    Keyword-only parameters are its options, its docstring is its help, its file has its name. A
-    slow one says where it is, and goes on where it was broken off, by `interp.circuits.steps`.
+    Keyword-only parameters are its options, its docstring is its help, and its file has its name. A
+    slow method reports its progress and resumes after an interruption through
+    `interp.circuits.steps`.
     """
 
     def wrap(function: Callable) -> Discovery:
@@ -132,10 +140,10 @@ def discovery(*, levels: tuple[Level, ...]) -> Callable[[Callable], Discovery]:
 
 
 def declared_circuit_method(method: Any, name: str | None = None) -> Discovery:
-    """The circuit method that an object is.
+    """Return an object as a circuit method.
 
     Raises:
-        OptionError: it is not a declared circuit method.
+        OptionError: The object is not a declared circuit method.
     """
     if isinstance(method, Discovery):
         return method

@@ -1,4 +1,4 @@
-"""A circuit as a picture: layers from below, and a slider on how much of it is shown."""
+"""Interactive picture of a circuit: layers from bottom to top, with a slider for its size."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _STEPS = 8  # of the slider
 
 
 def draw(circuit: Circuit, most: int) -> go.Figure:
-    """Nodes by layer; a step of the slider shows the first few edges (or nodes) by score."""
+    """Draw nodes by layer; each step of the slider shows the top edges (or nodes) by score."""
     import plotly.graph_objects as go
 
     total = len(circuit.edges) if circuit.edges else len(circuit)
@@ -56,7 +56,7 @@ def draw(circuit: Circuit, most: int) -> go.Figure:
 
 
 def node_places(circuit: Circuit) -> dict[str, tuple[float, float]]:
-    """Where each node stands: beside each other in its layer, with those that edges bring in."""
+    """Return the position of each node: side by side in its layer, including the ends of edges."""
     names = dict.fromkeys([*circuit.nodes, *(node_of(b) for _, b in circuit.edges)])
     rows: dict[float, list[str]] = {}
     for name in names:

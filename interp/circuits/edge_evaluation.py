@@ -1,4 +1,4 @@
-"""How faithful a circuit of edges is: the first edges carry clean values, all others corrupted."""
+"""Faithfulness of a circuit of edges: its top edges carry clean values, all others corrupted."""
 
 from __future__ import annotations
 
@@ -39,13 +39,16 @@ Array = np.ndarray
 
 @dataclass(frozen=True, eq=False)
 class EdgeEvaluation(Displayed):
-    """Values of the task with only the first edges at work, by real forwards.
+    """Values of the task with only the top edges clean, measured by forward passes.
 
     Args:
-        sizes: how many edges are in, of `edges` in all.
-        per_prompt: the task's value, `[size, prompt]`; `full` and `empty` with all and no edges.
-        random: means with as many random edges, `[draw, size]`.
-        truth: edges that are known because they were built in, of `between`, all between heads.
+        circuit: The circuit that was evaluated.
+        edges: Number of edges in the graph.
+        sizes: Numbers of edges that carry clean values.
+        per_prompt: The task's value, `[size, prompt]`; `full` and `empty` with all and no edges.
+        random: Means with as many random edges, `[draw, size]`.
+        truth: Edges that are known because they were built in, a subset of `between`, the edges
+            between heads.
     """
 
     circuit: Circuit
@@ -62,17 +65,17 @@ class EdgeEvaluation(Displayed):
 
     @property
     def faithfulness(self) -> Float[Array, " size"]:
-        """0 with every edge corrupted, 1 with all clean."""
+        """Faithfulness by size: 0 with every edge corrupted, 1 with all clean."""
         return faithful(self.per_prompt.mean(1), self.full.mean(), self.empty.mean())
 
     @property
     def cmd(self) -> float:
-        """Area between faithfulness and 1 over the share of edges; 0 is best."""
+        """Area between faithfulness and 1 over the share of edges (CMD); 0 is best."""
         return area(self.sizes, np.abs(1 - self.faithfulness), 1.0, self.edges)
 
     @property
     def cpr(self) -> float:
-        """Area under faithfulness, without a bound."""
+        """Area under faithfulness over the share of edges (CPR); it has no upper bound."""
         return area(self.sizes, self.faithfulness, 0.0, self.edges)
 
     @property
@@ -82,16 +85,16 @@ class EdgeEvaluation(Displayed):
         return np.array([area(self.sizes, np.abs(1 - f), 1.0, self.edges) for f in found])
 
     def against_truth(self) -> dict[str, float]:
-        """AUROC of the sizes of scores against the known edges, with its interval.
+        """Compute the AUROC of absolute scores against the known edges, with its interval.
 
-        Over edges from a head to the queries, keys or values of another: what is known is between
-        heads. An edge that the circuit does not score counts as 0.
+        Only edges from a head to the queries, keys or values of another head count, because the
+        known edges are between heads. An edge that the circuit does not score counts as 0.
 
         Raises:
-            OptionError: no edges are known.
+            OptionError: No edges are known.
         """
         if not self.truth:
-            raise OptionError(f"no edges are known for {self.circuit.task}; give truth=")
+            raise OptionError(f"no edges are known for {self.circuit.task}; give them as truth=")
         size = dict.fromkeys(self.between, 0.0)
         for edge, score in zip(self.circuit.edges, self.circuit.edge_score, strict=True):
             if edge in size:
@@ -102,10 +105,10 @@ class EdgeEvaluation(Displayed):
         return {"auroc": auroc(scores, mask), "low": low, "high": high, "of": float(len(size))}
 
     def told(self) -> str:
-        """The figures in a line."""
+        """Summarise the evaluation in one line."""
         drawn = self.random_cmd
         line = (
-            f"the first alone, of {self.edges}, others corrupted: CMD {self.cmd:.3f}, random orders"
+            f"top edges of {self.edges} clean, others corrupted: CMD {self.cmd:.3f}, random orders"
             f" {drawn.mean():.3f} [{drawn.min():.3f}, {drawn.max():.3f}]; CPR {self.cpr:.3f}"
         )
         if self.truth:
@@ -118,7 +121,7 @@ class EdgeEvaluation(Displayed):
         return line
 
     def to_pandas(self) -> pd.DataFrame:
-        """One row per size."""
+        """Return a table with one row per size."""
         import pandas as pd
 
         gap = self.full.mean() - self.empty.mean()
@@ -135,7 +138,7 @@ class EdgeEvaluation(Displayed):
         )
 
     def plot(self) -> go.Figure:
-        """Faithfulness over the number of edges, beside random orders."""
+        """Plot faithfulness over the number of edges, beside random orders."""
         from interp.draw.curve_picture import curve
 
         title = f"{self.circuit.task}: the first edges of {self.circuit.method}"
@@ -184,35 +187,39 @@ def evaluate_edges(
     ledger: str | os.PathLike | None = None,
     progress: Progress | None = None,
 ) -> EdgeEvaluation:
-    """Run the model with the first edges of a circuit, over sizes, beside random edges.
+    """Run the model with the top edges of a circuit, over sizes, beside random edges.
 
     Edges that the circuit did not score come last. Shares are those of the MIB benchmark (Mueller
     et al. 2025, arXiv 2504.13151), whose figures count edges of this kind too.
 
     Args:
-        truth: known edges between heads, such as `[("L0H3", "L1H0.k")]`; those of the task unless
-            given.
-        n_random: random orders of all edges.
-        same_weights: refuse a circuit that was found on other weights of the same shape.
-        ledger: a folder that keeps finished forwards; the same evaluation finds them there again.
-        progress: told what runs, how much of it is done and how much there is.
+        model: The model that the circuit was found in.
+        circuit: A circuit with edges.
+        task: Pairs of prompts, other than those the circuit was found on.
+        truth: Known edges between heads, such as `[("L0H3", "L1H0.k")]`; the task's by default.
+        n_random: Number of random orders of all edges.
+        seed: Seed of the random orders.
+        same_weights: Refuse a circuit that was found on other weights of the same shape.
+        ledger: A folder that stores finished forward passes; the same evaluation reuses them.
+        progress: Called with the name of the current work, how much is done and how much there is.
 
     Raises:
-        OptionError: a circuit without edges, or of another model, or nothing to explain.
-        UnreadableAttention: a model without a residual graph.
+        OptionError: The circuit has no edges or is of another model, or the task has the same value
+            with all edges and with none.
+        UnreadableAttention: The model has no residual graph.
     """
     circuit.require(model, same_weights=same_weights)
     graph = ResidualGraph.of(model)
     if not circuit.edges:
-        raise OptionError(f"{circuit!r} has no edges; find it at the level edge")
+        raise OptionError(f"{circuit!r} has no edges; find it at the level edge, with level='edge'")
     every = list(graph.edges)
     place = {e: i for i, e in enumerate(every)}
     strange = [e for e in circuit.edges if e not in place]
     if strange:
         a, b = strange[0]
         raise OptionError(
-            f"the edge {a} -> {b} of this circuit is none of {model.name}'s residual graph; pairs "
-            "of heads, as codes gives them, are no edges of it"
+            f"the edge {a} -> {b} of this circuit is not in {model.name}'s residual graph; pairs "
+            "of heads, as codes gives them, are not edges of that graph"
         )
     known = tuple((a, b) for a, b in (task.truth_edges if truth is None else truth))
     if odd := [e for e in known if e not in place]:
@@ -234,7 +241,10 @@ def evaluate_edges(
         found = _values(graph, task, masks)
     full, empty = found[0], found[1]
     if abs(float(full.mean() - empty.mean())) < 1e-6:
-        raise OptionError(f"{task.name} is the same with all edges and with none on {model.name}")
+        raise OptionError(
+            f"{task.name} has the same value with all edges and with none on {model.name}, so"
+            " circuits of edges cannot be compared; use another task"
+        )
     means = found[2:].mean(1).reshape(len(orders), len(sizes))
     made = dict(circuit.made) | {"ablation": "corrupted", "n_random": n_random, "seed": seed}
     between = tuple(

@@ -1,13 +1,13 @@
-"""Run a model in which every edge of its residual graph carries the value of one of two runs.
+"""Forward passes in which every edge of the residual graph carries the value of one of two runs.
 
     edges = EdgeForward(ResidualGraph.of(model), clean, corrupted)
     logits = edges.run(edges.graph.mask([("L0H2", "L1H1.k"), ...]))    # [batch, pos, d_vocab]
 
-An edge whose mask is 1 carries what its writer gives in this very run; one whose mask is 0 carries
-what the writer gave in the corrupted run. So the mask of a circuit gives the circuit's logits, and
-the full mask with one entry of 0 patches one path. Every number is computed by the model's own
-modules: a block is run again on each of the inputs that its readers differ in, and broken off
-where they have been read.
+An edge whose mask is 1 carries what its writer writes in the current forward pass; one whose mask
+is 0 carries what the writer wrote in the corrupted run. So the mask of a circuit gives the
+circuit's logits, and the full mask with one entry of 0 patches one path. Every number is computed
+by the model's own modules: a block is run again on each distinct input of its readers, and
+interrupted as soon as they have been read.
 """
 
 from __future__ import annotations
@@ -36,27 +36,28 @@ from interp.model.locate.sites import Site
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-_TOLERANCE = 1e-3  # of the largest logit: float32 sums in another order
-_FEW = 4  # writers per group up to which adding them one by one is the quicker way
-_AT_ONCE = 2**25  # numbers that groups' inputs may be together
+_TOLERANCE = 1e-3  # relative to the largest logit: float32 sums in another order
+_FEW = 4  # writers per group up to which adding them one by one is faster
+_AT_ONCE = 2**25  # largest number of elements of all groups' inputs together
 
 
 class EdgeForward:
-    """A pair of runs and the forwards that mix them edge by edge.
+    """Pair of runs, and the forward passes that mix them edge by edge.
 
     Args:
-        clean, corrupted: prompts (ids, texts or input tensors) of equal shape.
-        denoise: exchange the two: run on the corrupted prompts, and edges whose mask is 0 carry
+        graph: The residual graph of the model.
+        clean, corrupted: Prompts (ids, texts or input tensors) of equal shape.
+        denoise: Exchange the two: run on the corrupted prompts, and edges whose mask is 0 carry
             their clean values.
-        check: run once with every edge at 0, which must give the other run's logits.
+        check: Run once with every edge at 0, which must give the other run's logits.
 
     Attributes:
-        forwards: how many forward passes of the model have been made, over the whole batch; parts
-            of one count as one.
+        forwards: Number of forward passes of the model, over the whole batch; interrupted parts of
+            a pass are not counted separately.
 
     Raises:
-        UnreadableAttention: the model is not such a graph; says why.
-        PromptError: prompts of unequal lengths.
+        UnreadableAttention: The model does not have such a graph; the message gives the reason.
+        PromptError: The prompts have unequal lengths.
     """
 
     def __init__(
@@ -74,7 +75,9 @@ class EdgeForward:
         self.inputs = self.model.inputs(clean)
         self.base, self.other = paired_outputs(graph, clean, corrupted)
         self.forwards = 2
-        self.returns_stream: dict[int, bool] = {}  # by layer, whether its block returns that alone
+        self.returns_stream: dict[
+            int, bool
+        ] = {}  # by layer, whether its block returns only a tensor
         self._norms: dict[nn.Module, tuple[NormRole, Tensor]] | None = None
         if check:
             self._check()
@@ -86,27 +89,27 @@ class EdgeForward:
         norm: str = "exact",
         rows: Any = slice(None),
     ) -> Float[Tensor, "*copy batch pos d_vocab"]:
-        """Logits under one mask, or under several at once.
+        """Return the logits under one mask, or under several at once.
 
         Args:
-            mask: 1 = this run's value, 0 = the other run's; between = a mixture. Entries of edges
-                that do not exist are ignored.
-            norm: "exact", or "freeze": readers of which an edge is at 0 keep the scale of their
-                norm as it is in the run of the prompts themselves.
-            rows: positions of the logits that are kept.
+            mask: 1 for this run's value, 0 for the other run's, a mixture in between. Entries of
+                edges that do not exist are ignored.
+            norm: "exact", or "freeze": readers with an edge at 0 keep the scale that their norm has
+                in the run of the prompts themselves.
+            rows: Positions whose logits are kept.
 
         Raises:
-            OptionError: a mask of another shape, or not finite; an unknown norm.
+            OptionError: The mask has another shape or is not finite, or the norm is unknown.
         """
         shape = (len(self.graph.readers), len(self.graph.writers))
         if mask.shape[-2:] != shape or mask.dim() not in (2, 3):
             raise OptionError(
-                f"an edge mask of shape {tuple(mask.shape)}; it is [reader, writer] = {shape}, "
-                "or several of these"
+                f"an edge mask of shape {tuple(mask.shape)}; expected [reader, writer] = {shape}, "
+                "or a stack of such masks"
             )
         if not bool(torch.isfinite(mask).all()):
             raise OptionError(
-                "an edge mask is NaN or infinite; 1 = this run's value, 0 = the other's"
+                "an edge mask is NaN or infinite; give 1 for this run's value, 0 for the other's"
             )
         if norm not in ("exact", "freeze"):
             raise OptionError(f"norm {norm!r}; known: exact, freeze")
@@ -126,7 +129,7 @@ class EdgeForward:
         return logits if several else logits[0]
 
     def hold_norms(self) -> dict[nn.Module, tuple[NormRole, Tensor]]:
-        """Every norm of the stream with its scale in the run of the prompts themselves."""
+        """Return the norms of the residual stream with their scales in the unpatched run."""
         if self._norms is None:
             roles = find_roles(self.model, self.inputs).norms
             seen: dict[nn.Module, tuple[NormRole, Tensor]] = {}
@@ -153,25 +156,25 @@ class EdgeForward:
         error = float((nothing - self.other.logits).abs().max())
         if error > _TOLERANCE * max(1.0, float(self.other.logits.abs().max())):
             raise UnreadableAttention(
-                f"{self.model.name}: with every edge from the other run its logits are off by "
-                f"{error:.2g}, so some reader reads the stream besides those of the graph"
+                f"{self.model.name}: with every edge from the other run its logits differ by "
+                f"{error:.2g}, so something outside the residual graph reads the stream"
             )
 
 
 class _Stop(Exception):
-    """A block was read as far as needed."""
+    """Signal that a block was run as far as needed."""
 
 
 @dataclass(eq=False)
 class _Group:
-    """Readers that read the same thing."""
+    """Readers that read the same input."""
 
     mask: Float[Tensor, "copy writer"]
     readers: list[Reader]
 
 
 class _Run(Watch):
-    """One forward under masks."""
+    """Forward pass under masks."""
 
     def __init__(
         self,
@@ -184,7 +187,7 @@ class _Run(Watch):
         self.groups = self._groups()
         self.start = min(self.groups, default=len(self.graph.layers))
         base = edges.base
-        # writers by number, `[copy or 1, batch, pos, d_model]`; before the start the base's
+        # writers by number, `[copy or 1, batch, pos, d_model]`; from the base run before the start
         self.live: dict[int, Tensor] = {
             i: base.out[None, :, :, i] for i in range(base.out.shape[2])
         }
@@ -205,12 +208,12 @@ class _Run(Watch):
             group.readers.append(reader)
         return {order: list(groups.values()) for order, groups in found.items()}
 
-    # --- what a group reads ---------------------------------------------------------------------
+    # --- inputs of groups -------------------------------------------------------------------------
 
     def _inputs(
         self, groups: list[_Group], live: Tensor
     ) -> Iterator[tuple[_Group, Float[Tensor, "row pos d_model"]]]:
-        """What each group reads, given the stream as it is in this run."""
+        """Yield the input of each group, given the residual stream of this run."""
         if not groups:
             return
         ones = torch.stack([g.mask.ne(0).any(0) for g in groups]).any(0)
@@ -227,7 +230,9 @@ class _Run(Watch):
         weights = torch.stack([1 - g.mask if from_live else -g.mask for g in groups])
         at_once = max(1, _AT_ONCE // start.numel())
         if self.copies == 1 and int(weights.ne(0).sum()) > _FEW * len(groups):
-            flat = torch.cat(steps).flatten(1)  # a whole circuit: groups differ in many writers
+            flat = torch.cat(steps).flatten(
+                1
+            )  # masks of a whole circuit: groups differ in many writers
             for first in range(0, len(groups), at_once):
                 some = groups[first : first + at_once]
                 found = weights[first : first + at_once, 0][:, wanted] @ flat
@@ -245,7 +250,7 @@ class _Run(Watch):
 
     @contextmanager
     def hooked(self) -> Iterator[None]:
-        """Inside the block the model's forward is this run."""
+        """Make the model's forward pass this run, within a `with` block."""
         module = self.graph.model.module
         with ExitStack() as stack:
             for layer in self.graph.layers:
@@ -288,19 +293,21 @@ class _Run(Watch):
                 assert left is not None
                 for _, read in self._inputs(ends, left):
                     out = replace_first(out, left, read)
-                self.freezing = True  # until the run's end: only the final norm is left
+                self.freezing = True  # until the end of the run, where only the final norm remains
             return out
 
         return forward
 
     def _skipped(self, layer: Layer, own: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
-        """What the block returns in the run of the prompts themselves."""
+        """Return the block's output in the run of the prompts themselves."""
         known = self.edges.returns_stream
-        if not known.get(layer.order, False):  # once, to see; and always where it returns more
+        if not known.get(
+            layer.order, False
+        ):  # once, to find out; and always if it returns more than a tensor
             out = own(*args, **kwargs)
             known[layer.order] = isinstance(out, Tensor)
             if not known[layer.order]:
-                return out  # else as in every later run, to the last bit
+                return out  # otherwise the same as in every later run, bit for bit
         return tiled(self.edges.base.left[layer.order], self.copies)
 
     def _until(self, mode: str, own: Callable[..., Any], given: tuple[tuple, dict]) -> Any:
@@ -313,7 +320,9 @@ class _Run(Watch):
             return found
         finally:
             self.mode, self.freezing = "live", False
-        raise UnreadableAttention(f"{self.graph.model.name}: a block ran without being read")
+        raise UnreadableAttention(
+            f"{self.graph.model.name}: a block ran without its inputs being read"
+        )
 
     def _norm(self, module: nn.Module, args: tuple, output: Tensor) -> Tensor | None:
         if not self.freezing:
@@ -323,7 +332,7 @@ class _Run(Watch):
         rows = tiled(scale, x.shape[0] // scale.shape[0])
         return (rows * role.direction(x) + role.norm.bias.to(x).reshape(role.shape)).to(x.dtype)
 
-    # --- what hooks see -------------------------------------------------------------------------
+    # --- hooks ----------------------------------------------------------------------------------
 
     def _visit(self, site: Site, call: Call, real: Tensor) -> None:
         if self.mode == "mlp":
@@ -344,7 +353,7 @@ class _Run(Watch):
         return x.reshape(self.copies, -1, *x.shape[1:])
 
     def heads(self, layer: Layer, x: Tensor) -> None:
-        """What each head writes in this run."""
+        """Record the output of each head in this run."""
         if self.mode == "live":
             out = self._shaped(written(layer, x, self.matrices[layer.order]))
             first = self.graph.heads_of(layer).start
@@ -352,7 +361,7 @@ class _Run(Watch):
                 self.live[first + h] = out[:, :, :, h]
 
     def mid(self, layer: Layer, x: Tensor) -> Tensor | None:
-        """What the MLP of a sequential block reads in place of the stream."""
+        """Return the input of the MLP of a sequential block, in place of the residual stream."""
         if self.mode != "live":
             return None
         groups = [g for g in self.groups.get(layer.order, []) if g.readers[0].kind == "mlp"]
@@ -362,7 +371,7 @@ class _Run(Watch):
         return None
 
     def mlp(self, layer: Layer, x: Tensor) -> Tensor | None:
-        """What an MLP writes in this run."""
+        """Record the output of an MLP in this run, and replace it where its input was patched."""
         if self.mode == "mlp":
             self.found = x.clone()
             raise _Stop

@@ -1,8 +1,7 @@
-"""How good a circuit of heads is: faithful over sizes, complete, minimal, stable, beyond chance.
+"""Evaluation of a circuit of heads: faithfulness, completeness, minimality, stability and chance.
 
-Everything is measured by running the model with some heads at work and the others replaced; the
-name of that ablation is in every figure. MLPs and embeddings always work: these are circuits of
-heads.
+Every figure is measured by running the model with some heads active and the others ablated, and
+names that ablation. Only heads are ablated: MLPs and embeddings stay intact.
 """
 
 from __future__ import annotations
@@ -44,19 +43,24 @@ class Evaluation(Displayed):
     """Figures of one ranking of heads on one task.
 
     Args:
-        ablation: what replaces a head that is not in the circuit.
-        sizes: how many heads are in, for each of the shares of all heads.
-        per_prompt: the task's value with the first heads alone, `[size, prompt]`; `full` and
-            `empty` with all and with none of them.
-        random: the mean value of random sets of the same sizes, `[draw, size]`.
-        inside: the value with the `chosen` heads alone, and `shaped` its mean for random circuits
-            with as many heads in each layer.
-        without: the value when the circuit of `chosen` heads is out and the others work.
-        one_out: what the circuit loses when one of its heads is left out, in the task's unit.
-        seen: how many of these pairs the circuit was found on; figures on those flatter it.
-        found_on: `cmd`, `cpr` and `n` on the pairs it was found on, where these were given.
-        clusters: a label per pair, where intervals draw whole clusters; `dependence` says so, or
-            why they do not.
+        circuit: The circuit that was evaluated.
+        ablation: Replacement for the output of a head that is not in the circuit.
+        sizes: Numbers of active heads, one for each of the shares of all heads.
+        per_prompt: The task's value with only the top heads active, `[size, prompt]`; `full` and
+            `empty` with all heads and with none.
+        random: The mean value of random sets of the same sizes, `[draw, size]`.
+        chosen: Number of heads in the circuit for completeness and minimality.
+        inside: The value with only the top `chosen` heads active; `shaped` is its mean for random
+            circuits with as many heads in each layer.
+        without: The value with the top `chosen` heads ablated and all others active.
+        one_out: Loss of the circuit when one of its heads is removed, in the task's unit.
+        truth: Heads of the known circuit.
+        seed: Seed of the random sets and intervals.
+        made: Provenance.
+        seen: Number of these pairs that the circuit was found on; they make the figures too good.
+        found_on: `cmd`, `cpr` and `n` on the pairs that the circuit was found on, if given.
+        clusters: A label per pair, where intervals resample whole clusters.
+        dependence: Description of these clusters, or why single pairs are resampled.
     """
 
     circuit: Circuit
@@ -81,26 +85,29 @@ class Evaluation(Displayed):
 
     @property
     def faithfulness(self) -> Float[Array, " size"]:
-        """f(k): 0 with no heads, 1 with all (Mueller et al. 2025, arXiv 2504.13151)."""
+        """Faithfulness: 0 with no heads, 1 with all (Mueller et al. 2025, arXiv 2504.13151)."""
         return faithful(self.per_prompt.mean(1), self.full.mean(), self.empty.mean())
 
     @property
     def cmd(self) -> float:
-        """Area between f and 1 over the share of heads, by trapezoids from 0: 0 is best."""
+        """Area between faithfulness and 1 over the share of heads, by trapezoids; 0 is best."""
         return area(self.sizes, np.abs(1 - self.faithfulness), 1.0)
 
     @property
     def cpr(self) -> float:
-        """Area under f; no bound: heads that hurt the task make it exceed 1."""
+        """Area under faithfulness; heads that hurt the task can make it exceed 1."""
         return area(self.sizes, self.faithfulness, 0.0)
 
     def interval(self, what: str = "cmd") -> tuple[float, float]:
-        """The middle 95 % of `cmd` or `cpr` of this ranking when these pairs are drawn anew.
+        """Return the 95 % bootstrap confidence interval of `cmd` or `cpr` over pairs.
 
-        Whole clusters are drawn where the pairs have at least 4 templates; see `dependence`.
+        Whole clusters are resampled where the pairs have at least 4 templates; see `dependence`.
+
+        Raises:
+            OptionError: `what` is neither "cmd" nor "cpr".
         """
         if what not in ("cmd", "cpr"):
-            raise OptionError(f"{what!r} has no interval here; ask for cmd or cpr")
+            raise OptionError(f"{what!r} has no interval; ask for cmd or cpr")
         rng = np.random.default_rng([self.seed, 5])
         which, found = numbered(self.per_prompt.shape[1], self.clusters), []
         n = int(which.max()) + 1
@@ -117,41 +124,43 @@ class Evaluation(Displayed):
 
     @property
     def random_cmd(self) -> Float[Array, " draw"]:
-        """`cmd` of random orders of heads: what a ranking must beat."""
+        """`cmd` of random orders of heads: the baseline of the ranking."""
         found = [faithful(row, self.full.mean(), self.empty.mean()) for row in self.random]
         return np.array([area(self.sizes, np.abs(1 - f), 1.0) for f in found])
 
     @property
     def chosen_faithfulness(self) -> float:
-        """f of the first `chosen` heads alone."""
+        """Faithfulness with only the top `chosen` heads active."""
         return float(faithful(self.inside.mean(), self.full.mean(), self.empty.mean()))
 
     @property
     def shaped_faithfulness(self) -> Float[Array, " draw"]:
-        """f of random circuits with as many heads in each layer as the first `chosen` have."""
+        """Faithfulness of random circuits with the same number of heads in each layer."""
         return faithful(self.shaped, self.full.mean(), self.empty.mean())
 
     @property
     def completeness(self) -> float:
-        """The share of the behaviour that goes with the circuit: 1 if nothing of it is left."""
+        """Share of the behaviour that is lost when the circuit is ablated: 1 if nothing is left."""
         gap = self.full.mean() - self.empty.mean()
         return float((self.full.mean() - self.without.mean()) / gap)
 
     @property
     def unneeded(self) -> tuple[str, ...]:
-        """Heads of the circuit without which it is as good: minimality asks for none."""
+        """Heads that the circuit can lose without getting worse; a minimal circuit has none."""
         gap = abs(float(self.full.mean() - self.empty.mean()))
         sign = 1 if self.full.mean() >= self.empty.mean() else -1
         return tuple(h for h, lost in self.one_out.items() if sign * lost < 0.01 * gap)
 
     def against_truth(self) -> dict[str, float]:
-        """AUROC of the ranking's sizes of scores against the known circuit, with its interval.
+        """Compute the AUROC of absolute scores against the known circuit, with its interval.
 
         Raises:
-            OptionError: the circuit is not known.
+            OptionError: The circuit is not known.
         """
         if not self.truth:
-            raise OptionError(f"no circuit is known for {self.circuit.task}; give truth=")
+            raise OptionError(
+                f"no circuit is known for {self.circuit.task}; give its heads as truth="
+            )
         heads = self.circuit.heads
         size = np.abs([self.circuit.largest[self.circuit.nodes.index(h)] for h in heads])
         mask = marked(heads, self.truth)
@@ -160,14 +169,14 @@ class Evaluation(Displayed):
 
     @property
     def stability(self) -> tuple[float, float, float] | None:
-        """Mean Jaccard of the first `chosen` heads when pairs are drawn anew, and its 95 % band.
+        """Mean Jaccard overlap of the top `chosen` heads over resampled pairs, and 95 % interval.
 
-        None where the circuit does not say: a method with one score for all pairs.
+        None where it is not known, as for a method with one score for all pairs.
         """
         return self.circuit.stability(self.chosen)
 
     def figures(self) -> list[dict[str, Any]]:
-        """One row per figure: its value, 95 % interval, what random orders give, and for what."""
+        """Return a row per figure: value, 95 % interval, random baseline and description."""
         drawn, n = self.random_cmd, self.per_prompt.shape[1]
         low, high = self.interval()
         what = "; ".join(filter(None, ("0 is best, over sizes", self.dependence)))
@@ -195,16 +204,16 @@ class Evaluation(Displayed):
                                 f"against {' '.join(self.truth)}"))  # fmt: skip
         if self.found_on is not None:
             own = self.found_on
-            what = "on the pairs it was found on, which flatter it"
+            what = "on the pairs it was found on, which is optimistic"
             rows[1:1] = [_figure("CMD, found on", own["cmd"], math.nan, math.nan, math.nan,
                                  int(own["n"]), what)]  # fmt: skip
-        of_ranking = ("Jaccard", "AUROC")  # for which nothing is run
+        of_ranking = ("Jaccard", "AUROC")  # figures that need no forward passes
         return [
             row | {"ablation": "" if row["figure"] in of_ranking else self.ablation} for row in rows
         ]
 
     def to_pandas(self) -> pd.DataFrame:
-        """One row per size."""
+        """Return a table with one row per size."""
         import pandas as pd
 
         f = self.faithfulness
@@ -221,7 +230,7 @@ class Evaluation(Displayed):
         )  # fmt: skip
 
     def plot(self) -> go.Figure:
-        """f over the number of heads, with the band of random orders."""
+        """Plot faithfulness over the number of heads, with the band of random orders."""
         from interp.draw.curve_picture import curve
 
         title = f"{self.circuit.task}: the first heads of {self.circuit.method}"
@@ -258,23 +267,29 @@ def evaluate(
     progress: Progress | None = None,
     **options: Any,
 ) -> Evaluation:
-    """Measure a circuit of heads on a task: give it other pairs than those it was found on.
+    """Measure a circuit of heads on a task; use other pairs than those it was found on.
 
     `seen` of the result counts the pairs that are the same.
 
     Args:
-        ablation: `corrupted` puts in what each head writes on the prompt's own corrupted side; or
-            a kind of `interp.causal.game.replacement.KINDS`.
-        k: heads of the circuit for completeness and minimality; as many as the truth has, or a
-            tenth of all heads (three at least), unless given.
-        truth: heads of the known circuit; those of the task unless given.
-        n_random: random orders of all heads, and random circuits of the same shape.
-        same_weights: refuse a circuit that was found on other weights of the same shape.
-        found_on: the pairs it was found on, to say beside what the same ranking gives there.
-        options: of `interp.causal.Game`.
+        model: The model that the circuit was found in.
+        circuit: The circuit.
+        task: Pairs of prompts to measure it on.
+        ablation: `corrupted` replaces a head's output by its output on the corrupted prompt of the
+            pair; or a kind of `interp.causal.game.replacement.KINDS`.
+        k: Number of heads for completeness and minimality; by default as many as the known circuit
+            has, or a tenth of all heads (three at least).
+        truth: Heads of the known circuit; the task's by default.
+        n_random: Number of random orders of all heads, and of random circuits of the same shape.
+        seed: Seed of the random orders and circuits.
+        same_weights: Refuse a circuit that was found on other weights of the same shape.
+        found_on: The pairs that the circuit was found on, to report the ranking's CMD and CPR there
+            too.
+        progress: Called with the name of the current work, how much is done and how much there is.
+        **options: Options of `interp.causal.Game`.
 
     Raises:
-        OptionError: a circuit of another model, or heads that make no difference to the task.
+        OptionError: The circuit is of another model, or the heads make no difference to the task.
 
     Unit: CMD and CPR: shares of the behaviour over sizes.
 
@@ -323,7 +338,7 @@ def evaluate(
     if abs(float(full.mean() - empty.mean())) < 1e-6:
         raise OptionError(
             f"{task.name} is {full.mean():.4g} {task.task.unit} with all heads and with none"
-            f" ({ablation}), so no circuit of heads can be told from another"
+            f" ({ablation}), so circuits of heads cannot be compared; use another task or ablation"
         )
     own = None
     if found_on is not None:
@@ -352,7 +367,7 @@ evaluate_circuit = evaluate  # the name outside this folder
 def _curve(
     model: Model, task: ContrastTask, rows: Sequence[Array], sizes: Sequence[int], **options: Any
 ) -> dict[str, float]:
-    """CMD and CPR of a ranking on pairs, of rows of gates: all, none, and each size."""
+    """Return CMD and CPR of a ranking on pairs; the rows are gates for all, none, and each size."""
     game = Game(model, task.task, **options)
     values = game.values(torch.tensor(np.stack(rows))).numpy()
     f = faithful(values[2:].mean(1), values[0].mean(), values[1].mean())
@@ -362,7 +377,7 @@ def _curve(
 
 
 def _shaped(heads: Sequence[str], every: Sequence[str], rng: np.random.Generator) -> list[str]:
-    """Random heads, as many in each layer."""
+    """Draw random heads, as many in each layer as the given ones have."""
     by_layer: dict[str, list[str]] = {}
     for head in every:
         by_layer.setdefault(head.partition("H")[0], []).append(head)
@@ -381,11 +396,18 @@ def _figure(
 
 
 def faithful(value: Array, full: float, empty: float) -> Array:
-    """0 at the value with none, 1 at the value with all."""
+    """Scale a value to 0 with no heads and 1 with all heads."""
     return (value - empty) / (full - empty)
 
 
 def area(sizes: Sequence[int], height: Array, start: float, total: int = 0) -> float:
-    """Trapezoids over the share of all (the largest size unless given), from `start` at none."""
+    """Integrate by trapezoids over the share of all heads or edges.
+
+    Args:
+        sizes: Numbers of heads or edges.
+        height: The curve at these sizes.
+        start: The curve at size 0.
+        total: Number of all heads or edges; the largest size by default.
+    """
     x = np.array([0, *sizes]) / (total or max(sizes))
     return float(np.trapezoid(np.array([start, *height]), x))

@@ -1,4 +1,4 @@
-"""One call for every way to find a circuit."""
+"""Entry point to all circuit methods."""
 
 from __future__ import annotations
 
@@ -30,19 +30,23 @@ def score_nodes(
     progress: Progress | None = None,
     **options: Any,
 ) -> Found:
-    """What a method gives, as it gives it; `find_circuit` makes a circuit of it.
+    """Run a method and return its result unchanged; `find_circuit` makes a circuit of it.
 
     Args:
-        ledger: a folder that keeps finished steps: the same run finds them there again, to the
-            last bit, and goes on where it was broken off.
-        progress: told what runs, how much of it is done and how much there is.
-        options: of the method.
+        model: The model.
+        task: Pairs of prompts.
+        method: The method or its name.
+        level: "head" or "edge".
+        ledger: A folder that stores finished steps: the same run reads them back bit for bit, and
+            an interrupted run resumes.
+        progress: Called with the name of the current work, how much is done and how much there is.
+        **options: Options of the method.
 
     Raises:
-        UnknownName: no such method or option.
-        OptionError: a level that it does not have, or a model that does not do the task; with a
-            ledger, heads that are edited, or a method that cannot be told from others.
-        StoreError: the ledger cannot be written or read.
+        UnknownName: There is no such method or option.
+        OptionError: The method does not have this level, or the model does not do the task; with a
+            ledger, heads are edited, or the method cannot be distinguished from others.
+        StoreError: The ledger cannot be written or read.
     """
     found = find_method(method)
     found.check(level, options)
@@ -64,10 +68,10 @@ def _plain(found: Found) -> dict[str, Any]:
 
 
 def find_method(method: str | Discovery) -> Discovery:
-    """A method by its name, in which hyphens are as good as underscores.
+    """Return a method by its name, in which hyphens and underscores are equivalent.
 
     Raises:
-        UnknownName: no such method.
+        UnknownName: There is no such method.
     """
     if not isinstance(method, str):
         return declared_circuit_method(method)
@@ -85,20 +89,23 @@ def find_circuit(
     progress: Progress | None = None,
     **options: Any,
 ) -> Circuit:
-    """The circuit of a model for a task, by one of the methods of `interp.circuits.methods`.
+    """Find the circuit of a model for a task, by one of the methods of `interp.circuits.methods`.
 
     Args:
-        task: pairs of prompts, or the name of a task as `make_contrast` takes it.
-        ledger: a folder that keeps finished steps: the same run finds them there again, to the
-            last bit, and goes on where it was broken off.
-        progress: told what runs, how much of it is done and how much there is.
-        options: of the method.
+        model: The model.
+        task: Pairs of prompts, or the name of a task as `make_contrast` takes it.
+        method: The method or its name.
+        level: "head" or "edge".
+        ledger: A folder that stores finished steps: the same run reads them back bit for bit, and
+            an interrupted run resumes.
+        progress: Called with the name of the current work, how much is done and how much there is.
+        **options: Options of the method.
 
     Raises:
-        UnknownName: no such method or option.
-        OptionError: a level that it does not have, or a model that does not do the task; with a
-            ledger, heads that are edited, or a method that cannot be told from others.
-        StoreError: the ledger cannot be written or read.
+        UnknownName: There is no such method or option.
+        OptionError: The method does not have this level, or the model does not do the task; with a
+            ledger, heads are edited, or the method cannot be distinguished from others.
+        StoreError: The ledger cannot be written or read.
     """
     from interp.circuits.result import Circuit
 

@@ -1,4 +1,4 @@
-"""A circuit and its evaluation as a folder of files and one page."""
+"""Output folder of a circuit and its evaluation: data files, pictures and one HTML page."""
 
 from __future__ import annotations
 
@@ -28,11 +28,17 @@ def write_circuit(
     against: Published | None = None,
     patched: Patched | str | None = None,
 ) -> None:
-    """All forms of a circuit and its evaluation, each file whole or not at all.
+    """Write a circuit and its evaluation in all formats, each file completely or not at all.
 
     Args:
-        against: a published circuit of the model, to be shown beside.
-        patched: its first nodes patched on the held-out pairs, or why they were not.
+        found: The circuit.
+        measured: Its evaluation on held-out pairs.
+        folder: The folder to write to.
+        command: The command line, for provenance.
+        held_out: Description of the held-out pairs.
+        edges: The evaluation of its edges, or why there is none.
+        against: A published circuit of the model to show beside it.
+        patched: Its top nodes patched on the held-out pairs, or why they were not.
     """
     import pandas as pd
     from markupsafe import Markup
@@ -92,7 +98,7 @@ def write_circuit(
 
 
 def _nodes(found: Circuit) -> pd.DataFrame:
-    """All nodes in the order of the circuit, without columns that are empty for all of them."""
+    """Return all nodes in the order of the circuit, without columns that are empty throughout."""
     frame = found.to_pandas().set_index("node").loc[list(found.ranking)].reset_index()
     return _told_columns(frame)
 
@@ -108,7 +114,7 @@ def _largest_first(frame: pd.DataFrame) -> pd.DataFrame:
 def _told(
     measured: Evaluation, edges: EdgeEvaluation | str | None, held_out: str
 ) -> dict[str, Any]:
-    """What the curve in evaluation.csv does not say."""
+    """Return the figures that are not in the curve of evaluation.csv."""
     of_edges: Any = edges
     if edges is not None and not isinstance(edges, str):
         of_edges = {

@@ -1,4 +1,4 @@
-"""A circuit as a graph of other tools: networkx, GraphML, DOT, Mermaid."""
+"""Export of circuits to graph formats: networkx, GraphML, DOT, Mermaid."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HELPS, HURTS = "#0072B2", "#D55E00"
 
 
 def networkx_of(circuit: Circuit) -> nx.MultiDiGraph:
-    """See `Circuit.to_networkx`."""
+    """Convert a circuit to a networkx graph; see `Circuit.to_networkx`."""
     import networkx as nx
 
     graph = nx.MultiDiGraph(model=circuit.model, task=circuit.task, method=circuit.method)
@@ -32,7 +32,7 @@ def networkx_of(circuit: Circuit) -> nx.MultiDiGraph:
 
 
 def graphml_of(circuit: Circuit) -> str:
-    """GraphML; keys such as `q` are not unique in a file, so every edge gets an id of its own."""
+    """Convert a circuit to GraphML; edges get unique ids, since keys such as `q` are not unique."""
     import networkx as nx
 
     graph = networkx_of(circuit)
@@ -42,7 +42,7 @@ def graphml_of(circuit: Circuit) -> str:
 
 
 def dot_of(circuit: Circuit) -> str:
-    """DOT, from below."""
+    """Convert a circuit to DOT, drawn from bottom to top."""
     lines = ["digraph circuit {", "  rankdir=BT;", "  node [shape=box];"]
     effects = circuit.largest
     size = float(np.abs(effects).max(initial=0.0)) or 1.0
@@ -64,7 +64,7 @@ def dot_of(circuit: Circuit) -> str:
 
 
 def mermaid_of(circuit: Circuit) -> str:
-    """Mermaid; broken arrows hurt."""
+    """Convert a circuit to Mermaid; dotted arrows have negative scores."""
     lines = ["flowchart BT"]
     lines += [f'  {name}["{name} {circuit.said(at)}"]' for at, name in enumerate(circuit.nodes)]
     for (a, b), score in zip(circuit.edges, circuit.edge_score, strict=True):
@@ -75,7 +75,7 @@ def mermaid_of(circuit: Circuit) -> str:
 
 
 def colour(score: float) -> str:
-    """Blue helps, orange hurts."""
+    """Return blue for a score that helps the task, orange for one that hurts it."""
     return HELPS if score >= 0 else HURTS
 
 

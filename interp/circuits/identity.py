@@ -1,4 +1,4 @@
-"""What moves the numbers of a run: two runs that differ in any of it share no finished steps."""
+"""Cache key of a run: everything that its numbers depend on."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
     from interp.circuits.declaration import Discovery
     from interp.model.model import Model
 
-_ROWS = 4096  # of made-up logits at once
+_ROWS = 4096  # random logits per batch
 
 
 def model_content(model: Model) -> dict[str, Any]:
-    """All of the model that moves the numbers of a run.
+    """Return everything about the model that the numbers of a run depend on.
 
     Raises:
-        OptionError: heads are edited, or the model runs elsewhere.
+        OptionError: Heads are edited, or the model runs remotely.
     """
     return {"model": identity_of(model)}
 
 
 def of_task(model: Model, task: ContrastTask) -> dict[str, Any]:
-    """Prompts of both sides, what is read where, and what is known about them."""
+    """Return the prompts of both sides, a hash of the measure, and the known circuit."""
     told = [
         [dict(r) for r in task.roles], list(task.templates),
         {r: list(names) for r, names in task.truth.items()}, [list(e) for e in task.truth_edges],
@@ -43,31 +43,32 @@ def of_task(model: Model, task: ContrastTask) -> dict[str, Any]:
 
 
 def of_method(method: Discovery, level: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The method, its options, and its code, which its author may have changed since.
+    """Return the method's name, its options, and a hash of its code, which may change over time.
 
     Raises:
-        OptionError: a method or an option whose values no file and no name tells.
+        OptionError: An option has a value that cannot be stored as text, or the method is declared
+            inside a function.
     """
     values = {name: option.default for name, option in method.options.items()} | dict(options)
     for name, value in values.items():
         if not isinstance(value, (bool, int, float, str, type(None))):
             raise OptionError(
-                f"option {name} of {method.name} is a {type(value).__name__}; a ledger tells runs"
-                " apart by options that are numbers and texts only: leave the ledger out"
+                f"option {name} of {method.name} is a {type(value).__name__}; a ledger can only"
+                " distinguish options that are numbers or texts: leave the ledger out"
             )
     if method.function.__closure__:
         raise OptionError(
-            f"{method.name} is declared inside a function, whose values a ledger cannot tell"
-            " apart; declare it at the top of a file, or leave the ledger out"
+            f"{method.name} is declared inside a function, whose variables a ledger cannot"
+            " distinguish; declare it at the top of a file, or leave the ledger out"
         )
     code = code_of([method.function])
     return {"method": method.name, "level": level, "options": values, "code": code}
 
 
 def read_of(model: Model, task: ContrastTask) -> str:
-    """A hash of the values that a task reads from made-up logits.
+    """Hash the values that a task's measure gives on random logits.
 
-    Tasks may differ in nothing but the function that reads them, which has no name to compare.
+    Tasks may differ only in their measure, which is a function without a name to compare.
     """
     generator = torch.Generator().manual_seed(0)
     columns = model.d_vocab if task.task.vocabulary is None else len(task.task.vocabulary)
@@ -79,7 +80,7 @@ def read_of(model: Model, task: ContrastTask) -> str:
             logits = torch.randn(rows, columns, generator=generator, dtype=torch.double)
             with torch.no_grad():
                 values = task.task.values(logits.to(model.device), which).double().cpu()
-            # nine digits: the order of a sum may differ with the number of threads
+            # nine digits: the order of summation may depend on the number of threads
             digest.update(" ".join(f"{x:.9g}" for x in values.tolist()).encode())
             which, rows = [], 0
     return digest.hexdigest()

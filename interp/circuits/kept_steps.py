@@ -1,6 +1,6 @@
-"""Finished steps of a search for a circuit in a run store: plain data and arrays, to the last bit.
+"""Stored steps of a search for a circuit: plain data and arrays, kept bit for bit in a run store.
 
-No value can run code when it is read back.
+No value can execute code when it is read back.
 """
 
 from __future__ import annotations
@@ -17,19 +17,20 @@ import numpy as np
 from interp.core.store import Store
 
 StepKey = tuple[tuple[str, int], ...]
-"""The steps that a step is in, each with its number among those of its name, and itself."""
+"""Path to a step through the steps it is in, each with its number among those of its name."""
 
-EVERY = 1.0  # seconds between two writes: what a kill costs at most, beside the step at work
+EVERY = 1.0  # seconds between two writes: the most that a kill loses, besides the current step
 
 
 class Kept:
-    """Values of finished steps, kept in a folder.
+    """Values of finished steps, stored in a folder.
 
     Args:
-        identity: all that moves the values; runs of another identity never get them.
+        folder: The folder.
+        identity: Everything that the values depend on; runs with another identity never get them.
 
     Raises:
-        StoreError: the folder cannot be written, or is of an earlier version.
+        StoreError: The folder cannot be written, or is of an earlier version.
     """
 
     def __init__(self, folder: str | os.PathLike, identity: Mapping[str, Any]) -> None:
@@ -39,34 +40,34 @@ class Kept:
         self._written = time.monotonic()
 
     def find(self, key: StepKey) -> tuple[bool, Any]:
-        """Whether a step is finished, and its value.
+        """Return whether a step is finished, and its value.
 
         Raises:
-            StoreError: it cannot be read back.
+            StoreError: The value cannot be read back.
         """
         name = _name(key)
         content = self._waiting.get(key) or self.steps.find([name]).get(name)
         return (False, None) if content is None else (True, step_from_json(content))
 
     def add(self, key: StepKey, value: Any) -> None:
-        """Keep a finished step; on disk after `EVERY` seconds, or `flush`.
+        """Store a finished step; it is written to disk after `EVERY` seconds, or by `flush`.
 
-        What was finished inside it and still waits is dropped: nobody will ask for it.
+        Steps inside it that are not yet written are dropped: they will not be needed.
         """
         for inside in [k for k in self._waiting if k[: len(key)] == key]:
             del self._waiting[inside]
         try:
             self._waiting[key] = step_as_json(value)
         except TypeError:
-            return  # not plain data, such as an object of a method's own
+            return  # not plain data, such as an object of a custom class
         if time.monotonic() - self._written >= EVERY:
             self.flush()
 
     def flush(self) -> None:
-        """Put what is finished on disk.
+        """Write the finished steps to disk.
 
         Raises:
-            StoreError: it cannot be written.
+            StoreError: The folder cannot be written.
         """
         if self._waiting:
             self.steps.add({_name(key): value for key, value in self._waiting.items()})
@@ -79,21 +80,25 @@ def _name(key: StepKey) -> str:
 
 
 def step_as_json(value: Any) -> bytes:
-    """A value as JSON; raises TypeError for what is neither plain data nor an array."""
+    """Encode a value as JSON.
+
+    Raises:
+        TypeError: The value is neither plain data nor an array.
+    """
     return json.dumps(_plain(value)).encode()
 
 
 def step_from_json(content: bytes) -> Any:
-    """The value that `encoded` was given."""
+    """Return the value that `step_as_json` was given."""
     return _value(json.loads(content))
 
 
 def _plain(x: Any) -> Any:
-    """JSON for x; what JSON has no form for is a mapping of one entry that says what it is."""
+    """Convert to JSON types; other types become a mapping of one entry whose key names the type."""
     if isinstance(x, (np.ndarray, np.generic)):
         array = np.asarray(x)
         if array.dtype.kind not in "biufc":
-            raise TypeError(f"no array of numbers: {array.dtype}")
+            raise TypeError(f"an array of {array.dtype} is not an array of numbers")
         content = base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
         told = [array.dtype.str, list(array.shape), content]
         return {"scalar" if isinstance(x, np.generic) else "array": told}
@@ -105,11 +110,11 @@ def _plain(x: Any) -> Any:
         return {"tuple": [_plain(y) for y in x]}
     if type(x) is dict:
         return {"dict": [[_plain(k), _plain(v)] for k, v in x.items()]}
-    raise TypeError(f"no plain data: {type(x).__name__}")
+    raise TypeError(f"{type(x).__name__} is not plain data")
 
 
 def _value(told: Any) -> Any:
-    """What `told` stands for."""
+    """Convert the output of `_plain` back to the value."""
     if isinstance(told, list):
         return [_value(x) for x in told]
     if not isinstance(told, dict):

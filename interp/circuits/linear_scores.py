@@ -1,12 +1,12 @@
-"""Attention scores as linear in what every part of the model wrote, for one batch of prompts.
+"""Attention scores as linear functions of the outputs of all model parts, for one batch of prompts.
 
-With the scale of each norm held as it was in the run, a head's query and key are linear in the
-stream, and the stream is a sum of what was written to it: `score = scale * q·k` with
+With the scale of each norm held at its value in the run, a head's query and key are linear in the
+residual stream, and the stream is the sum of what was written to it: `score = scale * q·k` with
 
     q_i = x_i G_i,   x_i = [what the head reads at i, in an orthonormal basis of its d_head inputs]
 
-and `x_i` a sum over writers. `G` holds the head's weights, its biases, and what rotary positions
-make of both.
+and `x_i` a sum over writers. `G` contains the head's weights, its biases, and the effect of rotary
+positions on both.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ if TYPE_CHECKING:
 
     from interp.model.model import Model
 
-_TOLERANCE = 2e-3  # of the largest entry: float32 sums over many layers
+_TOLERANCE = 2e-3  # relative to the largest entry: float32 sums over many layers
 CONSTANT = "constant"
 
 
 @dataclass(frozen=True, eq=False)
 class Side:
-    """Queries (or keys) of one attention as linear in what writers wrote, per query head.
+    """Queries (or keys) of one attention layer as linear functions of writers, per query head.
 
     Args:
-        basis: orthonormal columns that span what the head reads of the stream.
-        core: what the coordinates in that basis are multiplied by, and the last row: what is
-            added, for each prompt and position.
-        factor: of the norm before, for each prompt and position; with a norm of queries or keys
-            of their own, of that as well.
+        basis: Orthonormal columns that span the part of the stream that the head reads.
+        core: Matrix that multiplies the coordinates in that basis; its last row is the constant
+            term, for each prompt and position.
+        factor: Scale of the preceding norm, for each prompt and position; times the scale of the
+            norm of queries or keys, if there is one.
     """
 
     basis: Float[Tensor, "head d_model d_head"]
@@ -55,24 +55,27 @@ class Side:
     def coordinates(
         self, head: int, row: int, pos: int, x: Float[Tensor, "*n d_model"]
     ) -> Float[Tensor, "*n d_head"]:
-        """What a head reads at a position of things written there."""
+        """Return the part of given vectors at a position that a head reads."""
         return self.factor[row, head, pos] * (x @ self.basis[head])
 
 
 class LinearScores:
-    """One run of a model on prompts of one length, its scores taken apart by who wrote what.
+    """Run of a model on prompts of one length, with its attention scores decomposed by writer.
 
     Args:
-        turned: what another batch of this length found for its positions.
+        model: The model.
+        prompts: Prompts of one length.
+        turned: Position maps found on another batch of this length, to be reused.
 
     Attributes:
-        writers: names: `embed`, then heads and MLP layer by layer.
-        written: `[batch, pos, writer, d_model]`.
-        constant: what belongs to no writer (biases), `[batch, pos, d_model]`, by layer of readers.
+        writers: Names: `embed`, then heads and MLP layer by layer.
+        written: What each writer adds to the stream, `[batch, pos, writer, d_model]`.
+        constant: The part of the stream that belongs to no writer (biases), `[batch, pos,
+            d_model]`, by layer of readers.
 
     Raises:
-        UnreadableAttention: scores are no product of one query and key, or the stream is no plain
-            sum; says which.
+        UnreadableAttention: Scores are not a product of one query and key, or the stream is not a
+            plain sum; the message names the layer.
     """
 
     def __init__(
@@ -80,20 +83,22 @@ class LinearScores:
     ) -> None:
         if len(model.stacks) != 1:
             raise UnreadableAttention(
-                f"{model.name} has the stacks {', '.join(model.stacks)}; scores are traced in "
-                "models with one stream"
+                f"{model.name} has the stacks {', '.join(model.stacks)}; scores can only be "
+                "traced in models with one stream"
             )
         self.model, self.sites = model, model.sites
         self.inputs = model.inputs(prompts)
         if "input_ids" not in self.inputs:
-            raise UnreadableAttention(f"{model.name} reads no tokens; scores are traced to tokens")
+            raise UnreadableAttention(
+                f"{model.name} reads no tokens; scores can only be traced to tokens"
+            )
         self.turns = turns(model, self.inputs) if turned is None else turned
         names = ["q", "k", "z", "scores", "pattern", "resid_pre", "attn_out"]
         mlps = [site.layer for site in self.sites if "mlp_out" in site.streams]
         every = len(mlps) == len(self.sites)
         self.cache = capture(model, self.inputs, [*names, "mlp_out"] if every else names)
         self.mlps = self.cache
-        if mlps and not every:  # some blocks of compiled programs have none
+        if mlps and not every:  # some blocks of compiled programs have no MLP
             self.mlps = capture(model, self.inputs, ["mlp_out"], layers=mlps)
         self._sides: dict[tuple[Site, str], Side] = {}
         self._write()
@@ -137,7 +142,7 @@ class LinearScores:
         if w.layout.o.after is None:
             return out
         norm = read_norm(self.model.module.get_submodule(w.layout.o.after), out.shape[-1:])
-        if norm is None:  # a gain of each entry, in the weights already
+        if norm is None:  # a gain per entry, already folded into the weights
             return out
         bias = norm.follow(w.b_O) * w.layout.o.scale
         target = precise(self.cache["attn_out", site.layer]) - norm.bias * w.layout.o.scale
@@ -148,18 +153,18 @@ class LinearScores:
 
     @cached_property
     def weights(self) -> dict[Site, HeadWeights]:
-        """The weights of every attention, with the norms before and after taken in."""
+        """Weights of every attention layer, with the norms before and after folded in."""
         return {site: head_weights(self.model, site).folded for site in self.sites}
 
     def scale(self, site: Site) -> float:
-        """What q·k is multiplied by."""
+        """Return the factor by which q·k is multiplied."""
         return self.weights[site].scale
 
     def side(self, site: Site, part: str) -> Side:
-        """Queries ("q") or keys ("k") of an attention, keys repeated for each query head.
+        """Return queries ("q") or keys ("k") of an attention layer, keys repeated per query head.
 
         Raises:
-            UnreadableAttention: they are not what weights, norms and positions say.
+            UnreadableAttention: They do not follow from weights, norms and positions.
         """
         if (site, part) not in self._sides:
             self._sides[site, part] = self._side(site, part)
@@ -188,8 +193,8 @@ class LinearScores:
         found = _turned(inner[..., None] * before, matrix) + added
         if float((found - target).abs().max()) > _TOLERANCE * float(target.abs().max()):
             raise UnreadableAttention(
-                f"{site.name} ({site.module}): {'queries' if part == 'q' else 'keys'} are not what "
-                "its weights, norms and positions give; its scores cannot be traced"
+                f"{site.name} ({site.module}): {'queries' if part == 'q' else 'keys'} do not "
+                "follow from its weights, norms and positions, so its scores cannot be traced"
             )
         basis, upper = torch.linalg.qr(weight)  # [head, d_model, d_head], [head, d_head, d_head]
         core = torch.einsum("hed,hpdf->hpef", upper, matrix.expand(len(kv), -1, -1, -1))
@@ -219,9 +224,9 @@ class LinearScores:
     def read(
         self, site: Site, part: str, head: int, row: int, pos: int
     ) -> Float[Tensor, "writer_1 d_head_1"]:
-        """What a head reads at a position of every writer before it, in its own coordinates.
+        """Return what a head reads of each earlier writer at a position, in its own coordinates.
 
-        The last row is what belongs to nobody: constants of the stream, and the head's bias.
+        The last row belongs to no writer: constants of the stream, and the head's bias.
         """
         side = self.side(site, part)
         x = self.written[row, pos, : self.before[site]]
@@ -232,7 +237,7 @@ class LinearScores:
         return torch.cat([found, ones], 1)
 
     def cores(self, site: Site, head: int, row: int, query: int, key: int) -> tuple[Tensor, Tensor]:
-        """What coordinates of query and key are multiplied by, each `[d_head + 1, d_head]`."""
+        """Return the matrices for coordinates of query and key, each `[d_head + 1, d_head]`."""
         return (
             self.side(site, "q").core[row, head, query],
             self.side(site, "k").core[row, head, key],
@@ -246,5 +251,5 @@ def _turned(
 
 
 def _slope(target: Tensor, x: Tensor) -> Tensor:
-    """The factor by which x comes closest to target, over the last axis."""
+    """Return the least-squares factor from x to target, over the last axis."""
     return (target * x).sum(-1) / x.square().sum(-1).clamp_min(1e-30)

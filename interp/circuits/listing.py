@@ -1,4 +1,4 @@
-"""What `interp circuit --list` prints: tasks, methods and published circuits; no torch."""
+"""Text of `interp circuit --list`: tasks, methods and published circuits; imports no torch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from interp.core.registry import CIRCUIT_METHODS
 
 
 def circuit_listing() -> str:
-    """Tasks with their roles, metric and templates; methods with levels and options; circuits."""
+    """List tasks with roles, metric and templates; methods with levels and options; circuits."""
     return "\n".join([*_tasks(), "", *_methods(), "", *_published()])
 
 
@@ -26,7 +26,7 @@ def _tasks() -> list[str]:
 
 
 def template_line(template: str) -> str:
-    """A template whose lines are told apart by strokes."""
+    """Join the lines of a template by slashes."""
     return re.sub(r"\n\s*", " / ", template)
 
 

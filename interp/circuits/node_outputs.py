@@ -1,4 +1,4 @@
-"""What every node of a residual graph writes in one run, and the streams that the readers read."""
+"""Outputs of every node of a residual graph in one run, and the streams that the readers read."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from interp.model.locate.find_sites import output_projection
 if TYPE_CHECKING:
     from jaxtyping import Float
 
-_TOLERANCE = 1e-3  # of the largest difference; float32 sums over many layers
+_TOLERANCE = 1e-3  # relative to the largest difference; float32 sums over many layers
 
 
 @dataclass(frozen=True, eq=False)
 class NodeOutputs:
-    """One run of a model, taken apart.
+    """Activations of one run of a model, by node.
 
     Args:
-        out: what each writer adds to the stream.
-        streams: by layer, the stream that enters the block, and that which its MLP reads; the
-            last is what leaves the last block.
-        z: by layer, all heads' z side by side, as the output projection is given them.
-        left: by layer, the stream that leaves the block.
-        logits: of the run.
+        out: Output of each writer, as added to the stream.
+        streams: By layer, the stream that enters the block and the stream that its MLP reads; the
+            last entry is the stream that leaves the last block.
+        z: By layer, the outputs (z) of all heads concatenated, as the output projection reads them.
+        left: By layer, the stream that leaves the block.
+        logits: Logits of the run.
     """
 
     out: Float[Tensor, "batch pos writer d_model"]
@@ -39,12 +39,12 @@ class NodeOutputs:
     logits: Float[Tensor, "batch pos d_vocab"]
 
     def read(self, reader: Reader) -> Float[Tensor, "batch pos d_model"]:
-        """The stream that a reader reads."""
+        """Return the stream that a reader reads."""
         return self.streams[reader.order][reader.kind == "mlp"]
 
 
 class NodeRecording(Watch):
-    """Keeps what nodes write and what they read."""
+    """Recorder of the outputs and inputs of nodes."""
 
     def __init__(self, graph: ResidualGraph) -> None:
         self.graph = graph
@@ -59,34 +59,34 @@ class NodeRecording(Watch):
         self.left: dict[int, Tensor] = {}
 
     def pre(self, layer: Layer, x: Tensor) -> None:
-        """The stream that enters a block."""
+        """Record the stream that enters a block."""
         self.before[layer.order] = x.clone()
         if layer.order == 0:
             self.parts[0] = x.clone()[:, :, None]
 
     def heads(self, layer: Layer, x: Tensor) -> None:
-        """What each head writes."""
+        """Record the output of each head."""
         first = self.graph.heads_of(layer).start
         self.z[layer.order] = x.clone()
         self.parts[first] = written(layer, x, self.matrices[layer.order])
 
     def mid(self, layer: Layer, x: Tensor) -> None:
-        """The stream that an MLP reads."""
+        """Record the stream that an MLP reads."""
         self.middle[layer.order] = x.clone()
 
     def mlp(self, layer: Layer, x: Tensor) -> None:
-        """What an MLP writes."""
+        """Record the output of an MLP."""
         self.parts[self.graph.index[f"mlp{layer.site.layer}"]] = x.clone()[:, :, None]
 
     def post(self, layer: Layer, x: Tensor) -> None:
-        """The stream that leaves a block."""
+        """Record the stream that leaves a block."""
         self.left[layer.order] = x.clone()
 
 
 def written(
     layer: Layer, z: Float[Tensor, "batch pos width"], matrix: Float[Tensor, "head d_v d_model"]
 ) -> Float[Tensor, "batch pos head d_model"]:
-    """What each head adds to the stream, from all heads' z side by side."""
+    """Compute what each head adds to the stream, from the concatenated outputs (z) of all heads."""
     site = layer.site
     z = z.reshape(*z.shape[:2], site.n_heads, site.d_v)
     out = torch.einsum("bphd,hdm->bphm", z, matrix.to(z.dtype))
@@ -94,10 +94,10 @@ def written(
 
 
 def node_outputs(graph: ResidualGraph, inputs: Any) -> NodeOutputs:
-    """Run once and keep what every node writes.
+    """Run the model once and record the output of every node.
 
     Raises:
-        NonFiniteError: NaN or infinity in what a node writes.
+        NonFiniteError: The output of a node contains NaN or infinity.
     """
     model, recording = graph.model, NodeRecording(graph)
     given = model.inputs(inputs)
@@ -121,17 +121,18 @@ def node_outputs(graph: ResidualGraph, inputs: Any) -> NodeOutputs:
 def paired_outputs(
     graph: ResidualGraph, clean: Any, corrupted: Any
 ) -> tuple[NodeOutputs, NodeOutputs]:
-    """Outputs of a clean and a corrupted run, whose differences add up in every stream.
+    """Record a clean and a corrupted run, and check that node outputs sum to every stream.
 
     Raises:
-        PromptError: the two differ in shape.
-        UnreadableAttention: something besides attentions and MLPs writes to the stream.
+        PromptError: The two differ in shape.
+        UnreadableAttention: Something other than attention and MLPs writes to the stream.
     """
     a, b = node_outputs(graph, clean), node_outputs(graph, corrupted)
     if a.out.shape != b.out.shape:
         raise PromptError(
             f"clean and corrupted prompts of {a.out.shape[1]} and {b.out.shape[1]} tokens "
-            f"({a.out.shape[0]} and {b.out.shape[0]} prompts): each pair needs equal lengths"
+            f"({a.out.shape[0]} and {b.out.shape[0]} prompts): the two sides of each pair "
+            "need equal lengths"
         )
     delta = a.out - b.out
     for reader in graph.readers:
@@ -143,6 +144,7 @@ def paired_outputs(
         if float(rest.abs().max()) > _TOLERANCE * max(size, float(whole.abs().max())):
             raise UnreadableAttention(
                 f"{graph.model.name}: what {reader.name} reads is not the sum of embeddings, heads "
-                "and MLPs before it; something else writes to the stream. Patch heads, not edges"
+                "and MLPs before it; something else writes to the stream; patch heads "
+                "instead of edges"
             )
     return a, b

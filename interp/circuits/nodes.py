@@ -1,4 +1,4 @@
-"""Names of a circuit's nodes, and the size by which nodes are ordered."""
+"""Names of a circuit's nodes, and the effect size by which nodes are ordered."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Array = np.ndarray
 def larger_effect(
     score: Float[Array, " node"], conditional: Float[Array, " node"]
 ) -> Float[Array, " node"]:
-    """The larger in size of two effects of each node, with its sign; 0 where neither is known.
+    """Return each node's larger effect by size, with its sign; 0 where neither effect is known.
 
     Nodes are ordered and drawn by its size.
     """
@@ -20,19 +20,19 @@ def larger_effect(
 
 
 def effect_text(score: float, conditional: float, on: str, unit: str = "") -> str:
-    """A node's effects in words: by itself, and with another head out where that is known."""
+    """Describe a node's effects: alone, and with another head ablated where that is known."""
     unit = f" {unit}" if unit else ""
     told = "not patched" if np.isnan(score) else f"{score:.4g}{unit}"
     return told if np.isnan(conditional) else f"{told}, {conditional:.4g}{unit} with {on} out"
 
 
 def node_of(reader: str) -> str:
-    """The node that an input belongs to: `L0H3` for `L0H3.q`."""
+    """Return the node that an input belongs to: `L0H3` for `L0H3.q`."""
     return reader.partition(".")[0]
 
 
 def layer_of(name: str, n_layers: int) -> float:
-    """Position of a node: embeddings below, logits above, an MLP above the heads of its layer."""
+    """Return a node's height: embeddings lowest, logits highest, an MLP above its layer's heads."""
     if name == "embed":
         return -1.0
     if name == "logits":

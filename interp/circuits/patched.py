@@ -1,4 +1,4 @@
-"""The first nodes of a circuit, patched one by one on pairs that it was not found on."""
+"""Patching of a circuit's top nodes, one by one, on pairs that it was not found on."""
 
 from __future__ import annotations
 
@@ -27,19 +27,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Patched:
-    """Effects of single nodes by real forwards, in the task's unit, beside a circuit's scores.
+    """Effects of single nodes by patching, in the task's unit, beside a circuit's scores.
 
     Args:
-        rows: `node`, `effect` and `sem` of the node alone; `conditional` and `conditional_sem`,
-            what it does while `conditional_on` is patched too (NaN where the circuit has none);
-            `score` as the circuit has it, and `n` pairs.
+        unit: The task's unit.
+        rows: `node`; `effect` and `sem` of the node alone; `conditional` and `conditional_sem`, its
+            effect while `conditional_on` is patched too (NaN where the circuit has none); `score`
+            from the circuit, and `n` pairs.
     """
 
     unit: str
     rows: tuple[dict[str, Any], ...]
 
     def to_pandas(self) -> pd.DataFrame:
-        """One row per node."""
+        """Return a table with one row per node."""
         import pandas as pd
 
         return pd.DataFrame(list(self.rows)).assign(unit=self.unit)
@@ -55,17 +56,21 @@ def patch_first(
     ledger: str | os.PathLike | None = None,
     progress: Progress | None = None,
 ) -> Patched:
-    """Patch the first k nodes of a circuit with their corrupted values, each by itself.
+    """Patch the first k nodes of a circuit with their corrupted values, one at a time.
 
-    What a method says of a node, by gradients, codes or a trace, or by patching the pairs it was
-    found on, thereby stands beside what patching does on other pairs.
+    This compares a method's scores (from gradients, codes, a trace, or patching on the pairs that
+    the circuit was found on) with the effect of patching on other pairs.
 
     Args:
-        ledger: a folder that keeps finished forwards; the same call finds them there again.
-        progress: told what runs, how much of it is done and how much there is.
+        model: The model that the circuit was found in.
+        circuit: The circuit.
+        task: Pairs of prompts, other than those the circuit was found on.
+        k: Number of nodes.
+        ledger: A folder that stores finished forward passes; the same call reuses them.
+        progress: Called with the name of the current work, how much is done and how much there is.
 
     Raises:
-        OptionError, UnreadableAttention: a model without a residual graph.
+        OptionError, UnreadableAttention: The model has no residual graph.
     """
     from interp.circuits.methods._exact import effects_of_masks
     from interp.circuits.methods._gathered import forwards_of

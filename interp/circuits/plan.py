@@ -1,4 +1,4 @@
-"""Pairs that a circuit is found on, and the other pairs that it is measured on."""
+"""Choice of the pairs that a circuit is found on, and of the held-out pairs to measure it on."""
 
 from __future__ import annotations
 
@@ -14,20 +14,26 @@ if TYPE_CHECKING:
     from interp.circuits.result import Circuit
     from interp.model.model import Model
 
-TRIES = 8  # seeds of prompts to measure on, until most are new
-LEAST_NEW = 0.5  # part of the pairs asked for
+TRIES = 8  # number of seeds to try for prompts that are mostly new
+LEAST_NEW = 0.5  # as a share of the requested pairs
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The pairs that are held out when a circuit is found for a task, and measured on.
+    """Pairs to find a circuit on, and held-out pairs to measure it on.
 
-    Of a task with templates about a third of these, of a file about a third of its pairs (or of the
-    templates that it names). Of random prompts other random ones. Pairs that a circuit was found on
-    are never among those that it is measured on, as far as there are others.
+    About a third is held out: of the templates where the task has templates, else of the pairs of a
+    file (or of the templates that the file names). For random prompts, new random prompts are
+    drawn. Pairs that a circuit was found on are not used to measure it, as long as there are
+    others.
 
     Args:
-        used: templates of a circuit that was found before, and `seen` its pairs (`hashes`).
+        task: Name of a task, or a file of pairs.
+        n: Number of pairs.
+        seed: Seed of prompts and of the split.
+        same_templates: Use all templates both to find and to measure.
+        used: Templates of a circuit that was found before.
+        seen: Hashes of the pairs of that circuit.
     """
 
     task: str
@@ -36,11 +42,13 @@ class Plan:
     same_templates: bool = False
     used: tuple[int, ...] | None = None
     seen: frozenset[str] = frozenset()
-    _whole: list[ContrastTask] = field(default_factory=list, repr=False)  # of a file, made once
+    _whole: list[ContrastTask] = field(
+        default_factory=list, repr=False
+    )  # pairs of a file, read once
 
     @property
     def templates(self) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
-        """Numbers of the templates of both; None where all are used, or there are none."""
+        """Numbers of the templates to find on and to measure on; None for all or none."""
         if is_file(self.task):
             return None, None
         mine, held = split_templates(self.task, self.seed)
@@ -50,14 +58,14 @@ class Plan:
         return (None, None) if self.same_templates or not held else (mine, held)
 
     def after(self, found: Circuit) -> Plan:
-        """The plan with the templates and the pairs that a circuit says it was found on."""
+        """Return the plan with the templates and pairs that a circuit was found on."""
         names = [str(name) for name in found.made.get("template_names") or ()]
         used = {int(at[0]) for name in names if (at := re.findall(r"\d+$", name))}
         seen = frozenset(map(str, found.made.get("pairs") or ()))
         return replace(self, used=tuple(sorted(used)) or None, seen=seen)
 
     def pairs(self, model: Model) -> ContrastTask:
-        """Pairs to find it on."""
+        """Make the pairs to find a circuit on."""
         if is_file(self.task):
             whole = self._file(model)
             return whole.some(self._rows(whole)[0][: self.n])
@@ -65,7 +73,7 @@ class Plan:
         return make_contrast(model, self.task, n=self.n, seed=self.seed, templates=mine)
 
     def fresh(self, model: Model) -> ContrastTask:
-        """Pairs to measure it on."""
+        """Make the pairs to measure a circuit on."""
         if is_file(self.task):
             whole = self._file(model)
             return whole.some(self._rows(whole)[1][: self.n])
@@ -83,15 +91,16 @@ class Plan:
         return best
 
     def found_on(self, model: Model, start: Plan) -> ContrastTask | None:
-        """The pairs that the circuit was found on; None where `start` makes others."""
+        """Return the pairs that the circuit was found on; None where `start` makes other pairs."""
         made = start.pairs(model)
         return made if set(hashes(made)) == self.seen else None
 
     def told(self, n: int, seen: int = 0) -> str:
-        """The pairs that it is measured on, in words.
+        """Describe the pairs that the circuit is measured on.
 
         Args:
-            n: how many there are. seen: how many of them it was found on.
+            n: Number of pairs.
+            seen: Number of these that the circuit was found on.
         """
         from interp.circuits.listing import template_line
 
@@ -113,14 +122,14 @@ class Plan:
         return self._whole[0]
 
     def _rows(self, whole: ContrastTask) -> tuple[list[int], list[int]]:
-        """Numbers of the pairs of a file to find a circuit on, and of those to measure it on."""
+        """Return the numbers of a file's pairs to find a circuit on, and to measure it on."""
         kinds = list(dict.fromkeys(whole.templates))
         out = {kinds[i] for i in third(len(kinds), self.seed)[1]}
         mine = [i for i, kind in enumerate(whole.templates) if kind not in out]
         held = [i for i, kind in enumerate(whole.templates) if kind in out]
         if self.seen:
             new = [i for i, h in enumerate(hashes(whole)) if h not in self.seen]
-        elif self.used is not None:  # a file of an earlier version names its templates only
+        elif self.used is not None:  # a file of an earlier version only names its templates
             new = [i for i in range(len(whole)) if i not in self.used]
         else:
             return mine, held

@@ -1,4 +1,4 @@
-"""The text that `interp circuit` prints: scores, figures on held-out pairs, controls and notes."""
+"""Text output of `interp circuit`: scores, figures on held-out pairs, controls and notes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from interp.circuits.published import Published
     from interp.circuits.result import Circuit
 
-LEVEL = 0.05  # of the note that a ranking is not shown to be better than random orders
+LEVEL = 0.05  # p value above which a note says that the ranking is not shown to beat random orders
 
 
 def circuit_lines(
@@ -29,13 +29,17 @@ def circuit_lines(
     against: Published | None = None,
     called: str = "",
 ) -> str:
-    """All lines of one model.
+    """Format all lines for one model.
 
     Args:
-        top: edges and nodes to list.
-        held_out: the pairs that it was measured on, in words.
-        patched: effects of the listed nodes on these pairs, or why there are none.
-        against: a published circuit to compare with, by the name it was `called`.
+        found: The circuit.
+        measured: Its evaluation on held-out pairs.
+        top: Number of edges and nodes to list.
+        held_out: Description of the pairs that it was measured on.
+        edges: The evaluation of its edges, or why there is none.
+        patched: Effects of the listed nodes on these pairs, or why there are none.
+        against: A published circuit to compare with.
+        called: The name by which the user asked for that circuit.
     """
     lines = [found.model, f"  {found.task}, {found.method}, {found.level}s: score ({found.unit})"]
     if found.edges:
@@ -45,17 +49,17 @@ def circuit_lines(
         told, name = against.compared(found), called or against.name
         lines.append(
             f"  {name}: AUROC {told['auroc']:.3f} [{told['low']:.3f}, {told['high']:.3f}];"
-            f" {told['found']:.0f} of its {told['of']:.0f} heads among the first as many"
+            f" {told['found']:.0f} of its {told['of']:.0f} heads among the top {told['of']:.0f}"
         )
     lines += [f"  control: {line}" for line in _controls(found)]
     lines += [f"  note: {note}" for note in found.notes]
     if isinstance(patched, str):
-        lines.append(f"  note: the nodes were not patched on these pairs: {patched}")
+        lines.append(f"  note: the nodes were not patched on the held-out pairs: {patched}")
     as_good = int((measured.random_cmd <= measured.cmd).sum())
     if as_good and (1 + as_good) / (1 + len(measured.random_cmd)) > LEVEL:
         lines.append(
             f"  note: {as_good} of {len(measured.random_cmd)} random orders of heads do as well, so"
-            " this ranking is not shown to be better than chance"
+            " there is no evidence that this ranking is better than chance"
         )
     if edges is not None:
         told_of_edges = edges if isinstance(edges, str) else edges.told()
@@ -74,7 +78,7 @@ def _edges(found: Circuit, top: int) -> list[str]:
 
 
 def _nodes(found: Circuit, top: int, patched: Patched | str | None) -> list[str]:
-    """A row per node, with only those columns that say something; and how they were measured."""
+    """Format a row per node, without empty columns, and how the scores were measured."""
     names = found.ranking[:top]
     at = [found.nodes.index(name) for name in names]
     columns: dict[str, list[str]] = {
@@ -131,7 +135,7 @@ def _figures(found: Circuit, measured: Evaluation, held_out: str) -> list[str]:
         mean, least, most = measured.stability
         drawn_anew = next(row["drawn"] for row in found.tables["stability"])
         lines.append(
-            f"  the first {size} heads when {drawn_anew} are drawn anew: Jaccard {mean:.2f}"
+            f"  the first {size} heads when {drawn_anew} are resampled: Jaccard {mean:.2f}"
             f" [{least:.2f}, {most:.2f}]"
         )
     if measured.truth:
@@ -144,7 +148,7 @@ def _figures(found: Circuit, measured: Evaluation, held_out: str) -> list[str]:
 
 
 def _controls(found: Circuit) -> list[str]:
-    """Rows of a method's controls, and the AUROC of its control where the circuit is known."""
+    """Format the rows of a method's controls, and their AUROC if the circuit is known."""
     lines = []
     for row in found.tables.get("controls", ()):
         told = ", ".join(
@@ -174,7 +178,7 @@ def _estimate(value: float, sem: float) -> str:
 
 
 def _two(x: Any) -> str:
-    """Two places, and no sign on nothing."""
+    """Format with two decimal places, and without a sign on zero."""
     return f"{round(float(x), 2) + 0.0:.2f}"
 
 

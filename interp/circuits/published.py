@@ -33,15 +33,24 @@ NEEDED = ("model", "n_layers", "n_heads", "task", "granularity", "source", "role
 
 @dataclass(frozen=True)
 class Published:
-    """One published circuit.
+    """Published circuit with its source.
 
     Args:
-        roles: heads by what they are said to do.
-        edges: (writer, reader) where single edges are published.
-        groups: edges between whole roles.
-        variants: heads of other lists of the same circuit, with their sources.
-        claims: what is said of it, with numbers.
-        uncertain: why the list is not to be relied on; empty where it is.
+        name: Name of its file.
+        model: Name of the model.
+        aliases: Other names of the model.
+        n_layers, n_heads: Size of the model.
+        task: The task that the circuit does.
+        granularity: Level of the circuit, such as heads or edges.
+        source: The publication.
+        roles: Heads by the role that the publication gives them.
+        edges: (writer, reader) names, where single edges are published.
+        groups: Edges between whole roles.
+        positions: Token positions by role.
+        mlps: Layers of MLPs by role.
+        variants: Heads of other lists of the same circuit, with their sources.
+        claims: Quantitative claims about the circuit.
+        uncertain: Why the list is not reliable; empty where it is.
         content_hash: sha256 of the weights that it was found on, where that is known; then the
             model's name does not matter.
     """
@@ -70,9 +79,9 @@ class Published:
         return tuple(dict.fromkeys(h for heads in self.roles.values() for h in heads))
 
     def require(self, model: Model) -> None:
-        """Raise OptionError unless the circuit is of a model of this size, and of its weights.
+        """Raise OptionError unless the model has the size and the weights of the circuit's model.
 
-        Of a published circuit whose weights are not known, the name is compared.
+        If the weights of the circuit's model are unknown, the names are compared.
         """
         size = (model.n_layers, model.n_heads)
         if size != (self.n_layers, self.n_heads):
@@ -92,41 +101,42 @@ class Published:
         if model.name not in known and Path(model.name).name not in {Path(k).name for k in known}:
             raise OptionError(
                 f"{self.name} is a circuit of {' or '.join(sorted(known))}, and this model is "
-                f"called {model.name}; if it is the same, add"
+                f"called {model.name}; if it is the same model, add"
                 f' content_hash = "{model.content_hash}" to a copy of the circuit\'s file and give'
-                " that, or name the model so (a folder of that name, or interp.load(name=...))"
+                " that, or give the model that name (a folder of that name, or"
+                " interp.load(name=...))"
             )
 
     def circuit(self, variant: str | None = None) -> Circuit:
-        """Its nodes and edges, groups written out, to be drawn (`.plot()`, `.to_svg()`) or kept.
+        """Return its nodes and edges as a `Circuit`, with groups expanded, to draw or store.
 
-        Every score is 1, or -1 of heads that are said to work against the task.
+        Every score is 1, or -1 for heads that are reported to work against the task.
 
         Raises:
-            UnknownName: no such variant.
+            UnknownName: There is no such variant.
         """
         return behind("Published.circuit")(self, variant)
 
     def plot(self, variant: str | None = None) -> go.Figure:
-        """Layers from below; see `Circuit.plot`."""
+        """Draw the circuit with layers from bottom to top; see `Circuit.plot`."""
         from interp.circuits.result import DRAWN
 
         return self.circuit(variant).plot(DRAWN)
 
     def to_svg(self, path: str | os.PathLike | None = None) -> str:
-        """A still picture; see `Circuit.to_svg`."""
+        """Draw a static picture; see `Circuit.to_svg`."""
         from interp.circuits.result import DRAWN
 
         return self.circuit().to_svg(path, k=DRAWN)
 
     def compared(self, circuit: Circuit, variant: str | None = None) -> dict[str, float]:
-        """How well a circuit's sizes of scores find these heads: AUROC, precision and recall.
+        """Compare the absolute scores of a circuit with these heads: AUROC, precision and recall.
 
-        Precision is that of as many heads as are published.
+        Precision is that of the top heads, as many as are published.
 
         Raises:
-            UnknownName: no such variant.
-            OptionError: the circuit has none of these heads.
+            UnknownName: There is no such variant.
+            OptionError: The circuit has none, or nothing but, these heads.
         """
         if variant is not None and variant not in self.variants:
             raise UnknownName("variant", variant, self.variants or ["(none)"])
@@ -134,11 +144,13 @@ class Published:
         names = circuit.heads
         mask = marked(names, truth)
         if not mask.any():
-            raise OptionError(f"{circuit!r} has none of the heads of {self.name}")
+            raise OptionError(
+                f"{circuit!r} has none of the heads of {self.name}, so the two cannot be compared"
+            )
         if mask.all():
             raise OptionError(
-                f"{self.name} has all {len(names)} heads of {circuit!r}, so nothing is outside it;"
-                " keep the first ones: circuit.top(k).to_toml(path)"
+                f"{self.name} has all {len(names)} heads of {circuit!r}, so there is nothing to"
+                " compare with; keep only the first heads: circuit.top(k).to_toml(path)"
             )
         size = np.abs([circuit.largest[circuit.nodes.index(h)] for h in names])
         low, high = auroc_interval(size, mask)
@@ -150,16 +162,16 @@ class Published:
 
 
 def published_names() -> list[str]:
-    """The published circuits there are."""
+    """Return the names of the published circuits."""
     return sorted(path.stem for path in folder("circuits").glob("*.toml"))
 
 
 def published(name: str) -> Published:
-    """One published circuit; a path ending in .toml is read from there.
+    """Load a published circuit by name, or from a path that ends in .toml.
 
     Raises:
-        UnknownName: there is none of that name.
-        StoreError: the file is no circuit.
+        UnknownName: There is no circuit of that name.
+        StoreError: The file is not a circuit.
     """
     if name.endswith(".toml"):
         return read_published(Path(name))
@@ -169,10 +181,10 @@ def published(name: str) -> Published:
 
 
 def read_published(path: Path) -> Published:
-    """The circuit of a file.
+    """Read the circuit of a file.
 
     Raises:
-        StoreError: it cannot be read, or does not say what it must; says what.
+        StoreError: The file cannot be read, or lacks a field; the message names it.
     """
     try:
         told = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -199,7 +211,7 @@ def read_published(path: Path) -> Published:
 
 
 def _found(path: Path) -> Published:
-    """A circuit that `Circuit.to_toml` wrote: all its heads, in one role where it names none."""
+    """Read a circuit that `Circuit.to_toml` wrote; heads without a role get one role."""
     from interp.circuits.result import Circuit
 
     found = Circuit.from_toml(path)
@@ -223,16 +235,16 @@ def _heads(path: Path, told: Mapping[str, Any], given: Any) -> tuple[str, ...]:
             )
         found.append(str(head))
     if len(set(found)) != len(found):
-        raise StoreError(f"{path}: a head stands twice in one role")
+        raise StoreError(f"{path}: a head is listed twice in one role; list it once")
     return tuple(found)
 
 
 def _variant(
     path: Path, told: Mapping[str, Any], heads: tuple[str, ...], given: Mapping[str, Any]
 ) -> tuple[str, ...]:
-    """Other heads altogether, or the same with some added and some left out."""
+    """Return the heads of a variant: a list of its own, or changes to the published list."""
     if "source" not in given:
-        raise StoreError(f"{path}: a variant does not name its source")
+        raise StoreError(f"{path}: a variant does not name its source; add the field source")
     if "heads" in given:
         return _heads(path, told, given["heads"])
     out, more = (_heads(path, told, given.get(k, ())) for k in ("without", "with"))

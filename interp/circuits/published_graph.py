@@ -1,4 +1,4 @@
-"""A published circuit as nodes and edges, so that it is drawn and exported as a found one is."""
+"""Conversion of published circuits to nodes and edges, to draw and export them like found ones."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _ENDS = {"INPUT": "embed", "OUTPUT": "logits"}
 
 
 def circuit_of(told: Published, variant: str | None = None) -> Circuit:
-    """Every node and edge with a score of 1, or -1 from heads of a role called negative.
+    """Convert to a `Circuit` with scores of 1, or -1 for heads of a role called negative.
 
-    Groups are written out: every head of the one role to every later head of the other, and to the
+    Groups are expanded: every head of one role to every later head of the other role, and to the
     inputs that are named.
 
     Raises:
-        UnknownName: no such variant.
+        UnknownName: There is no such variant.
     """
     if variant is not None and variant not in told.variants:
         raise UnknownName("variant", variant, told.variants or ["(none)"])
@@ -52,7 +52,7 @@ def _number(name: str) -> int:
 
 
 def _edges(told: Published, heads: set[str]) -> tuple[tuple[str, str], ...]:
-    """Those that are listed, and those of groups; only between nodes that are in the circuit."""
+    """Return the listed edges and those of groups, only between nodes that are in the circuit."""
     found = dict.fromkeys(told.edges)
     for group in told.groups:
         start, end = group["from"], group["to"]
@@ -72,7 +72,7 @@ def _edges(told: Published, heads: set[str]) -> tuple[tuple[str, str], ...]:
 
 
 def _nodes(told: Published, end: str) -> list[tuple[str, str]]:
-    """Nodes, each with the input that is named, of one end of a group."""
+    """Return the nodes of one end of a group, each with the input that is named."""
     found: list[tuple[str, str]] = []
     for text in end.split(","):
         name, _, part = text.strip().partition(".")

@@ -1,11 +1,11 @@
-"""Why a head attends where it does: its score in singular vectors, and who wrote what they read.
+"""Attention scores in singular vectors of the query-key matrix, and the writers that they read.
 
     found = signals(model, "The cat sat on the mat. The cat sat on the")
     found.to_pandas()      # one row per firing: head, query, key, weight, slices, upstream heads
 
 A head's score is `x_query Omega x_key`. In the singular vectors of Omega it is a sum of d_head
-products ("slices"), and few of them carry it where the head fires: these are its signal. What an
-upstream head wrote along the signal's vectors is that head's share in the attention.
+products ("slices"), and few of them carry it where the head fires: these are its signal. The share
+of an upstream head in the attention is the part of the signal that the upstream head wrote.
 
 Reference: Franco and Crovella 2024, "Sparse Attention Decomposition Applied to Circuit Tracing"
 (arXiv 2410.00340) for scores; its successors for scores relative to the other keys and for the
@@ -40,21 +40,24 @@ if TYPE_CHECKING:
 Array = np.ndarray
 Measure = Literal["score", "relative", "softmax"]
 MEASURES = ("score", "relative", "softmax")
-STEPS = 64  # midpoints of the path along which softmax attributions are averaged
+STEPS = 64  # midpoints of the path over which softmax attributions are averaged
 
 
 @dataclass(frozen=True, eq=False)
 class Signal:
-    """What carries one head's attention from one query to one key.
+    """Slices that carry one head's attention from one query to one key.
 
     Args:
-        weight: the attention weight.
-        total: of the measure: what all slices give together.
-        parts: what each slice gives, the largest first.
-        chosen: how many of them are the signal.
-        by_query, by_key: what every writer before gives through the signal's slices, as part of
-            the query and as part of the key; the last is what belongs to nobody.
-        writers: their names.
+        row: Number of the prompt.
+        layer, head: The head.
+        query, key: Token positions.
+        weight: The attention weight.
+        total: The measure summed over all slices.
+        parts: The part of each slice, in descending order.
+        chosen: Number of slices in the signal.
+        by_query, by_key: The part of every earlier writer through the signal's slices, as part of
+            the query and as part of the key; the last entry belongs to no writer.
+        writers: Names of the writers.
     """
 
     row: int
@@ -72,13 +75,13 @@ class Signal:
 
     @property
     def name(self) -> str:
-        """Such as `L1H2`."""
+        """Name of the head, such as `L1H2`."""
         return f"L{self.layer}H{self.head}"
 
     def shares(self, side: str) -> dict[str, float]:
-        """Every writer's part of what reaches the signal from one side ("q" or "k"), of 1.
+        """Return every writer's share of what reaches the signal from one side ("q" or "k").
 
-        Parts may be negative, and above 1 where others are.
+        Shares sum to 1; they may be negative, and above 1 where others are negative.
         """
         found = self.by_query if side == "q" else self.by_key
         names = (*self.writers, CONSTANT)
@@ -87,15 +90,16 @@ class Signal:
 
 @dataclass(eq=False)
 class Tracer:
-    """Signals of one batch of prompts, on demand.
+    """Signals of one batch of prompts, computed on demand.
 
     Args:
-        fires: weight from which a head fires.
-        measure: what slices are ranked by: their part of the score (`score`), of how far the score
-            lies above the mean over keys (`relative`), or of the weight after the softmax, by its
-            gradient averaged from no product at all to the whole (`softmax`).
-        first: whether firings on the first token count; many heads rest there.
-        basis: a seed for random orthonormal slices in place of singular ones, as a control.
+        scores: The decomposed scores of the batch.
+        fires: Attention weight from which a head fires.
+        measure: Quantity by which slices are ranked: their part of the score (`score`), of the
+            score minus its mean over keys (`relative`), or of the weight after the softmax, by its
+            gradient averaged over a path from no product to the whole product (`softmax`).
+        first: Whether firings on the first token count; many heads attend there by default.
+        basis: A seed for random orthonormal slices in place of singular ones, as a control.
     """
 
     scores: LinearScores
@@ -110,7 +114,7 @@ class Tracer:
         if self.measure not in MEASURES:
             raise OptionError(f"measure={self.measure!r}; known: {', '.join(MEASURES)}")
         if not 0 < self.fires < 1:
-            raise OptionError(f"fires={self.fires}; a weight between 0 and 1")
+            raise OptionError(f"fires={self.fires}; expected a weight between 0 and 1")
 
         def visit(site: Site, call: Call, real: Tensor) -> None:
             sinks = getattr(call, "sinks", None)
@@ -123,19 +127,19 @@ class Tracer:
         model.read(inputs, visit)
 
     def firings(self, site: Site) -> Float[Array, "firing 4"]:
-        """Row, head, query and key of every weight from `fires` on."""
+        """Return row, head, query and key of every attention weight of at least `fires`."""
         pattern = self.scores.cache["pattern", site.layer]
         found = (pattern >= self.fires).nonzero().cpu().numpy()
         return found if self.first else found[found[:, 3] > 0]
 
     def signal(self, site: Site, row: int, head: int, query: int, key: int) -> Signal | None:
-        """The signal of one weight; None where the slices give nothing above zero to explain."""
+        """Return the signal of one weight; None where the slices sum to nothing above zero."""
         s = self.scores
         keys = s.cache["k", site.layer][row, site.kv_head(head)]
         scale, keys = s.scale(site), precise(keys)
         core_q, core_k = s.cores(site, head, row, query, key)
         left, values, right = torch.linalg.svd(core_q @ core_k.T * scale)
-        d = core_q.shape[1]  # with the bias there is a row more, but no rank more
+        d = core_q.shape[1]  # the bias adds a row, but does not increase the rank
         left, right = left[:, :d], values[:d, None] * right[:d]
         if self.basis is not None:
             turn = self._random(d).to(left)
@@ -143,7 +147,7 @@ class Tracer:
         read_q = s.read(site, "q", head, row, query)
         read_k = s.read(site, "k", head, row, key)
         along = read_q.sum(0) @ left  # the query along each slice
-        to_keys = (left.T @ core_q) @ keys.T * scale  # each slice to every key
+        to_keys = (left.T @ core_q) @ keys.T * scale  # product of each slice with every key
         products = along[:, None] * to_keys
         where = self._effect(site, row, head, query, key, products)
         parts = products @ where
@@ -168,7 +172,7 @@ class Tracer:
     # --- measures -----------------------------------------------------------------------------
 
     def _row(self, site: Site, row: int, head: int, query: int) -> tuple[Tensor, Tensor]:
-        """The scores of a row and which keys it sees."""
+        """Return the scores of a row, and a mask of the keys that it can attend to."""
         scores = precise(self.scores.cache["scores", site.layer][row, head, query])
         return scores, self.scores.cache["pattern", site.layer][row, head, query] > 0
 
@@ -187,7 +191,7 @@ class Tracer:
     def _effect(
         self, site: Site, row: int, head: int, query: int, key: int, products: Tensor
     ) -> Float[Tensor, " key_pos"]:
-        """What one unit of q·k to each key does to the measure."""
+        """Return the effect on the measure of one unit of q·k to each key."""
         scores, seen = self._row(site, row, head, query)
         here = torch.zeros_like(scores)
         here[key] = 1.0
@@ -210,11 +214,11 @@ class Tracer:
         self, site: Site, row: int, head: int, query: int, key: int, products: Tensor,
         parts: Tensor, order: Tensor, total: float,
     ) -> int:  # fmt: skip
-        """How many slices, the largest first, are the signal."""
+        """Return the number of slices in the signal, counted from the largest."""
         if self.measure != "softmax":
             reached = parts[order].double().cumsum(0) >= total * (1 - 1e-6)
             return 1 + int(reached.nonzero()[0]) if bool(reached.any()) else 0
-        # Taken out one after the other, until the head fires no more.
+        # Slices are removed one after the other, until the head no longer fires.
         scores, seen = self._row(site, row, head, query)
         whole = products.sum(0)
         rest = scores - self._capped(site, whole)
@@ -232,12 +236,14 @@ class Tracer:
 
 @dataclass(frozen=True, eq=False)
 class Signals(Displayed):
-    """Every firing of a model on some prompts, taken apart.
+    """Decomposition of every firing of a model on some prompts.
 
     Args:
-        found: in the order of layers, prompts, heads and queries.
-        d_head: slices of a head.
-        made: provenance.
+        model: Name of the model.
+        found: Signals in the order of layers, prompts, heads and queries.
+        measure: Quantity by which slices are ranked.
+        d_head: Number of slices of a head.
+        made: Provenance.
     """
 
     model: str
@@ -253,7 +259,7 @@ class Signals(Displayed):
         return iter(self.found)
 
     def to_pandas(self) -> pd.DataFrame:
-        """One row per firing, with the first writer of either side."""
+        """Return a table with one row per firing, and the writer of largest share on each side."""
         import pandas as pd
 
         rows = []
@@ -270,15 +276,15 @@ class Signals(Displayed):
         return pd.DataFrame(rows)
 
     def shares(self, side: str = "k") -> pd.DataFrame:
-        """Mean share of every writer (columns) in what each head (rows) reads on one side.
+        """Return the mean share of each writer (columns) in what each head (rows) reads on a side.
 
         Raises:
-            OptionError: a side that is neither "q" nor "k".
+            OptionError: The side is neither "q" nor "k".
         """
         import pandas as pd
 
         if side not in ("q", "k"):
-            raise OptionError(f'side {side!r}; "q" for the queries, "k" for the keys')
+            raise OptionError(f'side {side!r}; expected "q" for the queries or "k" for the keys')
         rows: dict[str, list[dict[str, float]]] = {}
         for s in self.found:
             rows.setdefault(s.name, []).append(s.shares(side))
@@ -286,7 +292,7 @@ class Signals(Displayed):
         return frame.drop(columns=CONSTANT, errors="ignore")
 
     def plot(self, side: str = "k") -> go.Figure:
-        """A heat map of `shares`: whose writing makes each head attend."""
+        """Draw a heat map of `shares`: the writers that make each head attend."""
         import plotly.graph_objects as go
 
         frame = self.shares(side)
@@ -300,7 +306,7 @@ class Signals(Displayed):
         what = "queries" if side == "q" else "keys"
         figure.update_layout(
             template="plotly_white",
-            title=f"Who wrote what the {what} of each head read, where it fires",
+            title=f"Writers of what the {what} of each head read, where it fires",
             xaxis={"title": "written by"},
             yaxis={"title": "head that fires", "autorange": "reversed"},
         )
@@ -324,16 +330,20 @@ def signals(
     measure: Measure = "softmax",
     first: bool = False,
 ) -> Signals:
-    """Take apart every attention weight from `fires` on, of prompts of one length.
+    """Decompose every attention weight of at least `fires`, on prompts of one length.
 
     Args:
-        measure: what slices are ranked by, `score`, `relative` or `softmax`; see `Tracer`.
-        first: also weights on the first token.
+        model: The model.
+        prompts: Prompts of one length.
+        fires: Attention weight from which a head fires.
+        measure: Quantity by which slices are ranked, `score`, `relative` or `softmax`; see
+            `Tracer`.
+        first: Also include weights on the first token.
 
     Raises:
-        OptionError: an unknown measure, or a weight that is none.
-        UnreadableAttention: scores that are no product of one query and key, or a stream that is
-            no plain sum.
+        OptionError: The measure is unknown, or `fires` is not between 0 and 1.
+        UnreadableAttention: Scores are not a product of one query and key, or the stream is not a
+            plain sum.
     """
     tracer = Tracer(LinearScores(model, prompts), fires, measure, first)
     found = [

@@ -1,9 +1,9 @@
-"""The residual stream as a graph: who writes to it, who reads it, and where a run shows both.
+"""The residual stream as a graph of the components that write to it and read from it.
 
 Writers, in the order in which they write: `embed` (the first stream, positions included), every
 head (`L0H3`), every MLP (`mlp0`). Readers: the three inputs of every head (`L0H3.q`, `.k`, `.v`),
 every MLP (`mlp0`) and `logits`. A reader reads the sum of all writers before it, and of constants
-(biases) that belong to nobody. With grouped queries every query head has inputs of its own:
+(biases) that belong to no writer. With grouped-query attention every query head has its own inputs:
 `L0H3.k` is the key as head 3 uses it.
 """
 
@@ -28,14 +28,14 @@ Part = Literal["q", "k", "v"]
 
 @dataclass(frozen=True)
 class Reader:
-    """One input: of a head's queries, keys or values, of an MLP, or of the unembedding."""
+    """Input of a head's queries, keys or values, of an MLP, or of the unembedding."""
 
     name: str
     kind: Literal["head", "mlp", "logits"]
-    order: int  # which of the graph's layers, counted from 0; the number of layers for the logits
+    order: int  # number of the graph's layer, from 0; the number of layers for the logits
     head: int = -1
     part: str = ""
-    n_before: int = 0  # how many writers it reads: always the first ones
+    n_before: int = 0  # number of writers it reads: always the first ones
 
     @property
     def node(self) -> str:
@@ -45,9 +45,9 @@ class Reader:
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """One block: its attention, whether it has an MLP, and the module by which that reads.
+    """One block: its attention, whether it has an MLP, and the module through which the MLP reads.
 
-    `middle` is None where the MLP reads the stream that enters the block, beside the attention.
+    `middle` is None where the MLP reads the stream that enters the block, in parallel to attention.
     """
 
     order: int
@@ -55,39 +55,39 @@ class Layer:
     block: str
     has_mlp: bool
     middle: str | None
-    scale: float  # of what heads write, before it is added to the stream
+    scale: float  # factor of head outputs before they are added to the stream
 
     @property
     def parallel(self) -> bool:
-        """Whether attention and MLP run side by side."""
+        """True if attention and MLP run in parallel."""
         return self.has_mlp and self.middle is None
 
 
 @dataclass(frozen=True, eq=False)
 class ResidualGraph:
-    """Writers and readers of one model; made by `ResidualGraph.of(model)`."""
+    """Writers and readers of one model; create it by `ResidualGraph.of(model)`."""
 
     model: Model
     layers: tuple[Layer, ...]
 
     @classmethod
     def of(cls, model: Model) -> ResidualGraph:
-        """The graph of a model.
+        """Build the graph of a model.
 
         Raises:
-            UnreadableAttention: several stacks, shared blocks, norms after attention, or a block
-                whose stream is no plain sum; says which.
+            UnreadableAttention: The model has several stacks, shared blocks, norms after attention,
+                or a block whose stream is not a plain sum; the message names the reason.
         """
         if len(model.stacks) != 1:
             raise UnreadableAttention(
-                f"{model.name} has the stacks {', '.join(model.stacks)}; a residual graph is drawn "
-                "for models with one stream (use heads, which need no graph)"
+                f"{model.name} has the stacks {', '.join(model.stacks)}; a residual graph "
+                "needs a model with one stream (score heads, which need no graph)"
             )
         return cls(model, tuple(_layer(model, i, site) for i, site in enumerate(model.sites)))
 
     @cached_property
     def writers(self) -> tuple[str, ...]:
-        """Names of all writers, in their order."""
+        """Names of all writers, in the order in which they write."""
         names = ["embed"]
         for layer in self.layers:
             names += [f"L{layer.site.layer}H{h}" for h in range(layer.site.n_heads)]
@@ -126,11 +126,11 @@ class ResidualGraph:
 
     @cached_property
     def edges(self) -> tuple[tuple[str, str], ...]:
-        """Every (writer, reader) that exists, readers in their order."""
+        """Every existing (writer, reader) pair, readers in their order."""
         return tuple((w, r.name) for r in self.readers for w in self.writers[: r.n_before])
 
     def order_of(self, site: Site) -> int:
-        """Which of the graph's layers an attention belongs to."""
+        """Return the number of the graph's layer that an attention belongs to."""
         return self._orders[site]
 
     @cached_property
@@ -138,15 +138,15 @@ class ResidualGraph:
         return {layer.site: layer.order for layer in self.layers}
 
     def heads_of(self, layer: Layer) -> slice:
-        """The writers that are the heads of a layer."""
+        """Return the slice of writers that are the heads of a layer."""
         first = self.index[f"L{layer.site.layer}H0"]
         return slice(first, first + layer.site.n_heads)
 
     def readers_of(self, name: str) -> tuple[Reader, ...]:
-        """The readers of a node (`L0H3`: three) or the one of that name.
+        """Return the readers of a node (`L0H3`: three), or the one reader of that name.
 
         Raises:
-            UnknownName: nothing of that name reads.
+            UnknownName: There is no reader of that name.
         """
         if name not in self._readers_by_name:
             raise UnknownName("reader", name, [r.name for r in self.readers])
@@ -161,21 +161,21 @@ class ResidualGraph:
         return found
 
     def writer(self, name: str) -> int:
-        """The number of a writer.
+        """Return the number of a writer.
 
         Raises:
-            UnknownName: nothing of that name writes.
+            UnknownName: There is no writer of that name.
         """
         if name not in self.index:
             raise UnknownName("writer", name, self.writers)
         return self.index[name]
 
     def mask(self, edges: object) -> Float[Tensor, "reader writer"]:
-        """1 at the edges given, as (writer, reader) names; a reader `L0H3` means all of its parts.
+        """Make a mask that is 1 at the given edges; a reader `L0H3` means all three of its inputs.
 
         Raises:
-            UnknownName: a name that does not exist.
-            OptionError: a writer that comes after the reader.
+            UnknownName: A name does not exist.
+            OptionError: A writer comes after the reader.
         """
         import torch
 
@@ -184,7 +184,10 @@ class ResidualGraph:
             w = self.writer(writer)
             for r in self.readers_of(reader):
                 if w >= r.n_before:
-                    raise OptionError(f"no edge {writer} -> {reader}: {reader} reads before it")
+                    raise OptionError(
+                        f"there is no edge {writer} -> {reader}: {reader} reads before"
+                        f" {writer} writes"
+                    )
                 places.append((self.reader_index[r.name], w))
         if places:
             rows, columns = zip(*places, strict=True)
@@ -192,7 +195,7 @@ class ResidualGraph:
         return mask
 
     def full(self) -> Float[Tensor, "reader writer"]:
-        """1 at every edge that exists."""
+        """Make a mask that is 1 at every edge that exists."""
         import torch
 
         n = torch.tensor([r.n_before for r in self.readers])
@@ -207,8 +210,8 @@ def _layer(model: Model, order: int, site: Site) -> Layer:
     missing = [n for n in ("resid_pre", "resid_post", "attn_out") if n not in streams]
     if missing:
         raise UnreadableAttention(
-            f"{where}: no {', '.join(missing)} was found in its block, so its stream is no plain "
-            "sum of what attention and MLP write; heads can be patched without a graph"
+            f"{where}: no {', '.join(missing)} was found in its block, so its stream is not a "
+            "plain sum of what attention and MLP write; patch heads, which needs no graph"
         )
     if any(w.run for w in streams.values()) or site.run:
         raise UnreadableAttention(f"{where}: its block runs several times (shared layers)")
@@ -217,7 +220,7 @@ def _layer(model: Model, order: int, site: Site) -> Layer:
     if has_mlp and mid is not None and mid.side != "in":
         raise UnreadableAttention(
             f"{where}: a norm makes the stream after attention (post-norm), so what heads write "
-            "is no part of the sum that is read"
+            "is not part of the sum that later layers read; patch heads, which needs no graph"
         )
     writing = layouts(model).sites[site].o
     if isinstance(writing, str):
@@ -225,7 +228,7 @@ def _layer(model: Model, order: int, site: Site) -> Layer:
     if writing.after is not None:
         raise UnreadableAttention(
             f"{where}: {writing.after} stands between the heads' results and the stream, as in "
-            "Gemma 2, so what one head writes depends on the others; patch heads, not edges"
+            "Gemma 2, so what one head writes depends on the others; patch heads instead of edges"
         )
     middle = mid.module if has_mlp and mid is not None else None
     return Layer(order, site, pre.module, has_mlp, middle, writing.scale)

@@ -1,4 +1,4 @@
-"""A circuit: nodes and edges with their scores, and how they were found."""
+"""Circuit: nodes and edges with their scores, and how they were found."""
 
 from __future__ import annotations
 
@@ -33,21 +33,31 @@ DRAWN = 300  # edges or nodes in a drawing at most
 
 @dataclass(frozen=True, eq=False)
 class Circuit(Displayed):
-    """Nodes of a model with their scores for a task; the larger in size, the more they matter.
+    """Nodes of a model with their scores for a task; larger absolute scores matter more.
 
     Args:
-        nodes: names in the order of the model, such as `embed`, `L0H3`, `mlp0`.
-        score: mean over prompts (or repeats) of the node by itself, positive where it helps, in
-            `unit`; NaN where it was not measured.
-        sem: its standard error; NaN where there is one number.
-        edges: (writer, reader) names, with `edge_score`; empty at the level of heads.
-        roles: names for groups of nodes, where somebody has given them.
-        notes: what the reader must know.
-        tables: further results of the method.
-        made: provenance.
-        conditional: what a node does once the head in `conditional_on` is out, in `unit`, and its
-            standard error; NaN where that was not measured, or no backup was seen.
-        measured: by node, how its score was measured.
+        model: Name of the model.
+        n_layers, n_heads: Size of the model.
+        task: Name of the task.
+        method: Name of the method.
+        level: "head" or "edge".
+        nodes: Names in the order of the model, such as `embed`, `L0H3`, `mlp0`.
+        score: Mean over prompts (or repeats) of the node's effect alone, positive where it helps,
+            in `unit`; NaN where it was not measured.
+        sem: Standard error of `score`; NaN where there is only one number.
+        n: Number of prompts (or repeats).
+        unit: Unit of the scores.
+        edges: (writer, reader) names; empty at the level of heads.
+        edge_score, edge_sem: Scores of the edges and their standard errors.
+        roles: Names for groups of nodes, where they were given.
+        notes: Remarks that the reader needs to interpret the scores.
+        tables: Further results of the method.
+        made: Provenance.
+        conditional, conditional_sem: Effect of a node while the head in `conditional_on` is
+            ablated, in `unit`, and its standard error; NaN where that was not measured, or no
+            backup was found.
+        conditional_on: By node, the head that is ablated.
+        measured: By node, how its score was measured.
     """
 
     model: str
@@ -74,7 +84,7 @@ class Circuit(Displayed):
     edge_sem: Float[Array, " edge"] = field(default_factory=lambda: np.zeros(0))
 
     def __post_init__(self) -> None:
-        """Columns that were not given are empty ones of the right length."""
+        """Fill columns that were not given with empty ones of the right length."""
         n = len(self.nodes)
         for name in ("conditional", "conditional_sem"):
             if not len(getattr(self, name)):
@@ -97,7 +107,7 @@ class Circuit(Displayed):
         options: Mapping[str, Any],
         found: Found,
     ) -> Circuit:
-        """What a method found, with how it was made."""
+        """Make a circuit of a method's result, with its provenance."""
         from interp.causal.importance import standard_error
         from interp.circuits.bootstrap import labels_of, of_found
         from interp.circuits.contrast import hashes
@@ -134,7 +144,7 @@ class Circuit(Displayed):
 
     @property
     def largest(self) -> Float[Array, " node"]:
-        """The larger in size of each node's score and conditional effect; 0 where neither is known.
+        """Each node's score or conditional effect, whichever is larger in size; 0 if both unknown.
 
         Nodes are ordered and drawn by its size.
         """
@@ -142,19 +152,21 @@ class Circuit(Displayed):
 
     @property
     def ranking(self) -> tuple[str, ...]:
-        """Nodes by the size of `largest`, first of equals as in the model; unmeasured ones last."""
+        """Nodes by the size of `largest`, ties in the order of the model; unmeasured nodes last."""
         order = np.where(np.isnan(self.score), -1.0, np.abs(self.largest))
         return tuple(self.nodes[i] for i in np.argsort(-order, kind="stable"))
 
     @property
     def edge_ranking(self) -> tuple[int, ...]:
-        """Numbers of the edges by the size of their score, the first of equals as in the model."""
+        """Numbers of the edges by the size of their score, ties in the order of the model."""
         return tuple(np.argsort(-np.abs(self.edge_score), kind="stable").tolist())
 
     def stability(self, k: int, what: str = "heads") -> tuple[float, float, float] | None:
-        """Mean Jaccard of the first k heads (or edges) over draws of the pairs, and its 95 % band.
+        """Return the mean Jaccard overlap of the top k heads (or edges) over resampled pairs.
 
-        None where that was not measured: one column of scores, or a k that the table leaves out.
+        Returns:
+            The mean and its 95 % interval; None where it was not measured, because there is one
+            column of scores or the table does not include k.
         """
         for row in self.tables.get("stability", ()):
             if (row["what"], row["k"]) == (what, k):
@@ -162,15 +174,15 @@ class Circuit(Displayed):
         return None
 
     def top(self, k: int, *, heads_only: bool = False) -> Circuit:
-        """The k nodes of largest score; of the edges those between nodes that are left.
+        """Keep the k nodes of largest score, and the edges between them.
 
-        At the level of edges, the k edges of largest score with the nodes at their ends.
+        At the level of edges, keep the k edges of largest score and the nodes at their ends.
 
         Raises:
             OptionError: k is below 1.
         """
         if k < 1:
-            raise OptionError(f"k={k} nodes are no circuit; 1 or more")
+            raise OptionError(f"k={k} nodes are not a circuit; give 1 or more")
         if self.edges and not heads_only:
             order = self.edge_ranking[:k]
             keep = {n for i in order for n in (self.edges[i][0], node_of(self.edges[i][1]))}
@@ -204,7 +216,7 @@ class Circuit(Displayed):
         return found
 
     def to_pandas(self) -> pd.DataFrame:
-        """One row per node, in the order of the model."""
+        """Return a table with one row per node, in the order of the model."""
         import pandas as pd
 
         role = {name: r for r, names in self.roles.items() for name in names}
@@ -218,7 +230,7 @@ class Circuit(Displayed):
         )  # fmt: skip
 
     def edges_to_pandas(self) -> pd.DataFrame:
-        """One row per edge."""
+        """Return a table with one row per edge."""
         import pandas as pd
 
         return pd.DataFrame(
@@ -235,40 +247,44 @@ class Circuit(Displayed):
     # --- other forms --------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as plain lists and numbers; NaN as None."""
+        """Return everything as plain lists and numbers, with NaN as None."""
         from interp.circuits.result_dict import told_of
 
         return told_of(self)
 
     @classmethod
     def from_dict(cls, told: Mapping[str, Any]) -> Circuit:
-        """A circuit from what `to_dict` gave, in this version or the one before.
+        """Make a circuit from the output of `to_dict`, of this version or the one before.
 
         Raises:
-            StoreError: it is something else, or damaged.
+            StoreError: The data is not a circuit, or it is damaged.
         """
         from interp.circuits.result_dict import OF_EDGES, OF_NODES, fields_of
 
         try:
             found = cls(**fields_of(told))
             if {len(getattr(found, name)) for name in OF_NODES} != {len(found.nodes)}:
-                raise ValueError("nodes and scores are not equally many")
+                raise ValueError("the numbers of nodes and scores differ")
             if {len(getattr(found, name)) for name in OF_EDGES} != {len(found.edges)}:
-                raise ValueError("edges and their scores are not equally many")
+                raise ValueError("the numbers of edges and their scores differ")
             for size in ("n_layers", "n_heads", "n"):
                 if not isinstance(getattr(found, size), int):
-                    raise ValueError(f"{size} is {getattr(found, size)!r} and no whole number")
+                    raise ValueError(f"{size} is {getattr(found, size)!r}, not a whole number")
             return found
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise StoreError(f"this is no circuit, or it is damaged: {error}") from error
+            raise StoreError(f"this is not a circuit, or it is damaged: {error}") from error
 
     def to_json(self, path: str | os.PathLike | None = None) -> str:
-        """One JSON document, written to `path` whole or not at all if there is one."""
+        """Return one JSON document, and write it to `path` if given, completely or not at all."""
         return _written(path, json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n")
 
     @classmethod
     def from_json(cls, path: str | os.PathLike) -> Circuit:
-        """Read what `to_json` wrote; raises StoreError."""
+        """Read a file that `to_json` wrote.
+
+        Raises:
+            StoreError: The file cannot be read or is damaged.
+        """
         from interp.circuits.result_dict import json_of
 
         return cls._read(path, json_of(Path(path)))
@@ -281,10 +297,11 @@ class Circuit(Displayed):
             raise StoreError(f"{path}: {error}") from error
 
     def to_toml(self, path: str | os.PathLike | None = None) -> str:
-        """The content of `to_json` as TOML, where nan stands for null.
+        """Return the content of `to_json` as TOML, with nan for null.
 
-        Such a file can be compared with as published circuits are (`interp circuit --truth FILE`):
-        its heads are the circuit, so keep the first ones only (`circuit.top(k).to_toml(path)`).
+        Such a file can be compared with like a published circuit (`interp circuit --truth FILE`):
+        all of its heads are the circuit, so store only the first ones
+        (`circuit.top(k).to_toml(path)`).
         """
         from interp.circuits.toml_text import dumps
 
@@ -292,74 +309,76 @@ class Circuit(Displayed):
 
     @classmethod
     def from_toml(cls, path: str | os.PathLike) -> Circuit:
-        """Read what `to_toml` wrote.
+        """Read a file that `to_toml` wrote.
 
         Raises:
-            StoreError: it cannot be read, is damaged, or is the file of a published circuit.
+            StoreError: The file cannot be read, is damaged, or is the file of a published circuit.
         """
         from interp.circuits.result_dict import toml_of
 
         return cls._read(path, toml_of(Path(path)))
 
     def require(self, model: Model, *, same_weights: bool = True) -> None:
-        """Raise unless the circuit is one of this model.
+        """Raise unless the circuit belongs to this model.
 
         Args:
-            same_weights: also compare the sha256 of the weights with those it was found on.
+            model: The model.
+            same_weights: Also compare the sha256 of the weights with those it was found on.
 
         Raises:
-            OptionError: another number of layers or heads, or other weights.
+            OptionError: The number of layers or heads differs, or the weights differ.
         """
         mine, size = (self.n_layers, self.n_heads), (model.n_layers, model.n_heads)
         if mine != size:
             raise OptionError(
                 f"the circuit is of {self.model} ({mine[0]} layers of {mine[1]} heads);"
-                f" {model.name} has {size[0]} of {size[1]}; find one for this model"
+                f" {model.name} has {size[0]} of {size[1]}; find a circuit for this model"
             )
         known = self.made.get("content_hash")
         if same_weights and known and known != model.content_hash:
             raise OptionError(
                 f"the circuit is of {self.model} with the weights sha256 {str(known)[:12]};"
-                f" {model.name} has {model.content_hash[:12]}; find it anew, or say"
+                f" {model.name} has {model.content_hash[:12]}; find it again, or give"
                 " same_weights=False to use it on other weights of the same shape"
             )
 
     def evaluate(self, model: Model, task: ContrastTask, **options: Any) -> Any:
-        """How faithful, complete and minimal the circuit is; see `interp.circuits.evaluation`.
+        """Measure how faithful, complete and minimal the circuit is (`interp.circuits.evaluation`).
 
-        Give other pairs than it was found on: `make_contrast(model, name, seed=1)`.
+        Use other pairs than it was found on: `make_contrast(model, name, seed=1)`.
 
         Raises:
-            OptionError: a circuit of another model, or heads that make no difference to the task.
+            OptionError: The circuit is of another model, or the heads make no difference to the
+                task.
         """
         return behind("Circuit.evaluate")(model, self, task, **options)
 
     def to_networkx(self) -> nx.MultiDiGraph:
-        """A directed graph: nodes with score and role, edges with score and the input they enter.
+        """Return a directed graph: nodes with score and role, edges with score and input.
 
         The key of an edge is the input of its head, `q`, `k` or `v`, and `in` where a node has only
-        one; so a writer may enter several inputs of one head.
+        one input; so a writer may enter several inputs of one head.
         """
         return behind("Circuit.to_networkx")(self)
 
     def to_graphml(self, path: str | os.PathLike | None = None) -> str:
-        """GraphML, for yEd, Gephi, Cytoscape; every edge has an id of its own."""
+        """Return GraphML, for yEd, Gephi and Cytoscape; every edge has a unique id."""
         return _written(path, behind("Circuit.to_graphml")(self))
 
     def to_dot(self, path: str | os.PathLike | None = None) -> str:
-        """DOT, for Graphviz; blue helps, orange hurts, and width is the size of the score."""
+        """Return DOT, for Graphviz; blue helps, orange hurts, and width is the absolute score."""
         return _written(path, behind("Circuit.to_dot")(self))
 
     def to_mermaid(self, path: str | os.PathLike | None = None) -> str:
-        """Mermaid, for Markdown pages."""
+        """Return Mermaid, for Markdown pages."""
         return _written(path, behind("Circuit.to_mermaid")(self))
 
     def to_svg(self, path: str | os.PathLike | None = None, *, k: int = 60) -> str:
-        """A still picture of the first k edges (or nodes), 300 at most; it says how many of all."""
+        """Draw a static picture of the top k edges (or nodes), at most 300, with their share."""
         return _written(path, behind("Circuit.to_svg")(self, min(k, DRAWN)))
 
     def plot(self, k: int = 60) -> go.Figure:
-        """Layers from below, nodes by size and sign, with a slider on how many are shown.
+        """Draw layers from bottom to top, nodes by size and sign, with a slider for their number.
 
         At most 300 nodes or edges are drawn.
         """
@@ -375,7 +394,7 @@ class Circuit(Displayed):
         )
 
     def said(self, at: int, unit: str = "") -> str:
-        """The effects of a node, by its number, in words."""
+        """Describe the effects of the node of this number."""
         return effect_text(self.score[at], self.conditional[at], self.conditional_on[at], unit)
 
 

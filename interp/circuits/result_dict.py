@@ -1,7 +1,7 @@
-"""A circuit as plain lists and numbers, for files; and files of earlier versions read as this one.
+"""Conversion of circuits to plain lists and numbers for files, and reading of earlier versions.
 
-Version 1 kept what a head does while another is patched too in the column of single-head effects.
-Its table `backups` has both numbers, so that the columns are told apart again when it is read.
+Version 1 stored a head's effect while another head is patched in the column of single-head effects.
+Its table `backups` has both numbers, so the two are separated when such a file is read.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ OF_NODES = ("score", "sem", "conditional", "conditional_sem", "conditional_on", 
 NUMBERS = (*OF_NODES[:4], *OF_EDGES)
 TOLD_APART = (
     "read from a file of an earlier version, in which the scores of {} were those with another head"
-    " patched too; they are in a column of their own now"
+    " patched too; these are in a separate column now"
 )
 
 
 def told_of(circuit: Any) -> dict[str, Any]:
-    """All fields of a circuit as plain data; NaN as None."""
+    """Return all fields of a circuit as plain data, with NaN as None."""
     same = ("model", "n_layers", "n_heads", "task", "method", "level", "n", "unit")
     from interp.draw.page import plain
 
@@ -45,14 +45,15 @@ def told_of(circuit: Any) -> dict[str, Any]:
 
 
 def fields_of(told: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a circuit from what `told_of` gave, or gave in an earlier version.
+    """Return the fields of a circuit from the output of `told_of`, of this or an earlier version.
 
     Raises:
-        KeyError, TypeError, ValueError, AttributeError: it is something else, or damaged.
+        KeyError, TypeError, ValueError, AttributeError: The data is not a circuit, or it is
+            damaged.
     """
     if told["format"] not in (FORMAT, EARLIER):
         raise ValueError(
-            f"its format is not {FORMAT!r} (nor {EARLIER!r}, which can be read too); it may be of a"
+            f"its format is not {FORMAT!r} (or {EARLIER!r}, which can be read too); it may be of a"
             " later version of interp"
         )
     given = {k: v for k, v in told.items() if k != "format"}
@@ -68,23 +69,27 @@ def fields_of(told: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def json_of(path: Path) -> Any:
-    """The content of a JSON file; raises StoreError."""
+    """Return the content of a JSON file.
+
+    Raises:
+        StoreError: The file cannot be read or is not JSON.
+    """
     try:
         return json.loads(read_bytes(path))
     except ValueError as error:
-        raise StoreError(f"{path} is no JSON: {error}") from error
+        raise StoreError(f"{path} is not JSON: {error}") from error
 
 
 def toml_of(path: Path) -> Any:
-    """The content of a circuit's TOML file.
+    """Return the content of a circuit's TOML file.
 
     Raises:
-        StoreError: it cannot be read, or is the file of a published circuit.
+        StoreError: The file cannot be read, or is the file of a published circuit.
     """
     try:
         told = loads(read_bytes(path).decode())
-    except ValueError as error:  # of TOML, and of bytes that are no text
-        raise StoreError(f"{path} is no TOML: {error}") from error
+    except ValueError as error:  # invalid TOML, or bytes that are not text
+        raise StoreError(f"{path} is not TOML: {error}") from error
     if "format" not in told and "granularity" in told:
         raise StoreError(
             f"{path} is the file of a published circuit, which has no scores; read it with "
@@ -94,7 +99,7 @@ def toml_of(path: Path) -> Any:
 
 
 def _told_apart(given: dict[str, Any]) -> dict[str, Any]:
-    """Conditional effects of an earlier version, moved to a column of their own."""
+    """Move the conditional effects of an earlier version to a separate column."""
     best: dict[str, Mapping[str, Any]] = {}
     for row in given["tables"].get("backups", ()):
         if abs(row["without_it"]) > abs(best.get(row["head"], {"without_it": 0.0})["without_it"]):

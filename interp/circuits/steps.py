@@ -1,12 +1,12 @@
-"""Finished steps of a long run: said while it goes, and kept, so that it goes on where it was.
+"""Progress and checkpoints of long runs.
 
     with following(Kept(folder, identity), tell):
         scores = step("screen", lambda: slow(model))      # arrays, numbers, texts, lists, tuples
-        with counted("patching", total=len(masks)):       # advance(n) says how far it is
+        with counted("patching", total=len(masks)):       # advance(n) reports progress
 
-A step that a run with the same identity has finished is read back and not made again, whatever
-is in it; one that was broken off goes on from the finished steps inside it. Outside of
-`following` a step is a plain call, so functions that have steps are called as any other.
+A step that a run with the same identity has finished is read back instead of repeated, with all
+steps inside it; an interrupted step resumes from the finished steps inside it. Outside of
+`following` a step is a plain call, so functions with steps can be called like any other.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from interp.circuits.kept_steps import Kept, StepKey
 
 T = TypeVar("T")
 Progress = Callable[[str, int, int], None]
-"""Told what runs, how much of it is done and how much there is."""
+"""Called with the name of the current work, how much is done and how much there is."""
 
 
 class _Run:
-    """Where a run is: the steps that it is in, and how far each count has come."""
+    """State of a run: the steps that it is in, and the progress of each count."""
 
     def __init__(self, store: Kept | None, tell: Progress | None) -> None:
         self.store, self.tell = store, tell
@@ -35,7 +35,7 @@ class _Run:
 
     @contextmanager
     def inside(self, name: str) -> Iterator[StepKey]:
-        """Inside the block the run is in the next step of this name."""
+        """Enter the next step of this name, within a `with` block."""
         number = self.seen[-1][name]
         self.seen[-1][name] += 1
         self.path.append((name, number))
@@ -50,14 +50,14 @@ class _Run:
 
 
 class _Count:
-    """How much of something is done."""
+    """Progress of one piece of work."""
 
     def __init__(self, what: str, total: int, tell: Progress | None) -> None:
         self.what, self.total, self.tell, self.done = what, total, tell, 0
         self.at(0)
 
     def at(self, done: int) -> None:
-        """So much is done: it only grows, and never beyond what there is."""
+        """Set how much is done; it never decreases and never exceeds the total."""
         self.done = min(max(self.done, done), self.total)
         if self.tell is not None:
             self.tell(self.what, self.done, self.total)
@@ -68,9 +68,9 @@ _RUN: ContextVar[_Run | None] = ContextVar("interp_circuit_run", default=None)
 
 @contextmanager
 def following(store: Kept | None, tell: Progress | None) -> Iterator[None]:
-    """Inside the block steps are kept in `store`, and counts are told to `tell`.
+    """Store steps in `store` and report counts to `tell`, within a `with` block.
 
-    What is finished is on disk when the block is left, also by an error or Ctrl-C.
+    Finished steps are on disk when the block is left, also after an error or Ctrl-C.
     """
     token = _RUN.set(_Run(store, tell))
     try:
@@ -84,9 +84,10 @@ def following(store: Kept | None, tell: Progress | None) -> Iterator[None]:
 
 
 def step(name: str, work: Callable[[], T]) -> T:
-    """What `work()` gives, or gave in a run before: made of plain data and numpy arrays.
+    """Return the result of `work()`, read back if an earlier run of this identity finished it.
 
-    Anything else is given back, but not kept. Steps of one name are told apart by their order.
+    Plain data and numpy arrays are stored; any other result is returned, but not stored. Steps of
+    one name are distinguished by their order.
     """
     run = _RUN.get()
     if run is None:
@@ -103,7 +104,7 @@ def step(name: str, work: Callable[[], T]) -> T:
 
 @contextmanager
 def counted(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A count that is told while the block runs; gives a function that says how much is done."""
+    """Report a count while the block runs; the block gets a function that sets how much is done."""
     run = _RUN.get()
     count = _Count(what, total, None if run is None else run.tell)
     if run is not None:
@@ -117,7 +118,7 @@ def counted(what: str, total: int) -> Iterator[Callable[[int], None]]:
 
 
 def advance(n: int = 1) -> None:
-    """So much more of the innermost count is done."""
+    """Increase the innermost count."""
     run = _RUN.get()
     if run is not None and run.counts:
         count = run.counts[-1]

@@ -1,4 +1,4 @@
-"""A circuit as an SVG that needs no script: the interactive graph's layers, read from below."""
+"""Static SVG picture of a circuit, without scripts: layers from bottom to top."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from interp.draw.svg import element, standing, svg_picture
 
 _WIDE, _HIGH = 58, 22  # of a node
 _COLUMN, _ROW = 72, 84  # from node to node at least, from layer to layer
-_NARROW = 600  # the caption must fit, and a few nodes are better told apart with room
+_NARROW = 600  # room for the caption, and for a few nodes to be spread out
 _LEFT, _TOP, _BOTTOM = 76, 30, 56
-_ENDS = {"q": -0.3, "k": 0.0, "v": 0.3}  # where on a head's lower side its inputs are
-LABELLED = 60  # edges; of more the letters of inputs would hide one another
+_ENDS = {"q": -0.3, "k": 0.0, "v": 0.3}  # positions of a head's inputs along its lower side
+LABELLED = 60  # most edges with letters for inputs, which would overlap otherwise
 
 
 def still(circuit: Circuit, most: int) -> str:
-    """One `<svg>` with at most so many edges (or nodes, where there are no edges), and a caption.
+    """Draw an `<svg>` with at most `most` edges (or nodes, if there are no edges), and a caption.
 
-    Blue and whole lines help, orange and broken ones hurt; width and depth are the size of a score.
+    Blue solid lines help, orange dashed lines hurt; width and depth show the absolute score.
     """
     shown = circuit.top(max(1, most))
     where = node_places(shown)
@@ -55,7 +55,7 @@ def still(circuit: Circuit, most: int) -> str:
 
 
 def _ranks(shown: Circuit) -> dict[str, int]:
-    """The place of each node in the order in which a slider shows them, 0 first."""
+    """Return the order in which a slider shows the nodes, from 0."""
     if not shown.edges:
         return {name: i for i, name in enumerate(shown.ranking)}
     found: dict[str, int] = {}
@@ -67,12 +67,12 @@ def _ranks(shown: Circuit) -> dict[str, int]:
 
 
 def _by_size(shown: Circuit) -> list[int]:
-    """The edges, the largest score first."""
+    """Return the numbers of the edges in descending order of absolute score."""
     return np.argsort(-np.abs(shown.edge_score), kind="stable").tolist()
 
 
 def caption(circuit: Circuit, shown: Circuit) -> str:
-    """The share of the circuit that is shown, and the meaning of lines and colours."""
+    """Describe the share of the circuit that is shown, and the meaning of lines and colours."""
     some, every, what = (
         (len(shown.edges), len(circuit.edges), "edges")
         if circuit.edges
@@ -85,9 +85,11 @@ def caption(circuit: Circuit, shown: Circuit) -> str:
 
 
 def weight(shown: Circuit) -> str:
-    """The scale of a picture: what the deepest colour and the widest line stand for."""
+    """Describe the scale of a picture: the scores of the deepest colour and the widest line."""
     sizes = np.abs(shown.score)
-    node = float(sizes[~np.isnan(sizes)].max(initial=0.0))  # what was never patched has no score
+    node = float(
+        sizes[~np.isnan(sizes)].max(initial=0.0)
+    )  # nodes that were never patched have no score
     told = f"depth and width are the size of a score: the deepest colour is {node:.3g}"
     if shown.edges:
         told += f", the widest line {float(np.abs(shown.edge_score).max(initial=0.0)):.3g}"
@@ -109,7 +111,9 @@ def _rows(
 def _edges(circuit: Circuit, at: dict[str, tuple[float, float]]) -> list[Markup]:
     size = float(np.abs(circuit.edge_score).max(initial=0.0)) or 1.0
     lettered = len(circuit.edges) <= LABELLED
-    width = 3.4 * min(1.0, LABELLED / max(1, len(circuit.edges)))  # many are told apart if thin
+    width = 3.4 * min(
+        1.0, LABELLED / max(1, len(circuit.edges))
+    )  # many edges are only distinguishable if thin
     out, letters = [], []
     for rank, i in reversed([*enumerate(_by_size(circuit))]):  # the largest on top
         (a, b), score = circuit.edges[i], float(circuit.edge_score[i])

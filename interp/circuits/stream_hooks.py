@@ -1,4 +1,4 @@
-"""Watch, and put something else in place of, what the layers of a residual graph read and write."""
+"""Hooks that observe or replace what the layers of a residual graph read and write."""
 
 from __future__ import annotations
 
@@ -20,51 +20,51 @@ if TYPE_CHECKING:
 
 
 class Watcher(Protocol):
-    """What is called at each place of a layer; a tensor that is returned replaces the one seen."""
+    """Callbacks for each place in a layer; a returned tensor replaces the observed one."""
 
     def pre(self, layer: Layer, x: Tensor) -> Tensor | None:
-        """The stream that enters a block."""
+        """Observe the stream that enters a block."""
         ...
 
     def heads(self, layer: Layer, x: Tensor) -> Tensor | None:
-        """All heads' z side by side, as the output projection is given them."""
+        """Observe the concatenated outputs (z) of all heads: the input of the output projection."""
         ...
 
     def mid(self, layer: Layer, x: Tensor) -> Tensor | None:
-        """The stream that the MLP of a sequential block reads."""
+        """Observe the stream that the MLP of a sequential block reads."""
         ...
 
     def mlp(self, layer: Layer, x: Tensor) -> Tensor | None:
-        """What the MLP adds to the stream."""
+        """Observe what the MLP adds to the stream."""
         ...
 
     def post(self, layer: Layer, x: Tensor) -> Tensor | None:
-        """The stream that leaves a block."""
+        """Observe the stream that leaves a block."""
         ...
 
 
 class Watch:
-    """A watcher that does nothing; subclasses say what they look at."""
+    """Watcher that does nothing; subclasses override the places that they observe."""
 
     def pre(self, layer: Layer, x: Tensor) -> Tensor | None:
-        """The stream that enters a block."""
+        """Observe the stream that enters a block."""
 
     def heads(self, layer: Layer, x: Tensor) -> Tensor | None:
-        """All heads' z side by side, as the output projection is given them."""
+        """Observe the concatenated outputs (z) of all heads: the input of the output projection."""
 
     def mid(self, layer: Layer, x: Tensor) -> Tensor | None:
-        """The stream that the MLP of a sequential block reads."""
+        """Observe the stream that the MLP of a sequential block reads."""
 
     def mlp(self, layer: Layer, x: Tensor) -> Tensor | None:
-        """What the MLP adds to the stream."""
+        """Observe what the MLP adds to the stream."""
 
     def post(self, layer: Layer, x: Tensor) -> Tensor | None:
-        """The stream that leaves a block."""
+        """Observe the stream that leaves a block."""
 
 
 @contextmanager
 def watched(graph: ResidualGraph, watcher: Watcher) -> Iterator[None]:
-    """Inside the block this thread's runs of the model show what their layers read and write."""
+    """Pass what layers read and write to a watcher, for runs of this thread within the block."""
     module = graph.model.module
     shape: list[tuple[int, ...]] = [()]
     handles = []
@@ -120,10 +120,10 @@ def watched(graph: ResidualGraph, watcher: Watcher) -> Iterator[None]:
 
 
 def _rows(x: Tensor, shape: tuple[int, ...]) -> Tensor:
-    # OPT and mixtures of experts run on rows of all prompts together
+    # OPT and mixtures of experts flatten prompts and positions into rows
     return x if x.dim() == 3 else x.reshape(*shape, -1)
 
 
 def replace_first(tree: Any, old: Tensor, new: Tensor) -> Any:
-    """The same structure with one tensor replaced."""
+    """Return the same structure with one tensor replaced."""
     return rebuilt(tree, iter([new if x is old else x for x in tensors_in(tree)]))

@@ -1,4 +1,4 @@
-"""Plain data as TOML, which the standard library reads and does not write."""
+"""Plain data as TOML, which the standard library can read but not write."""
 
 from __future__ import annotations
 
@@ -12,15 +12,19 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def dumps(data: Mapping[str, Any]) -> str:
-    """Mappings, lists, texts, numbers and None; lists of mappings are written in line.
+    """Write mappings, lists, texts, numbers and None as TOML; lists of mappings are written inline.
 
-    TOML has no null, so None is written as nan, and `loads` gives None for it.
+    TOML has no null, so None is written as nan, and `loads` returns None for it.
     """
     return "\n".join(_table(data, ())) + "\n"
 
 
 def loads(text: str) -> dict[str, Any]:
-    """What `dumps` was given, NaN as None; raises `tomllib.TOMLDecodeError`."""
+    """Read the output of `dumps`, with NaN as None.
+
+    Raises:
+        tomllib.TOMLDecodeError: The text is not TOML.
+    """
     return _nulls(tomllib.loads(text))
 
 
@@ -38,7 +42,7 @@ def _key(name: str) -> str:
 
 
 def _text(x: str) -> str:
-    # JSON escapes what TOML asks for, except for the one control character beyond the space
+    # JSON escapes all that TOML requires, except for the control character DEL
     return json.dumps(x, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
@@ -57,7 +61,7 @@ def _value(x: Any) -> str:
         if not any(isinstance(v, (Mapping, list, tuple)) for v in x):
             return f"[{', '.join(parts)}]"
         return "[\n" + "".join(f"  {p},\n" for p in parts) + "]"
-    raise TypeError(f"{type(x).__name__} has no form in TOML")
+    raise TypeError(f"{type(x).__name__} cannot be written as TOML")
 
 
 def _nulls(x: Any) -> Any:

@@ -1,1 +1,5 @@
 """The command line: `main` finds one command per file in `commands/`."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

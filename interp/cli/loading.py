@@ -169,6 +169,18 @@ def _short(source: str) -> str:
     return path.resolve().name or source if path.is_dir() else source
 
 
+def loaded(source: str, loading: Loading, imports: tuple[str, ...]) -> Model:
+    """Load and check a model before anything is printed about it."""
+    from interp.model.check import check_model
+
+    loading.require_device()
+    import_first(imports)
+    [(path, name)] = source_labels([source]).items()
+    model = loading.load(path, name)
+    check_model(model).require()
+    return model
+
+
 def import_first(names: Sequence[str]) -> None:
     """Import modules by name, or files by path, so that transformers knows their classes.
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -18,7 +19,7 @@ from interp.core.option import Option, options_of
 from interp.core.user_function import DIGITS, digest, is_registered, name_of, require_registrable
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Declaration:
     """A function under a name, with its options; calling it does what its kind does."""
 
@@ -70,10 +71,14 @@ class Declaration:
         )
         return self.bound(self, MappingProxyType(values), label)
 
+    @cached_property
+    def _registered(self) -> bool:
+        return is_registered(self.function)
+
     def __repr__(self) -> str:
         # Provenance holds this line: of the caller's own functions, which may share a name, it
         # says which one was meant.
-        own = "" if is_registered(self.function) else f" (code {digest(self.function)[:DIGITS]})"
+        own = "" if self._registered else f" (code {digest(self.function)[:DIGITS]})"
         first = self.doc.partition("\n")[0]
         return f"<{self.kind} {self.name}{own}{f': {first}' if first else ''}>"
 

@@ -78,7 +78,7 @@ class Trials:
     clusters: Sequence[str] | None = None
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Analysis(Declaration):
     """A declared metric; calling it scores every head of a model."""
 

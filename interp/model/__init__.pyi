@@ -3,11 +3,13 @@ from .check import SelfCheck, check_model
 from .edits import Edit, gate, mean, resample, set_pattern, set_z, uniform, zero
 from .generation import Generation
 from .model import Model
+from .sources.packages import Held
 
 __all__ = [
     "ActivationCache",
     "Edit",
     "Generation",
+    "Held",
     "Model",
     "SelfCheck",
     "check_model",

@@ -63,12 +63,12 @@ def test_what_a_method_found_comes_back(tmp_path) -> None:
 def test_files_that_are_no_circuit_of_ours(tmp_path) -> None:
     path, whole = tmp_path / "c.toml", made().to_toml()
     for text, told in (
-        ("model = ", "is no TOML"),
-        ('x = "a', "is no TOML"),
+        ("model = ", "is not TOML"),
+        ('x = "a', "is not TOML"),
         ("a = 1\n", "damaged: 'format'"),
         (whole.replace("interp circuit 2", "interp circuit 9"), "its format is not"),
-        (whole.replace("n_layers = 2", 'n_layers = "2"'), "n_layers is '2' and no whole number"),
-        (whole.replace("score = [0.5, ", "score = [", 1), "not equally many"),
+        (whole.replace("n_layers = 2", 'n_layers = "2"'), "n_layers is '2', not a whole number"),
+        (whole.replace("score = [0.5, ", "score = [", 1), "the numbers of nodes and scores differ"),
         ('model = "m"\ngranularity = "head"\n', "file of a published circuit"),
     ):
         path.write_text(text)
@@ -78,10 +78,10 @@ def test_files_that_are_no_circuit_of_ours(tmp_path) -> None:
         assert "\n" not in str(caught.value)
     for text in ("[1, 2]", "{}", made().to_json().replace('"n": 8', '"n": null')):
         (tmp_path / "c.json").write_text(text)
-        with pytest.raises(StoreError, match=r"c\.json: this is no circuit, or it is damaged"):
+        with pytest.raises(StoreError, match=r"c\.json: this is not a circuit, or it is damaged"):
             Circuit.from_json(tmp_path / "c.json")
     path.write_bytes(b"\xff\xfe")
-    with pytest.raises(StoreError, match="is no TOML"):
+    with pytest.raises(StoreError, match="is not TOML"):
         Circuit.from_toml(path)
     with pytest.raises(StoreError, match="cannot read"):
         Circuit.from_toml(tmp_path / "none.toml")

@@ -61,11 +61,11 @@ def test_it_comes_back_from_json(tmp_path) -> None:
     assert np.isnan(back.sem[2])
     assert back.roles == c.roles
     (tmp_path / "c.json").write_text("{")
-    with pytest.raises(StoreError, match="is no JSON"):
+    with pytest.raises(StoreError, match="is not JSON"):
         Circuit.from_json(tmp_path / "c.json")
     told = json.loads(text)
     for wrong in ({"format": "x"}, told | {"score": [1.0]}, told | {"edges": []}):
-        with pytest.raises(StoreError, match="no circuit, or it is damaged"):
+        with pytest.raises(StoreError, match="not a circuit, or it is damaged"):
             Circuit.from_dict(wrong)
 
 

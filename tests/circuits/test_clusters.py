@@ -72,7 +72,7 @@ def test_intervals_of_circuits_draw_four_templates_or_say_why_not(model, pairs) 
             assert rows == {("pairs", 10)}
             np.testing.assert_array_equal(found.sem, plain.sem)
         else:
-            assert "intervals draw whole templates: 10 pairs in 5" in lines
+            assert "intervals resample whole templates: 10 pairs in 5" in lines
             assert rows == {("clusters of pairs", 5)}
             assert (found.sem != plain.sem).any()
             one = replace(measured, clusters=None)

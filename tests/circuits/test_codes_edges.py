@@ -118,7 +118,7 @@ def test_the_option_reaches_scores_p_values_and_controls(planted_case) -> None:
     assert untrained.reshape(3, 8).sum(1) == pytest.approx([1, 1, 1])
     p = [[row["p_any_head"] for row in f.tables["heads"]] for f in (plain, layer)]
     assert p[0] != p[1]
-    with pytest.raises(OptionError, match="over='row'; it is none, heads, layer"):
+    with pytest.raises(OptionError, match="over='row'; expected one of none, heads, layer"):
         codes(model, task, over="row")
 
 

@@ -57,7 +57,7 @@ def test_a_gap_that_is_there_and_one_that_is_not(model, task) -> None:
     assert mean == pytest.approx((clean - corrupted).mean())
     assert mean > 10 * sem > 0
     noise = interp.load("planted:noise")
-    with pytest.raises(OptionError, match="does not do induction pairs: clean less corrupted"):
+    with pytest.raises(OptionError, match="does not do induction pairs: clean minus corrupted"):
         induction_pairs(noise, seed=2).gap(noise)
 
 
@@ -86,7 +86,7 @@ def test_too_few_pairs_are_not_a_model_that_fails(model) -> None:
         few.gap(model)
     enough = with_values(induction_pairs(model, 72), np.tile(noise + 1.5, 3), np.zeros(72))
     assert enough.gap(model)[0] == pytest.approx(1.5)
-    for shift, told in ((0.5, "does not do"), (-1.0, "does not do"), (-3.0, "wrong way round")):
+    for shift, told in ((0.5, "does not do"), (-1.0, "does not do"), (-3.0, "answers exchanged")):
         with pytest.raises(OptionError, match=told):
             with_values(induction_pairs(model, 24), noise + shift, np.zeros(24)).gap(model)
     with pytest.raises(OptionError, match="the metric is 1 logits on every prompt of all 24 pairs"):
@@ -146,4 +146,4 @@ def test_methods_are_listed_without_torch() -> None:
 
     found = CIRCUIT_METHODS["codes"]
     assert found.options["position"][0] == "mean"
-    assert found.summary.startswith("Heads whose codes appear")
+    assert found.summary.startswith("Rank heads by codes that appear")

@@ -185,8 +185,8 @@ def test_the_list_imports_no_torch(run) -> None:
         assert f"\n  {name}: {about.summary}\n" in told
         assert f"roles {', '.join(about.roles)}; {about.metric}" in told
     assert "template 1: {A} and {B} were at the {P}." in told
-    assert "screen_verify (head): Gradients choose" in told
-    assert "attribution_patching (head and edge): First-order" in told
+    assert "screen_verify (head): Choose candidates by gradients" in told
+    assert "attribution_patching (head and edge): Estimate the effect" in told
     assert "ioi_gpt2_small: ioi in gpt2, 26 heads" in told
     code = (
         "import sys; from interp.circuits.listing import listing; listing();"

@@ -87,7 +87,10 @@ def test_what_a_file_may_not_hold(errors, lines, tmp_path) -> None:
     clean_only = [{k: v for k, v in line.items() if k != "corrupted"} for line in lines]
     flat = [line | {"answer": 1, "wrong": 1} for line in lines]
     cases = (
-        ([longer, *rest], "pair 0 has 12 clean and 13 corrupted tokens; both sides must have one"),
+        (
+            [longer, *rest],
+            "pair 0 has 12 clean and 13 corrupted tokens; both sides must have",
+        ),
         ([same, *rest], "pair 0 has the same tokens on both sides, so there is no contrast"),
         (clean_only, "its lines have no field 'corrupted', the prompt without the behaviour"),
         ([clean_only[0], *rest], "prompt 1 has no 'corrupted', others have"),

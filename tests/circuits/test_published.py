@@ -102,7 +102,7 @@ def test_files_that_are_no_circuits(tmp_path) -> None:
         ('model = "m"\n', "lacks n_layers"),
         (base + "extra = 1\n[roles]\na = ['L0H0']\n", "has the field 'extra'"),
         (base + "[roles]\na = ['L2H0']\n", "beyond 2 layers"),
-        (base + "[roles]\na = ['L0H0', '0.0']\n", "stands twice"),
+        (base + "[roles]\na = ['L0H0', '0.0']\n", "is listed twice"),
         (base + "[roles]\na = ['L0H0']\n[variants.x]\nheads = ['L0H1']\n", "name its source"),
     ):
         path.write_text(text)

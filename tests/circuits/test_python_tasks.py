@@ -115,7 +115,7 @@ def test_what_such_a_file_must_define(errors, model, write, tmp_path) -> None:
         (write("return 1 / 0", name="b"), "line 11: ZeroDivisionError"),
         (write("from dataclasses import replace\nreturn replace(pairs.task, corrupted=None)",
                name="c"),
-         "gave a Task without corrupted prompts; a circuit is found by comparing every prompt"),
+         "returned a Task without corrupted prompts; a circuit is found by comparing every prompt"),
         (write("return pairs.task", n=5, name="d"), "has 5 pairs; 6 or more are needed"),
         (tmp_path / "none.py", "cannot read"),
         (tmp_path / "none.txt", "from a .py file whose function task(model)"),

@@ -253,7 +253,7 @@ def test_the_planted_circuit_and_nothing_else_is_traced(bystander, measure: str)
 def test_nothing_is_traced_where_no_head_attends_to_one_token() -> None:
     model = interp.load("planted:noise")
     with pytest.raises(
-        OptionError, match=r"traced nothing: on none of the 8 pairs .* 0.5 \(as ask"
+        OptionError, match=r"traced nothing: on none of the 8 pairs .* 0.5 \(as req"
     ):
         svd_trace(model, make_contrast(model, "induction", n=8), "head", fires=0.5)
 

@@ -47,8 +47,8 @@ def test_heads_that_spread_their_attention_are_traced(weak) -> None:
     assert score["L0H3"] > 0.3
     assert ("L0H3", "L1H0.k") in found.edges
     (note,) = [x for x in found.notes if x.startswith("heads fire from a weight of")]
-    assert "what seeds with 70% of the effects reach" in note
-    assert not any("was not traced" in x for x in found.notes)
+    assert "reached by seeds with 70% of the effects" in note
+    assert not any("were not traced" in x for x in found.notes)
 
 
 def test_a_trace_that_found_nothing_is_refused(weak) -> None:
@@ -87,11 +87,11 @@ def test_the_rule() -> None:
     lowest = choose_threshold(attends, 1.0, 0)
     assert lowest.weight == pytest.approx(2 * even)
     assert lowest.held == pytest.approx(0.95)
-    assert "times an even row" in lowest.why
+    assert "times uniform attention" in lowest.why
     strong = choose_threshold([[(1.0, 0.97, even)]], 0.7, 0)
     assert (strong.weight, strong.held) == (0.5, 1.0)
     asked = choose_threshold(attends, 0.7, 0.35)
-    assert (asked.weight, asked.why) == (0.35, "as asked for")
+    assert (asked.weight, asked.why) == (0.35, "as requested")
     assert asked.held == pytest.approx(0.25)
     for fires in (-0.1, 1.0, 1.5):
         with pytest.raises(OptionError, match="a weight between 0 and 1"):

@@ -46,7 +46,7 @@ def test_a_circuit_in_all_its_forms(run, tmp_path) -> None:
     assert result.stdout.startswith("planted:bystander\n  induction, codes, edges: score (codes)")
     assert "on 12 other pairs, others corrupted: CMD" in result.stdout
     assert "; CPR 0." in result.stdout
-    assert "the first 2 heads when autoencoders are drawn anew: Jaccard" in result.stdout
+    assert "the first 2 heads when autoencoders are resampled: Jaccard" in result.stdout
     assert "built in L0H3 L1H0: AUROC" in result.stdout
     folder = tmp_path / "planted-bystander"
     found = Circuit.from_json(folder / "circuit.json")
@@ -172,7 +172,7 @@ def test_a_circuit_beside_a_published_one(run, errors, tmp_path) -> None:
     args = ("circuit", "induction", "planted:bystander", *FAST, "--truth")
     result = run(*args, own)
     assert "own.toml: AUROC" in result.stdout
-    assert "of its 2 heads among the first as many" in result.stdout
+    assert "of its 2 heads among the top 2" in result.stdout
     code, lines = errors(*args, "ioi_gpt2_small")
     assert code == 1
     assert "is a circuit of gpt2 (12 layers of 12 heads)" in lines[0]
@@ -202,7 +202,7 @@ def test_edges_are_measured_against_those_that_were_built_in(run, tmp_path) -> N
     args = ("circuit", "induction", "planted:induction", "--method", "exact-patching", "--level",
             "edge", "-n", 4, "--random", 2, "-o", tmp_path)  # fmt: skip
     told = run(*args).stdout
-    assert "  edges: the first alone, of 110, others corrupted: CMD 0." in told
+    assert "  edges: top edges of 110 clean, others corrupted: CMD 0." in told
     assert "\n    built in L0H3>L1H0.k: AUROC 1.000 [1.000, 1.000] of 48 between heads\n" in told
     assert "faithfulness 1.00, random circuits with as many in each layer 0.00 [0.00," in told
     folder = tmp_path / "planted-induction"

@@ -26,6 +26,7 @@ def test_what_the_file_states_is_what_it_runs(known: Registry, name: str) -> Non
     stated, declared = known[name], known.load(name)
     assert isinstance(declared, Declaration)
     assert (stated.name, stated.kind, stated.doc) == (declared.name, declared.kind, declared.doc)
+    assert repr(declared) == f"<{stated.kind} {name}: {stated.summary}>"  # provenance holds it
     for key, value in stated.about.items():
         assert getattr(declared, key) == value, key
     assert {n: d for n, (d, _) in stated.options.items()} == {

@@ -1,4 +1,4 @@
-"""ROOM: ways to find a circuit, one function per file; see `interp.circuits.declaration`."""
+"""ROOM: circuit methods, one function per file; see `interp.circuits.declaration`."""
 
 from interp.core.room import furnish
 

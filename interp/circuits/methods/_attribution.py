@@ -1,7 +1,7 @@
-"""Scores of nodes and of edges from gradients, for one batch of clean and corrupted prompts.
+"""Scores of nodes and edges from gradients, for one batch of clean and corrupted prompts.
 
-Scores have the sign of what the node or edge does for the task: the first-order estimate of
-v(clean) - v(with the corrupted value carried there), in the value's own unit, per prompt.
+A score is the first-order estimate of v(clean) - v(with the corrupted value at the node or edge),
+in the value's own unit, per prompt; positive where the node or edge helps the task.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ Path = Literal["inputs", "activations"]
 
 @dataclass(eq=False)
 class RunPair:
-    """A batch of clean and corrupted prompts with the outputs of both runs.
+    """Batch of clean and corrupted prompts with the node outputs of both runs.
 
     Attributes:
-        rows: further numbers by name that a method keeps of a batch, `[..., batch]`.
+        rows: Further numbers of a batch by name, for a method's tables, `[..., batch]`.
     """
 
     graph: ResidualGraph
@@ -50,11 +50,11 @@ class RunPair:
 
     @property
     def delta(self) -> Float[Tensor, "batch pos writer d_model"]:
-        """How what each node writes differs, clean less corrupted."""
+        """Difference of what each node writes, clean minus corrupted."""
         return self.on_clean.out - self.on_corrupted.out
 
     def backward(self, at: At, rules: Rules = PLAIN, **options: Any) -> Backward:
-        """One forward and backward pass on one of the two."""
+        """Run one forward and backward pass on the clean or the corrupted prompts."""
         if at not in ("clean", "corrupted"):
             raise OptionError(f"at={at!r}; the gradient is taken at the clean or corrupted run")
         self.passes.forwards += 1
@@ -66,30 +66,33 @@ class RunPair:
 
 
 Units = Callable[[ResidualGraph, str], int]
-"""How often a method advances on a batch, at the level "head" or "edge"."""
+"""Number of progress units of a method per batch, at the level "head" or "edge"."""
 
 
 def units(runs: Callable[[ResidualGraph], int]) -> Units:
-    """Of a method with so many backward passes, and at the level "edge" one for every reader."""
+    """Return the progress units of a method with this many backward passes per batch.
+
+    At the level "edge" each backward pass has one more unit for every reader.
+    """
     return lambda graph, level: runs(graph) * (1 + (len(graph.readers) if level == "edge" else 0))
 
 
 def stages(graph: ResidualGraph) -> int:
-    """How many groups of writers move by themselves along activations."""
+    """Return the number of groups of writers that are moved separately along activations."""
     return 1 + sum(1 + layer.has_mlp for layer in graph.layers)
 
 
 def edges_by_gradient(
     pair: RunPair, *, at: At = "clean", rules: Rules = PLAIN
 ) -> Float[Tensor, "batch reader writer"]:
-    """Edge attribution patching: one gradient for all edges (Syed et al. 2023)."""
+    """Score all edges by edge attribution patching, with one gradient (Syed et al. 2023)."""
     return edge_scores(pair.backward(at, rules), pair.delta)
 
 
 def edges_along_inputs(
     pair: RunPair, *, steps: int, rules: Rules = PLAIN
 ) -> Float[Tensor, "batch reader writer"]:
-    """The gradient averaged over midpoints of the straight path between the embeddings."""
+    """Score edges by the gradient averaged over midpoints of a straight path between embeddings."""
     delta = pair.delta
     clean, corrupted = pair.on_clean.out[:, :, 0], pair.on_corrupted.out[:, :, 0]
     total = torch.zeros(())
@@ -103,9 +106,10 @@ def edges_along_inputs(
 def edges_along_activations(
     pair: RunPair, *, steps: int, rules: Rules = PLAIN
 ) -> Float[Tensor, "batch reader writer"]:
-    """For each group of writers, the gradient averaged while these alone move to corrupted.
+    """Score edges by group of writers, with the gradient averaged while only that group moves.
 
-    Groups are the embeddings, the heads of one layer, and each MLP: so many times `steps` passes.
+    Groups are the embeddings, the heads of one layer, and each MLP; there are `steps` passes for
+    each group.
     """
     graph, delta = pair.graph, pair.delta
     total = torch.zeros(())
@@ -117,7 +121,7 @@ def edges_along_activations(
 
 
 def _stages(graph: ResidualGraph, clean: NodeOutputs, corrupted: NodeOutputs) -> list:
-    """Groups of writers, and what replaces them a part of the way from corrupted to clean."""
+    """List groups of writers, each with its activations at a fraction of the path to clean."""
 
     def between(a: Tensor, b: Tensor, part: float) -> Tensor:
         return b + part * (a - b)
@@ -147,7 +151,7 @@ def _stages(graph: ResidualGraph, clean: NodeOutputs, corrupted: NodeOutputs) ->
 
 
 def nodes_of(pair: RunPair, run: Backward) -> Float[Tensor, "batch writer"]:
-    """Node scores of one run: inner products of what writers get with how they differ.
+    """Compute node scores of one run: gradients by what nodes write times clean minus corrupted.
 
     They equal the sums of a plain run's edge scores over the readers.
     """
@@ -169,14 +173,14 @@ def nodes_of(pair: RunPair, run: Backward) -> Float[Tensor, "batch writer"]:
 def nodes_by_gradient(
     pair: RunPair, *, at: At = "clean", rules: Rules = PLAIN
 ) -> Float[Tensor, "batch writer"]:
-    """Attribution patching of every node that writes."""
+    """Score every writer by attribution patching."""
     return nodes_of(pair, pair.backward(at, rules))
 
 
 def nodes_along_inputs(
     pair: RunPair, *, steps: int, rules: Rules = PLAIN
 ) -> Float[Tensor, "batch writer"]:
-    """Node scores with the gradient averaged along the straight path between the embeddings."""
+    """Score nodes by the gradient averaged along the straight path between the embeddings."""
     clean, corrupted = pair.on_clean.out[:, :, 0], pair.on_corrupted.out[:, :, 0]
     total = torch.zeros(())
     for k in range(steps):
@@ -189,7 +193,7 @@ def nodes_along_inputs(
 def nodes_along_activations(
     pair: RunPair, *, steps: int, rules: Rules = PLAIN
 ) -> Float[Tensor, "batch writer"]:
-    """Node scores with each group of nodes moved by itself; see `edges_along_activations`."""
+    """Score nodes with each group of nodes moved separately; see `edges_along_activations`."""
     total = torch.zeros_like(pair.delta[:, 0, :, 0])
     for writers, make in _stages(pair.graph, pair.on_clean, pair.on_corrupted):
         for k in range(steps):
@@ -199,13 +203,14 @@ def nodes_along_activations(
 
 
 def nodes_with_drops(pair: RunPair, *, at: At = "clean") -> Float[Tensor, "batch writer"]:
-    """GradDrop: sizes of scores averaged over runs that each drop one layer's gradient.
+    """Score nodes by GradDrop: absolute scores averaged over runs without one layer's gradient.
 
-    Effects through different layers that cancel in the plain gradient do not cancel in all of
-    these. The sign is lost; a node's own layer adds nothing, so L layers are averaged over L - 1.
+    Effects through different layers that cancel in the plain gradient do not cancel in all of these
+    runs. The sign is lost. A node has no score in the run that drops its own layer, so the sum over
+    L runs is divided by L - 1.
 
     Raises:
-        OptionError: a model of one layer.
+        OptionError: The model has only one layer.
     """
     layers = len(pair.graph.layers)
     if layers < 2:

@@ -1,4 +1,4 @@
-"""A trace checked by patching: do the nodes and edges that it names change the task?"""
+"""Check of a trace by patching: the effects of the nodes and edges that it names."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 Array = np.ndarray
-LARGE = 0.05  # of the gap between clean and corrupted: an effect that is called one
+LARGE = 0.05  # smallest effect that counts, as a share of the gap between clean and corrupted
 
 
 def check_trace(
@@ -34,10 +34,20 @@ def check_trace(
     k: int,
     seed: int,
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]], tuple[str, ...], float]:
-    """Real forwards for the first k heads and MLPs of a trace, as many others, and the first edges.
+    """Patch the top k heads and MLPs of a trace, as many others, and the top k edges.
+
+    Args:
+        model: The model.
+        task: The pairs of prompts.
+        nodes: Names of the nodes.
+        credit: Credit of each node.
+        edges: (writer, reader) names.
+        of_edges: Credit of each edge.
+        k: Number of nodes and of edges.
+        seed: Seed for the choice of the other nodes.
 
     Returns:
-        A row for each node, one for each edge, notes, and the passes over all prompts it took.
+        A row for each node, one for each edge, notes, and the number of passes over all prompts.
     """
     try:
         graph = ResidualGraph.of(model)

@@ -1,8 +1,8 @@
-"""Discrete codes of heads by a sparse autoencoder: the algorithm, its control, its statistics.
+"""Discrete codes of heads by a sparse autoencoder: the algorithm, its control and its statistics.
 
-As the authors' published code has it, which is more definite than the text: one autoencoder for
+This follows the authors' published code, which is more specific than the paper: one autoencoder for
 all heads, tied bias before and after, unit rows, Adam at 1e-3 over the whole training set at once.
-Their code takes the gradient along each row out; here rows are normalised inside the forward, so
+Their code removes the gradient along each row; here rows are normalised in the forward pass, so
 that no gradient points along them.
 
 Reference: O'Neill and Bui 2024, "Sparse Autoencoders Enable Scalable and Reliable Circuit
@@ -33,20 +33,24 @@ RATE = 1e-3
 def head_results(
     model: Model, task: ContrastTask, position: str
 ) -> tuple[Float[Tensor, "example head d_model"], list[str]]:
-    """What every head writes, clean prompts first and then the corrupted ones, in one stack.
+    """Stack what every head writes, on clean prompts first and then on corrupted ones.
 
     Args:
+        model: The model.
+        task: The pairs of prompts.
         position: `mean` over all positions, `last`, or a role of the task such as `S2`.
 
     Raises:
-        OptionError: a role that not every prompt has, or a model of several stacks.
+        OptionError: Some prompt does not have the role, or the model has several stacks.
     """
     if len(model.stacks) != 1:
-        raise OptionError(f"{model.name} has {len(model.stacks)} stacks; codes compare one stack")
+        raise OptionError(
+            f"{model.name} has {len(model.stacks)} stacks; codes compare heads of one stack"
+        )
     if position not in ("mean", "last") and not all(position in r for r in task.roles or ({},)):
         known = sorted(set.intersection(*(set(r) for r in task.roles))) if task.roles else []
         raise OptionError(
-            f"position {position!r}: it is mean, last or a role that every prompt has"
+            f"position {position!r}: give mean, last or a role that every prompt has"
             f" ({', '.join(known) or 'this task has none'})"
         )
     matrices = [output_projection(model.module, site)[0] for site in model.sites]
@@ -85,26 +89,29 @@ class Autoencoder:
 
     @classmethod
     def new(cls, d_model: int, codes: int, generator: torch.Generator) -> Autoencoder:
-        """Untrained: random rows of length 1, no biases. As it is, a random hash."""
+        """Make an untrained autoencoder: random rows of length 1, no biases.
+
+        Untrained, it acts as a random hash.
+        """
         encoder = torch.randn(codes, d_model, generator=generator)
         decoder = torch.randn(d_model, codes, generator=generator)
         return cls(_unit(encoder), torch.zeros(codes), _unit(decoder), torch.zeros(d_model))
 
     def hidden(self, x: Float[Tensor, "... d_model"]) -> Float[Tensor, "... code"]:
-        """The activations, zero or above."""
+        """Compute the hidden activations, which are not negative."""
         return ((x - self.tied) @ _unit(self.encoder).T + self.bias).relu()
 
     def reconstructed(self, hidden: Float[Tensor, "... code"]) -> Float[Tensor, "... d_model"]:
-        """What the activations stand for."""
+        """Reconstruct the input from the hidden activations."""
         return hidden @ _unit(self.decoder).T + self.tied
 
     def loss(self, x: Float[Tensor, "row d_model"], sparsity: float) -> Float[Tensor, ""]:
-        """Mean squared error, and the mean activation with this weight."""
+        """Compute the mean squared error, plus the mean activation weighted by `sparsity`."""
         hidden = self.hidden(x)
         return (self.reconstructed(hidden) - x).square().mean() + sparsity * hidden.abs().mean()
 
     def codes(self, x: Float[Tensor, "example head d_model"]) -> Int[Array, "example head"]:
-        """The most active unit of every example and head; the first where all are silent."""
+        """Return the most active unit of every example and head; the first if none is active."""
         with torch.no_grad():
             return self.hidden(x).argmax(-1).numpy()
 
@@ -121,7 +128,11 @@ def train_autoencoder(
     epochs: int,
     seed: int,
 ) -> tuple[Autoencoder, list[float]]:
-    """The autoencoder of some examples, all heads as rows alike; and its loss at every epoch."""
+    """Train an autoencoder on some examples, with the outputs of all heads as rows.
+
+    Returns:
+        The autoencoder, and its loss at every epoch.
+    """
     generator = torch.Generator().manual_seed(seed)
     model = Autoencoder.new(x.shape[-1], codes, generator)
     weights = [model.encoder, model.bias, model.decoder, model.tied]
@@ -146,11 +157,12 @@ def train_autoencoder(
 def only_positive(
     codes: Int[Array, "example head"], positive: Array, *, normalise: bool = False
 ) -> Float[Array, " head"]:
-    """How many codes a head has on positive examples and on no negative one.
+    """Count the codes that a head has on positive examples and on no negative one.
 
     Args:
-        positive: mask of the examples that show the behaviour.
-        normalise: divide by how many codes the head has at all.
+        codes: The code of every example and head.
+        positive: Mask of the examples that show the behaviour.
+        normalise: Divide by the number of different codes of the head.
     """
     seen, other = _seen(codes[positive]), _seen(codes[~positive])
     width = max(seen.shape[1], other.shape[1])
@@ -160,7 +172,7 @@ def only_positive(
 
 
 def _seen(codes: Int[Array, "example head"]) -> Array:
-    """Which codes every head has, `[head, code]`."""
+    """Return a mask of the codes that every head has, `[head, code]`."""
     n_heads = codes.shape[1]
     seen = np.zeros((n_heads, int(codes.max(initial=0)) + 1), dtype=bool)
     seen[np.arange(n_heads)[None, :].repeat(len(codes), 0), codes] = True
@@ -170,7 +182,7 @@ def _seen(codes: Int[Array, "example head"]) -> Array:
 def pairs_only_positive(
     codes: Int[Array, "example head"], positive: Array
 ) -> Float[Array, "head head"]:
-    """How many pairs of codes two heads have together on positive examples and on no negative."""
+    """Count the pairs of codes that two heads have together on positive examples only."""
     n_heads, n = codes.shape[1], int(codes.max()) + 1
     out = np.zeros((n_heads, n_heads))
     for a in range(n_heads):
@@ -183,10 +195,10 @@ def pairs_only_positive(
 
 
 def heads_of_pairs(pairs: Float[Array, "head head"]) -> Float[Array, " head"]:
-    """How often each head is named when pairs are listed by their count, as the authors count.
+    """Count how often each head is named in the top pairs, as the authors do.
 
-    The list of all ordered pairs, the highest first, is read until half as many names as there are
-    ordered pairs have been read; every pair is two names.
+    The list of all ordered pairs, in descending order of their count, is read until half as many
+    names as there are ordered pairs have been read; every pair has two names.
     """
     n_heads = len(pairs)
     order = np.argsort(-pairs.ravel(), kind="stable")
@@ -195,7 +207,7 @@ def heads_of_pairs(pairs: Float[Array, "head head"]) -> Float[Array, " head"]:
 
 
 def softmax(x: Float[Array, " head"]) -> Float[Array, " head"]:
-    """What the authors call the probability of a head; it leaves the order as it is."""
+    """Apply a softmax, called the probability of a head by the authors; it keeps the order."""
     e = np.exp(x - x.max())
     return e / e.sum()
 
@@ -206,9 +218,10 @@ OVER = ("none", "heads", "layer")
 def shared(
     score: Float[Array, " head"], over: str, layers: Int[Array, " head"]
 ) -> Float[Array, " head"]:
-    """Counts as they are (`none`), or their softmax over all heads or over each layer's heads.
+    """Return counts unchanged (`none`), or their softmax over all heads or over each layer's heads.
 
-    Within a layer it does change the order: a layer with one high count has little left for others.
+    A softmax within each layer changes the order: in a layer with one high count the other heads
+    score low.
     """
     if over == "none":
         return score
@@ -230,11 +243,11 @@ def permuted(
     over: str = "none",
     layers: Int[Array, " head"] | None = None,
 ) -> tuple[Float[Array, " head"], Float[Array, " head"]]:
-    """p values of the score when the two sides of each pair change places at random.
+    """Compute p values of the score by random exchange of the two sides of each pair.
 
-    The score is `only_positive`, then `shared`; the options are theirs. The first p value is of
-    each head by itself, the second against the largest score of any head in each draw, which keeps
-    the chance of one false head among all at its level.
+    The score is `only_positive`, then `shared`, with their options. The first p value is for each
+    head separately; the second compares with the largest score of any head in each draw, which
+    controls the family-wise error rate over heads.
     """
     rng = np.random.default_rng(seed)
     positive = np.arange(2 * n_pairs) < n_pairs

@@ -1,4 +1,4 @@
-"""What single nodes and single paths do, by real forwards with edges of the other run."""
+"""Effects of single nodes and single paths, measured by forward passes with patched edges."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float
     from torch import Tensor
 
-MOST_TOKENS = 4096  # positions of one forward pass, over all copies of the batch
+MOST_TOKENS = 4096  # most positions in one forward pass, over all copies of the batch
 
 
 def effects_of_masks(
@@ -29,14 +29,14 @@ def effects_of_masks(
     norm: str = "exact",
     denoise: bool = False,
 ) -> Float[Tensor, "mask batch"]:
-    """What taking the edges at 0 away does: v(all) - v(mask), or for `denoise` v(mask) - v(all).
+    """Measure the effect of patching the edges at 0: v(all) - v(mask), negated for `denoise`.
 
-    Either way a positive number says that the edges help. Masks that leave the first layers as
-    they are cost less: those are put back from the run of the prompts themselves.
+    Either way a positive number says that the edges help. Masks that leave the first layers
+    unchanged cost less: those layers are restored from the unpatched run.
     """
     base = value(edges.base.logits).double().cpu()
     if norm == "freeze":
-        edges.hold_norms()  # counted once, whether masks are run or known
+        edges.hold_norms()  # counted once, whether the masks are run or read back
     batch, pos = edges.base.out.shape[:2]
     most = max(1, MOST_TOKENS // (batch * pos))
     by_start: dict[int, list[int]] = defaultdict(list)
@@ -48,14 +48,14 @@ def effects_of_masks(
     found = torch.zeros(len(masks), batch, dtype=torch.double)
     for start, rows in sorted(by_start.items()):
         if start < 0:
-            continue  # nothing is taken away
+            continue  # nothing is patched
         for first in range(0, len(rows), most):
             some = rows[first : first + most]
             before = edges.forwards
             values = torch.from_numpy(
                 step("masks", partial(_values, edges, value, masks[some], norm))
             )
-            edges.forwards = before + len(some)  # also where they are known
+            edges.forwards = before + len(some)  # also if they were read back
             found[some] = values - base if denoise else base - values
             advance(len(some))
     return found
@@ -76,15 +76,18 @@ def path_effects(
     norm: str = "exact",
     denoise: bool = False,
 ) -> Float[Tensor, "path batch"]:
-    """What each path by itself does: the edge from a writer to a reader, and all that follows.
+    """Measure the effect of each path alone: the edge into a reader, and all that follows.
 
     Args:
-        paths: names such as `("L0H2", "L1H1.k")`; a reader `L1H1` is all of its three inputs.
-        norm: "exact", or "freeze": the reader's norm keeps its scale, so that what it reads
-            changes linearly.
+        edges: The pair of runs.
+        value: A number per prompt from the logits.
+        paths: Names such as `("L0H2", "L1H1.k")`; a reader `L1H1` means all of its three inputs.
+        norm: "exact", or "freeze": the reader's norm keeps its scale, so that what it reads changes
+            linearly.
+        denoise: The runs are exchanged, so the sign of effects is too.
 
     Raises:
-        UnknownName, OptionError: a path that does not exist.
+        UnknownName, OptionError: A path does not exist.
     """
     found = torch.zeros(len(paths), edges.base.out.shape[0], dtype=torch.double)
     full = edges.graph.full()
@@ -100,7 +103,7 @@ def path_effects(
 def node_effects(
     edges: EdgeForward, value: Value, nodes: Sequence[str], *, denoise: bool = False
 ) -> Float[Tensor, "node batch"]:
-    """What each node does: all edges that leave it carry the other run's value."""
+    """Measure the effect of each node: all edges that leave it carry the other run's value."""
     full = edges.graph.full()
     masks = []
     for name in nodes:

@@ -1,4 +1,4 @@
-"""From batches of one length to scores per pair, for methods on the residual graph."""
+"""Collection of batch results into scores per pair, for methods on the residual graph."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Tables = Mapping[str, list[dict[str, Any]]]
 
 
 def helping(task: ContrastTask, batch: ContrastBatch) -> Callable[[Tensor], Tensor]:
-    """The batch's value, turned so that higher is better."""
+    """Return the batch's value function, negated if lower is better."""
     return batch.value if task.task.higher_is_better else lambda logits: -batch.value(logits)
 
 
@@ -44,12 +44,19 @@ def by_gradient(
     notes: tuple[str, ...] = (),
     tables: Callable[[list[Mapping[str, Array]]], Tables] = lambda rows: {},
 ) -> Found:
-    """Scores of all writers, and of all edges at that level, by a function of a pair of runs.
+    """Score all writers, and at the level "edge" all edges, by a function of a pair of runs.
 
     Args:
-        units: how often the function advances on a batch.
-        what: the step is called.
-        tables: made of what the function left in `Pair.rows`, batch by batch.
+        model: The model.
+        task: The pairs of prompts.
+        level: "head" or "edge".
+        nodes: Function that scores the writers of a pair of runs.
+        edges: Function that scores the edges of a pair of runs.
+        units: Number of progress units of the function per batch.
+        what: Name of the step.
+        signed: Whether scores have a sign.
+        notes: Notes of the result.
+        tables: Function that makes tables from `RunPair.rows` of every batch.
     """
     graph, passes = ResidualGraph.of(model), Passes()
     found = np.zeros((len(graph.writers), len(task)))
@@ -64,7 +71,10 @@ def by_gradient(
             scores, of_edges = _numpy(nodes(pair)), None
         else:
             every = _numpy(edges(pair))
-            scores, of_edges = every.sum(1), every[:, at[0], at[1]]  # what a node's edges do in sum
+            scores, of_edges = (
+                every.sum(1),
+                every[:, at[0], at[1]],
+            )  # a node's score is the sum over its edges
         return scores, of_edges, own.forwards, own.backwards, pair.rows
 
     batches, rows = list(task.batches()), []
@@ -91,7 +101,7 @@ def _numpy(x: Tensor) -> Array:
 
 
 def _places(graph: ResidualGraph) -> tuple[Array, Array]:
-    """Reader and writer number of every edge, in the graph's order."""
+    """Return the reader and writer number of every edge, in the graph's order."""
     readers = [graph.reader_index[b] for _, b in graph.edges]
     writers = [graph.index[a] for a, _ in graph.edges]
     return np.array(readers), np.array(writers)
@@ -106,11 +116,15 @@ def forwards_of(
     what: str,
     denoise: bool = False,
 ) -> tuple[Float[Array, "row prompt"], float]:
-    """Real forwards of every batch, and how many passes over all prompts they were.
+    """Measure every batch by forward passes, and count the passes over all prompts.
 
     Args:
-        rows: that the function gives, and how often it advances.
-        what: the step is called.
+        model: The model.
+        task: The pairs of prompts.
+        measure: Function of a pair of runs and the value that returns rows.
+        rows: Number of rows that the function returns, which is also its number of progress units.
+        what: Name of the step.
+        denoise: Exchange the clean and the corrupted run.
     """
     graph, found, passes = ResidualGraph.of(model), np.zeros((rows, len(task))), 0.0
 

@@ -1,8 +1,8 @@
-"""One backward pass, and the gradient that every reader of the residual graph gets by itself.
+"""Backward pass with the separate gradient of every reader of the residual graph.
 
-The gradient that a reader gets is that of the value by the stream *as this reader reads it*: by
+The gradient of a reader is the gradient of the value by the stream *as this reader reads it*: by
 the input of one head's queries, keys or values, of one MLP, or of the unembedding. An edge's score
-is its inner product with how the writer differs between the clean and the corrupted run.
+is the inner product of this gradient with the writer's clean minus corrupted output.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ GIM = Rules(temperature=2.0, norm="freeze", split=True)
 
 @dataclass(eq=False)
 class Passes:
-    """How many forward and backward passes over all prompts have been made."""
+    """Count of forward and backward passes over all prompts."""
 
     forwards: float = 0.0
     backwards: float = 0.0
@@ -55,7 +55,7 @@ class Passes:
 
 @dataclass(frozen=True, eq=False)
 class Replaced:
-    """What stands in for nodes in a run: the first stream, or one layer's z or MLP output."""
+    """Replacements of activations in a run: the first stream, or one layer's z or MLP output."""
 
     embed: Tensor | None = None
     z: Mapping[int, Tensor] = field(default_factory=dict)  # by layer, all heads' side by side
@@ -63,26 +63,29 @@ class Replaced:
 
 
 class Backward(Watch):
-    """A run with its gradients; `readers()` and `by_head` say what they are.
+    """Run with its gradients; see `readers()` and the attributes.
 
     Args:
-        value: a number per prompt from the logits; the gradient is that of their sum.
-        rules: what stands for derivatives (`GIM`), the plain ones unless given.
-        replaced: activations to run on in place of the model's own.
-        dropped: a layer whose writes pass no gradient on (GradDrop).
-        patterns: also keep the gradient by every attention pattern.
+        graph: The residual graph of the model.
+        inputs: Prompts of one length.
+        value: A number per prompt from the logits; the gradient is that of their sum.
+        rules: Replacements of derivatives (such as `GIM`); plain derivatives by default.
+        replaced: Activations that replace the model's own.
+        dropped: A layer whose outputs pass no gradient on (GradDrop).
+        patterns: Also keep the gradient by every attention pattern.
 
     Attributes:
-        values: the value of each prompt in this run.
-        by_head: by layer the gradient by every head's z, `[batch, pos, head, d_v]`.
-        mlps: by layer the gradient by what the MLP writes; `embed` that by the first stream.
-        by_part: by (layer, input) that by all heads' queries, keys or values.
-        by_pattern: by layer that by the pattern, `[batch, head, query_pos, key_pos]`, if asked for.
+        values: The value of each prompt in this run.
+        by_head: By layer, the gradient by every head's z, `[batch, pos, head, d_v]`.
+        mlps: By layer, the gradient by the MLP's output; `embed` is that by the first stream.
+        by_part: By (layer, input), the gradient by all heads' queries, keys or values.
+        by_pattern: By layer, the gradient by the attention pattern,
+            `[batch, head, query_pos, key_pos]`, if `patterns`.
 
     Raises:
-        UnreadableAttention: an attention cannot be computed again from its queries and keys.
-        NonFiniteError: a gradient is NaN or infinite.
-        OptionError: the value does not follow the logits smoothly.
+        UnreadableAttention: An attention cannot be recomputed from its queries and keys.
+        NonFiniteError: A gradient is NaN or infinite.
+        OptionError: The value is not a differentiable function of the logits.
     """
 
     def __init__(
@@ -124,8 +127,8 @@ class Backward(Watch):
             values = value(logits)
             if not values.requires_grad:
                 raise OptionError(
-                    f"{model.name}: the task's value does not follow the logits smoothly, so it "
-                    "has no gradient; take an exact method"
+                    f"{model.name}: the task's value does not depend smoothly on the logits, so it "
+                    "has no gradient; use a method that patches, such as exact_patching"
                 )
             self.values = values.detach().double()
             layers = range(len(self.graph.layers))
@@ -157,7 +160,7 @@ class Backward(Watch):
         return self.graph.layers[order].site
 
     def pre(self, layer: Layer, x: Tensor) -> Tensor:
-        """The stream that enters a block; the first is where gradients end."""
+        """Record the stream that enters a block; gradients end at the first one."""
         if layer.order == 0:
             x = x if self.replaced.embed is None else self.replaced.embed
             x = x.detach().clone().requires_grad_(True)
@@ -165,26 +168,26 @@ class Backward(Watch):
         return x.clone()
 
     def mid(self, layer: Layer, x: Tensor) -> Tensor:
-        """The stream that an MLP reads."""
+        """Record the stream that an MLP reads."""
         self._mid[layer.order] = x
         return x.clone()
 
     def heads(self, layer: Layer, x: Tensor) -> Tensor:
-        """All heads' z."""
+        """Record the outputs (z) of all heads."""
         new = self.replaced.z.get(layer.order)
         x = x if new is None else new.detach().clone().requires_grad_(True)
         self._z[layer.order] = x
         return x.detach() if layer.order == self.dropped else x.clone()
 
     def mlp(self, layer: Layer, x: Tensor) -> Tensor:
-        """What an MLP writes."""
+        """Record the output of an MLP."""
         new = self.replaced.mlp.get(layer.order)
         x = x if new is None else new.detach().clone().requires_grad_(True)
         self._out[layer.order] = x
         return x.detach() if layer.order == self.dropped else x.clone()
 
     def post(self, layer: Layer, x: Tensor) -> Tensor | None:
-        """The stream that the final norm reads."""
+        """Record the stream that the final norm reads."""
         if layer.order < len(self.graph.layers) - 1:
             return None
         self._last = x
@@ -207,15 +210,15 @@ class Backward(Watch):
         check_computed(call, site, z)
         call.z = as_is(call.z, z)
 
-    # --- what readers get -----------------------------------------------------------------------
+    # --- gradients of readers -------------------------------------------------------------------
 
     def readers(self) -> Iterator[tuple[Reader, Float[Tensor, "batch pos d_model"]]]:
-        """The gradient that each reader gets, in the graph's order."""
+        """Yield every reader with its gradient, in the graph's order."""
         for reader in self.graph.readers:
             yield reader, self.of(reader)
 
     def of(self, reader: Reader) -> Float[Tensor, "batch pos d_model"]:
-        """The gradient that one reader gets."""
+        """Return the gradient of one reader."""
         if reader.kind == "logits":
             return self._at_end
         order = reader.order
@@ -231,7 +234,7 @@ class Backward(Watch):
 
     def _back(self, end: Tensor, start: Tensor, gradient: Tensor, reader: Reader) -> Tensor:
         if not end.requires_grad or end.grad_fn is None:
-            return torch.zeros_like(start)  # put in place of what the model computes
+            return torch.zeros_like(start)  # replaced, so no gradient reaches the model
         (found,) = torch.autograd.grad(end, start, gradient, retain_graph=True, allow_unused=True)
         if found is None:
             raise UnreadableAttention(
@@ -243,10 +246,12 @@ class Backward(Watch):
 def edge_scores(
     run: Backward, delta: Float[Tensor, "batch pos writer d_model"], writers: slice | None = None
 ) -> Float[Tensor, "batch reader writer"]:
-    """Inner products of what readers get with how writers differ; 0 where there is no edge.
+    """Compute edge scores: gradients of readers times differences of writers; 0 where no edge is.
 
     Args:
-        writers: the only ones to score.
+        run: The run with its gradients.
+        delta: Clean minus corrupted output of every writer.
+        writers: The writers to score; all by default.
     """
     graph = run.graph
     n = len(graph.writers)

@@ -1,10 +1,10 @@
 """Attribution patching with the softmax of queries and keys computed, not linearised (AtP*).
 
-A gradient sees a saturated softmax as flat, though another query or key may turn it over. Here the
-pattern that a patched query (or key) gives is computed, and only what follows the pattern is taken
-to first order: the score is the gradient by the pattern times how the pattern changes. The patched
-query of an edge is that of the stream without what its writer adds, through the model's own norm
-and weights.
+A saturated softmax has almost no gradient, although another query or key may change the pattern
+completely. Here the pattern that a patched query (or key) gives is computed, and only what follows
+the pattern is linearised: the score is the gradient by the pattern times the change of the pattern.
+The patched query of an edge is that of the stream without what its writer adds, through the model's
+own norm and weights.
 
 Reference: Kramar et al. 2024 (arXiv 2403.00745), section on the QK fix.
 """
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from interp.model.hooks.calls import Call
     from interp.model.locate.sites import Site
 
-WHOLE = -1  # in place of a writer: all of the stream
+WHOLE = -1  # instead of the number of a writer: the whole stream
 
 
 @dataclass(eq=False)
@@ -48,9 +48,10 @@ class Fixed:
     """Scores with computed softmaxes.
 
     Args:
-        edges: of every run (one, or one for each layer dropped).
-        inputs: by (layer's order, input) what each head loses when that input is wholly patched,
-            for the first run; `plain` is the same from the gradient alone.
+        edges: Edge scores of every run (one run, or one for each dropped layer).
+        inputs: By (layer's order, input), what each head loses when that whole input is patched,
+            for the first run.
+        plain: The same as `inputs`, from the gradient alone.
     """
 
     edges: list[Float[Tensor, "batch reader writer"]]
@@ -59,10 +60,12 @@ class Fixed:
 
 
 def fixed_scores(pair: RunPair, *, at: At = "clean", drops: bool = False) -> Fixed:
-    """Edge scores; those into queries and keys by patterns that are computed.
+    """Score edges; those into queries and keys by patterns that are computed.
 
     Args:
-        drops: one set of scores for each layer whose gradient is dropped, in place of one.
+        pair: The pair of runs.
+        at: The run at which gradients are taken.
+        drops: Return one set of scores for each layer whose gradient is dropped, instead of one.
     """
     graph = pair.graph
     patterns: list[dict[int, Tensor]] = []
@@ -73,7 +76,7 @@ def fixed_scores(pair: RunPair, *, at: At = "clean", drops: bool = False) -> Fix
         found.edges.append(edge_scores(run, pair.delta))
         patterns.append(run.by_pattern)
         by_part = by_part or run.by_part
-    sign = 1.0 if at == "clean" else -1.0  # which way a pattern changes when it is patched
+    sign = 1.0 if at == "clean" else -1.0  # sign of the change of a pattern when it is patched
 
     def scored(order: int, writer: int, part: str, change: Tensor) -> None:
         layer = graph.layers[order]
@@ -98,12 +101,15 @@ def fixed_scores(pair: RunPair, *, at: At = "clean", drops: bool = False) -> Fix
 
 
 def edges_fixed(pair: RunPair, *, at: At = "clean") -> Float[Tensor, "batch reader writer"]:
-    """Edge scores with computed softmaxes."""
+    """Score edges with computed softmaxes."""
     return fixed_scores(pair, at=at).edges[0]
 
 
 def units_fixed(drops: bool) -> Units:
-    """How often `fixed_scores` advances: its gradients are always those of edges."""
+    """Return the progress units of `fixed_scores`.
+
+    Its gradients are always those of edges.
+    """
     runs = units(lambda graph: len(graph.layers) if drops else 1)
     return lambda graph, level: runs(graph, "edge") + _reads(graph)
 
@@ -117,11 +123,11 @@ def _before(graph: ResidualGraph, layer: Layer) -> int:
 
 
 class _Stop(Exception):
-    """A block was read as far as needed."""
+    """Signal that a block was run as far as needed."""
 
 
 class _Patched:
-    """One run of the base prompts in which every block is also read on patched streams."""
+    """Run on the base prompts in which every block is also read on patched streams."""
 
     def __init__(
         self,
@@ -145,7 +151,7 @@ class _Patched:
         model = self.graph.model
         with torch.no_grad(), inference(model.module), self._hooked():
             model.run(model.inputs(self.inputs))
-        # each read is one attention's part of a forward
+        # each read is the part of a forward pass up to one attention
         self.pair.passes.forwards += 1 + _reads(self.graph) / len(self.graph.layers)
 
     @contextmanager
@@ -199,7 +205,7 @@ class _Patched:
             advance()
 
     def _until(self, own: Callable[..., Any], given: tuple[tuple, dict]) -> AttentionTensors:
-        """Queries and keys of a block on another stream."""
+        """Run a block on another stream until its queries and keys have been read."""
         self.reading = True
         try:
             own(*given[0], **given[1])
@@ -208,4 +214,6 @@ class _Patched:
             return found
         finally:
             self.reading = False
-        raise UnreadableAttention(f"{self.graph.model.name}: a block ran without being read")
+        raise UnreadableAttention(
+            f"{self.graph.model.name}: a block ran without its inputs being read"
+        )

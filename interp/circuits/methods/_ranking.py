@@ -1,4 +1,4 @@
-"""How well a ranking of heads finds a known circuit: the right way, and as one paper counts."""
+"""Figures for how well a ranking of heads recovers a known circuit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Array = np.ndarray
 
 
 def precision_at(score: Float[Array, " head"], truth: Bool[Array, " head"], k: int) -> float:
-    """The share of the first k heads that are in the circuit; equal scores share their places."""
+    """Compute the share of the top k heads that are in the circuit, averaged over ties."""
     order = np.argsort(-score, kind="stable")[:k]
     last = score[order[-1]]
     sure = score > last
@@ -21,9 +21,9 @@ def precision_at(score: Float[Array, " head"], truth: Bool[Array, " head"], k: i
 
 
 def authors_f1(score: Float[Array, " head"], truth: Bool[Array, " head"]) -> float:
-    """The best harmonic mean of sensitivity and specificity over thresholds.
+    """Compute the best harmonic mean of sensitivity and specificity over thresholds.
 
-    O'Neill and Bui's code calls this F1. It is not: it has no precision in it.
+    O'Neill and Bui's code calls this F1. It is not F1, because it does not contain precision.
     """
     best = 0.0
     for threshold in np.unique(score):
@@ -37,7 +37,7 @@ def authors_f1(score: Float[Array, " head"], truth: Bool[Array, " head"]) -> flo
 
 
 def f1(score: Float[Array, " head"], truth: Bool[Array, " head"]) -> float:
-    """The best harmonic mean of precision and recall over thresholds."""
+    """Compute the best harmonic mean of precision and recall over thresholds."""
     best = 0.0
     for threshold in np.unique(score):
         said = score >= threshold
@@ -47,5 +47,5 @@ def f1(score: Float[Array, " head"], truth: Bool[Array, " head"]) -> float:
 
 
 def marked(names: Collection[str], truth: Collection[str]) -> Bool[Array, " head"]:
-    """Which of the names are in the circuit."""
+    """Return a mask of the names that are in the circuit."""
     return np.array([name in set(truth) for name in names])

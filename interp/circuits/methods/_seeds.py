@@ -1,4 +1,4 @@
-"""Where a trace starts: the heads that act on the task, and how much each does."""
+"""Seeds of a trace: the heads that act on the task, and their effects."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ def seeds(
     reach: float,
     only: set[str],
 ) -> tuple[list[dict[Place, float]], bool]:
-    """By prompt: heads and positions with the largest effects, and their part of these.
+    """Find, by prompt, the heads and positions with the largest effects, and their shares of these.
 
-    The effect is direct: the task's gradient by the last stream, times how what the head writes
-    there differs between the clean and the corrupted prompt. Where no head (of those named) has
-    one, as where MLPs read all that heads write, it is that by the head itself, through all that
-    follows; the second result says that it is direct. The smallest set is taken that holds `reach`
-    of all that help.
+    The effect is direct: the task's gradient by the last stream, times the difference of the head's
+    output there between the clean and the corrupted prompt. If no head (of those named) has a
+    direct effect, for example because MLPs read everything that heads write, the gradient by the
+    head's output through all later components is used; the second result is False then. The
+    smallest set that holds `reach` of all positive effects is taken.
 
     Raises:
-        OptionError: no head of those asked for acts on the task either way.
+        OptionError: None of the requested heads acts on the task either way.
     """
     other = LinearScores(model, batch.corrupted, turned=scores.turns)
     heads = [i for i, n in enumerate(scores.writers) if n in only or (not only and n[0] == "L")]
@@ -61,7 +61,7 @@ def seeds(
         return found, False
     raise OptionError(
         f"{model.name}: none of {', '.join(sorted(only)) or 'its heads'} acts on the task, directly"
-        " or through what follows, so there is nowhere to start; name other seeds"
+        " or through what follows, so there is nowhere to start; give other seeds"
     )
 
 
@@ -89,7 +89,7 @@ def _largest(
 def _slope_at_end(
     model: Model, batch: ContrastBatch, value: Callable[[Tensor], Tensor]
 ) -> Float[Tensor, "batch pos d_model"]:
-    """The gradient of the task by the stream that leaves the last block."""
+    """Compute the gradient of the task by the stream that leaves the last block."""
     kept: list[Tensor] = []
 
     def hook(module: nn.Module, args: tuple, output: Any) -> Any:
@@ -101,7 +101,8 @@ def _slope_at_end(
     where = model.sites[-1].streams.get("resid_post")
     if where is None:
         raise UnreadableAttention(
-            f"{model.name}: no stream was found to leave its last block, so no direct effect"
+            f"{model.name}: the stream that leaves its last block was not found, so there are no "
+            "direct effects; use another method"
         )
     handle = model.module.get_submodule(where.module).register_forward_hook(in_this_thread(hook))
     try:
@@ -120,11 +121,11 @@ def _through_all(
     scores: LinearScores,
     other: LinearScores,
 ) -> Float[Tensor, "batch pos writer"]:
-    """First-order effects of what heads write, on all that reads it; 0 for other writers."""
+    """Estimate first-order effects of head outputs on everything that reads them; 0 for others."""
     kept: dict[Site, Tensor] = {}
 
     def visit(site: Site, call: Call, real: Tensor) -> None:
-        # a sum, so that the heads before it keep their gradients too
+        # added, not replaced, so that earlier heads keep their gradients
         kept[site] = torch.zeros_like(call.z).requires_grad_(True)
         call.z = call.z + kept[site]
 

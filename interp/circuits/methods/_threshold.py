@@ -1,4 +1,4 @@
-"""The weight from which a head counts as firing, chosen from the task's own pairs."""
+"""Attention weight from which a head counts as firing, chosen from the task's own pairs."""
 
 from __future__ import annotations
 
@@ -14,20 +14,22 @@ if TYPE_CHECKING:
     from interp.circuits.linear_scores import LinearScores
     from interp.circuits.methods._seeds import Place
 
-MOST = 0.5  # one key holds most of the weight: published traces take this for every model
-ABOVE_EVEN = 2.0  # times the weight that each key would get if a head attended to all alike
+MOST = 0.5  # one key has most of the weight: published traces use this for every model
+ABOVE_EVEN = 2.0  # times the weight of each key under uniform attention
 
 Attends = tuple[float, float, float]
-"""A seed at a position: its part of the effects, its largest weight, and that of an even row."""
+"""A seed at a position: its share of the effects, its largest weight, and the uniform weight."""
 
 
 @dataclass(frozen=True)
 class Threshold:
-    """A weight, and why it is this one.
+    """Attention weight from which heads fire, with the reason for its choice.
 
     Args:
-        held: part of the seeds' effects that is at places which fire.
-        at_most: the largest weight of a seed where half of the effects lie at or above it.
+        weight: The weight.
+        why: The reason.
+        held: Share of the seeds' effects at places that fire.
+        at_most: The largest weight of a seed such that half of the effects are at or above it.
     """
 
     weight: float
@@ -39,10 +41,12 @@ class Threshold:
 def attention_of(
     scores: LinearScores, starts: Sequence[dict[Place, float]], *, first: bool
 ) -> list[list[Attends]]:
-    """By prompt, how much the seeds attend to the key that they attend to most.
+    """Return, by prompt, how much the seeds attend to the key that they attend to most.
 
     Args:
-        first: count the first key.
+        scores: The scores of the batch.
+        starts: Seeds by prompt.
+        first: Include the first key.
     """
     sites = {f"L{s.layer}H{h}": (s.layer, h) for s in scores.model.sites for h in range(s.n_heads)}
     found = []
@@ -60,17 +64,17 @@ def attention_of(
 
 
 def choose_threshold(attends: Sequence[Sequence[Attends]], reach: float, fires: float) -> Threshold:
-    """The threshold that is asked for; chosen by a rule where `fires` is 0.
+    """Return the requested threshold, or choose it by a rule where `fires` is 0.
 
-    The rule: seeds that hold `reach` of the effects, over all pairs, must fire. So it is the
-    largest weight that they reach, but never above 0.5, where attention is on one key anyway, and
-    never below twice the weight that an even row would give each key, where nothing stands out.
+    Rule: seeds that hold `reach` of the effects, over all pairs, must fire. So the threshold is the
+    largest weight that they reach, but at most 0.5, where most attention is on one key, and at
+    least twice the weight of uniform attention, below which no key stands out.
 
     Raises:
-        OptionError: `fires` is no weight.
+        OptionError: `fires` is not an attention weight.
     """
     if not 0 <= fires < 1:
-        raise OptionError(f"fires={fires}; a weight between 0 and 1, or 0 to choose it")
+        raise OptionError(f"fires={fires}; give a weight between 0 and 1, or 0 to choose it")
     part, weight, even = (
         np.array(x) for x in zip(*(a for mine in attends for a in mine), strict=True)
     )
@@ -81,25 +85,26 @@ def choose_threshold(attends: Sequence[Sequence[Attends]], reach: float, fires: 
         return float(weight[order][int(np.searchsorted(held, share - 1e-9))])
 
     if fires:
-        chosen, why = fires, "as asked for"
+        chosen, why = fires, "as requested"
     else:
         least = ABOVE_EVEN * float(np.median(even))
         wanted = reached(reach)
         chosen = min(MOST, max(wanted, least))
         why = (
-            f"at most {MOST:g}, where one key holds most of the weight" if chosen == MOST
-            else f"what seeds with {reach:.0%} of the effects reach" if wanted >= least
-            else f"{ABOVE_EVEN:g} times an even row; seeds with {reach:.0%} of the effects reach"
-            f" {wanted:.3g}"
+            f"at most {MOST:g}, where one key has most of the weight" if chosen == MOST
+            else f"reached by seeds with {reach:.0%} of the effects" if wanted >= least
+            else f"{ABOVE_EVEN:g} times uniform attention; seeds with {reach:.0%} of the effects"
+            f" reach {wanted:.3g}"
         )  # fmt: skip
     return Threshold(chosen, why, float(part[weight >= chosen].sum() / part.sum()), reached(0.5))
 
 
 def nothing_traced(model: str, seeds: Sequence[str], chosen: Threshold, n: int) -> OptionError:
-    """The error message where no seed fires on any pair."""
+    """Make the error for the case that no seed fires on any pair."""
     return OptionError(
         f"{model}: svd_trace traced nothing: on none of the {n} pairs does a head that acts on the"
         f" task ({', '.join(seeds)}) attend to one key with a weight of {chosen.weight:.3g}"
         f" ({chosen.why}); half of their effects come from places where the largest weight is at"
-        f" most {chosen.at_most:.3g}. Give a lower fires=, or patch: screen_verify"
+        f" most {chosen.at_most:.3g}. Give a lower fires=, or use a method that"
+        " patches, such as screen_verify"
     )

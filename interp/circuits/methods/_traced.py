@@ -1,4 +1,4 @@
-"""From signals to a graph: from the heads that act on the task back to what they look at."""
+"""Conversion of signals to a graph, from the heads that act on the task back to what they read."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class CreditTrace:
-    """What one prompt gave: credit of nodes and edges, which adds up from each side to the seeds'.
+    """Trace of one prompt: credit of nodes and edges; on each side it sums to that of the seeds.
 
     Args:
-        nodes: credit by name. edges: credit by (writer, reader).
-        signals: those that were followed.
+        nodes: Credit by name.
+        edges: Credit by (writer, reader).
+        signals: The signals that were followed.
     """
 
     nodes: dict[str, float] = field(default_factory=lambda: defaultdict(float))
@@ -28,13 +29,13 @@ class CreditTrace:
     signals: list[Signal] = field(default_factory=list)
 
     def plain(self) -> tuple:
-        """All of it without objects of a class; the names of writers are known elsewhere."""
+        """Return all data as plain types; the names of writers are stored elsewhere."""
         kept = [{k: v for k, v in vars(s).items() if k != "writers"} for s in self.signals]
         return dict(self.nodes), dict(self.edges), kept
 
     @classmethod
     def of(cls, told: tuple, writers: tuple[str, ...]) -> CreditTrace:
-        """What `plain` gave."""
+        """Make a trace from the output of `plain`."""
         nodes, edges, kept = told
         signals = [Signal(**s, writers=writers[: len(s["by_query"]) - 1]) for s in kept]
         return cls(nodes, edges, signals)
@@ -51,10 +52,10 @@ def trace(
 ) -> CreditTrace:
     """Follow the credit of the seeds of one prompt from head to head, down to the embeddings.
 
-    A head that fires passes its credit on to those who wrote what its signal reads, half of it to
-    the query's side and half to the key's; where it fires on several keys, in proportion to their
-    weights. Of each side the smallest set of writers is kept that
-    holds `reach` of what they give, each with its part.
+    A head that fires passes its credit on to the writers that its signal reads, half of it to the
+    query's side and half to the key's; where it fires on several keys, in proportion to their
+    weights. On each side the smallest set of writers is kept that holds `reach` of the signal, each
+    with its share.
     """
     found, model = CreditTrace(), tracer.scores.model
     credit: dict[Place, float] = defaultdict(float, start)
@@ -110,7 +111,7 @@ def _pass_on(
                 break
             so_far += x
             if names[i] == CONSTANT:
-                continue  # biases belong to nobody
+                continue  # biases belong to no writer
             part = 0.5 * mine * float(x / whole)
             found.edges[names[i], f"{signal.name}.{side}"] += part
             if names[i][0] == "L":

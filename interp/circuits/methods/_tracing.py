@@ -1,4 +1,4 @@
-"""The signals of a task's pairs, followed from seeds, with the threshold that its pairs give."""
+"""Traces of a task's pairs from their seeds, with the threshold that the pairs give."""
 
 from __future__ import annotations
 
@@ -27,20 +27,21 @@ if TYPE_CHECKING:
     from interp.circuits.contrast import ContrastBatch, ContrastTask
     from interp.model.model import Model
 
-CONTROLS = 200  # signals that are taken apart again in random slices
+CONTROLS = 200  # most signals that are decomposed again in random slices
 
 
 @dataclass(frozen=True, eq=False)
 class Tracing:
-    """The trace on all pairs.
+    """Traces of all pairs.
 
     Args:
-        nodes: names of writers.
-        traces: one for each pair.
-        followed: signals, each once for a pair.
-        control: by signal its slices, the same in random slices, and how many there are.
-        fired: pairs on which a seed fired.
-        indirect: part of the pairs whose seeds act through what follows only.
+        nodes: Names of writers.
+        traces: One for each pair.
+        followed: Signals, each once per pair.
+        control: By signal, its number of slices, that in random slices, and the number of all.
+        threshold: The attention weight from which heads fire.
+        fired: Number of pairs on which a seed fired.
+        indirect: Share of the pairs whose seeds act only through later components.
     """
 
     nodes: tuple[str, ...]
@@ -66,7 +67,7 @@ def trace_task(
     """Trace all pairs of a task; the options are those of `svd_trace`.
 
     Raises:
-        OptionError: no seed acts on the task, or none fires on any pair.
+        OptionError: No seed acts on the task, or none fires on any pair.
     """
     nodes: tuple[str, ...] = ()
     traces: list[Any] = [None] * len(task)
@@ -75,7 +76,7 @@ def trace_task(
     batches = list(task.batches())
 
     def started(batch: ContrastBatch) -> tuple[list[dict], bool, list[list[Attends]]]:
-        """Every prompt's seeds, whether these act directly, and how much they attend."""
+        """Return every prompt's seeds, whether they act directly, and how much they attend."""
         scores = LinearScores(model, batch.clean)
         found, direct = seeds(model, batch, helping(task, batch), scores, reach, only)
         return found, direct, attention_of(scores, found, first=first)
@@ -88,7 +89,7 @@ def trace_task(
     chosen = choose_threshold([mine for _, _, attends in starts for mine in attends], reach, fires)
 
     def traced(batch: ContrastBatch, found: list[dict], direct: bool) -> tuple[tuple, list, list]:
-        """Names of writers, every prompt's trace, and controls."""
+        """Return the names of writers, every prompt's trace, and the controls."""
         scores = LinearScores(model, batch.clean)
         tracer = Tracer(scores, chosen.weight, measure, first)  # type: ignore[arg-type]
         known: dict[Any, Any] = {}
@@ -120,14 +121,14 @@ def trace_task(
 
 
 def _once(signals: Iterable[Signal]) -> list[Signal]:
-    """Every signal once, though several readers may have led to it."""
+    """Return every signal once, although several readers may have led to it."""
     return list({(s.row, s.name, s.query, s.key): s for s in signals}.values())
 
 
 def _control(
     tracer: Tracer, model: Model, followed: list[Signal], seed: int
 ) -> list[tuple[int, int, int]]:
-    """By signal: its slices, the same in random orthonormal slices, and how many there are."""
+    """Return, by signal, its number of slices, that in random orthonormal slices, and of all."""
     other = Tracer(tracer.scores, tracer.fires, tracer.measure, tracer.first, basis=seed)
     sites = {site.layer: site for site in model.sites}
     mine, found = _once(followed), []

@@ -1,4 +1,4 @@
-"""One gradient for all nodes or edges."""
+"""Attribution patching: one gradient for all nodes or edges."""
 
 from __future__ import annotations
 
@@ -38,21 +38,21 @@ def attribution_patching(
     grad_drop: bool = False,
     qk_fix: bool = False,
 ) -> Found:
-    """First-order estimate of what each node or edge does, from one backward pass.
+    """Estimate the effect of each node or edge to first order, from one backward pass.
 
-    The gradient of the task at the clean run, times the difference of what a node writes between
-    the clean and the corrupted run; at the level "edge", of what each reader alone reads (edge
-    attribution patching). Cheap and signed, and wrong where the task is saturated or the softmax
-    far from linear: verify what matters.
+    The score is the gradient of the task at the clean run, times the difference of what a node
+    writes between the clean and the corrupted run; at the level "edge", the gradient by what each
+    reader alone reads (edge attribution patching). Cheap and signed, but inaccurate where the task
+    is saturated or the softmax is far from linear: verify what matters.
 
-    at: where the gradient is taken, the `clean` or the `corrupted` run.
-    grad_drop: average the sizes of scores over runs that each drop one layer's gradient, so that
-    effects through different layers do not cancel; heads only, and without signs.
-    qk_fix: for edges into queries and keys compute the softmax that the patched query or key gives,
-    in place of its slope, which a saturated softmax does not have; a node's score is the sum of its
-    edges. The table `inputs` then has every head's query, key and value patched as a whole, by the
-    slope (`plain`) and computed (not with `grad_drop`). Every layer's attention is read once more
-    for each writer before it. With `grad_drop` this is AtP*.
+    at: where the gradient is taken, the `clean` or the `corrupted` run. grad_drop: average absolute
+    scores over runs that each drop one layer's gradient, so that effects through different layers
+    do not cancel; heads only, and without signs. qk_fix: for edges into queries and keys compute
+    the softmax that the patched query or key gives, instead of its slope, which vanishes where the
+    softmax is saturated; a node's score is the sum of its edges. The table `inputs` then has every
+    head's query, key and value patched as a whole, by the slope (`plain`) and computed (not with
+    `grad_drop`). Every layer's attention is computed once more for each writer before it. With
+    `grad_drop` this is AtP*.
 
     Not for: saturated answers, and heads that stand in for each other: verify what matters.
 
@@ -80,7 +80,7 @@ def attribution_patching(
 
 
 def _fixed(model: Model, task: ContrastTask, level: str, side: At, drops: bool) -> Found:
-    """Scores with computed softmaxes, and the table of whole inputs."""
+    """Score with computed softmaxes, and make the table of whole inputs."""
 
     def scores(pair: RunPair) -> Fixed:
         found = fixed_scores(pair, at=side, drops=drops)
@@ -106,7 +106,7 @@ def _fixed(model: Model, task: ContrastTask, level: str, side: At, drops: bool) 
 
 
 def _inputs(rows: list[Mapping[str, np.ndarray]]) -> dict[str, list[dict[str, Any]]]:
-    """The table of whole inputs, from what every batch left."""
+    """Make the table of whole inputs from the rows of every batch."""
     table = []
     for name in rows[0]:
         mean = np.concatenate([r[name] for r in rows], 1).mean(1)

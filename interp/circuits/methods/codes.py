@@ -1,4 +1,4 @@
-"""Heads by discrete codes of a sparse autoencoder."""
+"""Ranking of heads by discrete codes of a sparse autoencoder."""
 
 from __future__ import annotations
 
@@ -49,32 +49,30 @@ def codes(
     permutations: int = 200,
     seed: int = 0,
 ) -> Found:
-    """Heads whose codes appear on clean prompts and on no corrupted one.
+    """Rank heads by codes that appear on clean prompts and on no corrupted one.
 
-    One sparse autoencoder is trained on what all heads write on a few examples; every head's code
-    on an example is its most active unit; a head scores the number of codes that it has on some
-    clean prompt and on no corrupted one. At the level "edge", pairs of heads by pairs of codes.
+    One sparse autoencoder is trained on what all heads write on a few examples. Every head's code
+    on an example is its most active unit; a head's score is the number of codes that it has on some
+    clean prompt and on no corrupted one. At the level "edge", pairs of heads are scored by pairs of
+    codes.
 
-    What it cannot do: it sees that a head's output varies with the contrast, and not whether
-    anything reads it. A head that does the same for nobody scores as high. The authors' reported
-    AUC comes from few hundred examples for the codes, though few train the autoencoder. Beside the
-    scores are therefore: the same with the untrained autoencoder, which is a random hash (table
-    `controls`); p values when the sides of the pairs change places (table `heads`); and, where the
-    circuit is known, the authors' evaluation next to a correct one (table `evaluation`). Where its
-    edges are known too, pairs are evaluated as edges (tables `edge_evaluation`, `edges_at_k`),
-    beside the authors' recipe, which counts how often each head is named in the first pairs and
-    scores heads.
+    Limits: `codes` finds heads whose output varies with the contrast, not heads that are causally
+    needed. A head whose output no later component reads scores as high. The authors' reported AUC
+    comes from a few hundred examples for the codes, though few train the autoencoder. The tables
+    therefore have: the score with the untrained autoencoder, which is a random hash (`controls`); p
+    values when the sides of the pairs are exchanged (`heads`); and, if the circuit is known, the
+    authors' evaluation next to a correct one (`evaluation`). If its edges are known too, pairs are
+    evaluated as edges (`edge_evaluation`, `edges_at_k`), beside the authors' recipe, which counts
+    how often each head is named in the top pairs and scores heads.
 
     position: `mean` over all positions, as the authors have it; `last`; or a role of the task.
-    codes: units of the autoencoder. sparsity: weight of the mean absolute activation.
-    examples: that it is trained on, half of them clean if `stratified`; the authors draw them from
-    all, which may leave out one side.
-    normalise: divide a head's score by the number of its codes.
+    codes: units of the autoencoder. sparsity: weight of the mean absolute activation. examples:
+    number of training examples, half of them clean if `stratified`; the authors draw them from all
+    examples, which may miss one side. normalise: divide a head's score by the number of its codes.
     over: `none` leaves counts as they are; `heads` takes their softmax over all heads, which keeps
-    the order; `layer` within each layer, which the authors tried and found worse.
-    repeats: autoencoders, each with a seed and examples of its own; scores are their means, and
-    p values twice the median.
-    permutations: of the sides of the pairs, for p values.
+    the order; `layer` within each layer, which the authors tried and found worse. repeats: number
+    of autoencoders, each with its own seed and examples; scores are their means, and p values twice
+    the median. permutations: number of exchanges of the sides of the pairs, for p values.
 
     Unit: codes.
 
@@ -90,23 +88,26 @@ def codes(
     """
     n = len(task)
     if n < 4:
-        raise OptionError(f"{n} pairs: codes that appear on one side alone need four or more")
+        raise OptionError(f"{n} pairs: codes that appear on one side only need four pairs or more")
     if not 2 <= examples <= 2 * n:
         raise OptionError(f"examples={examples}; between 2 and the {2 * n} prompts of both sides")
     if repeats < 1 or permutations < 1 or codes < 2:
         raise OptionError(
-            f"repeats={repeats}, permutations={permutations}, codes={codes}; at least 1, 1 and 2"
+            f"repeats={repeats}, permutations={permutations}, codes={codes}; give at least"
+            " 1, 1 and 2"
         )
     if over not in OVER:
-        raise OptionError(f"over={over!r}; it is {', '.join(OVER)}")
+        raise OptionError(f"over={over!r}; expected one of {', '.join(OVER)}")
     x, names = head_results(model, task, position)
     if level == "edge" and len(names) < 2:
-        raise OptionError(f"{model.name} has one head, and edges are pairs of heads; score heads")
+        raise OptionError(
+            f"{model.name} has one head, and edges are pairs of heads; use the level head"
+        )
     layers = np.array([Head.parse(name).layer for name in names])
     positive = np.arange(2 * n) < n
 
     def repeated(i: int) -> dict[str, Any]:
-        """Scores of one autoencoder and of the same untrained, pairs of both, and p values."""
+        """Score with one autoencoder and its untrained control: heads, pairs and p values."""
         some = _drawn(n, examples, stratified, seed + i)
         learned, _ = train_autoencoder(
             x[some], codes=codes, sparsity=sparsity, epochs=epochs, seed=seed + i
@@ -181,8 +182,9 @@ def codes(
         forwards=2,
         signed=False,
         notes=(
-            "columns are autoencoders, not prompts: one score is made from all pairs",
-            "a head scores high whenever its output varies with the contrast, causal or not",
+            "columns are autoencoders, not prompts: each score is computed from all pairs",
+            "a head scores high if its output varies with the contrast, whether or not it is"
+            " causally needed",
         ),
         tables=tables,
         columns="autoencoders",
@@ -195,12 +197,12 @@ def codes(
 
 
 def _joined(p: np.ndarray) -> float:
-    """One p value from several that are not independent: twice the median (Ruger 1978)."""
+    """Combine p values that are not independent: twice the median (Ruger 1978)."""
     return float(p[0]) if len(p) == 1 else min(1.0, 2 * float(np.median(p)))
 
 
 def _drawn(n: int, examples: int, stratified: bool, seed: int) -> np.ndarray:
-    """Rows that train the autoencoder; clean ones come first in the stack."""
+    """Draw the rows that train the autoencoder; clean rows come first in the stack."""
     rng = np.random.default_rng([seed, 17])
     if not stratified:
         return rng.permutation(2 * n)[:examples]
@@ -240,7 +242,7 @@ def _edges_evaluated(
     known: set[frozenset[str]],
     truth: list[str],
 ) -> dict[str, list[dict[str, Any]]]:
-    """Pairs against the known edges, and the heads that the first pairs name, as the authors do.
+    """Evaluate pairs against the known edges, and the heads that top pairs name as the authors do.
 
     Only pairs of heads of different layers can be edges, so only these are ranked.
     """

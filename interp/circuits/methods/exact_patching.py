@@ -1,4 +1,4 @@
-"""Every node, or every path, patched in a forward of its own."""
+"""Exact patching: every node, or every path, patched in a separate forward pass."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ def exact_patching(
     denoise: bool = False,
     norm: str = "exact",
 ) -> Found:
-    """What the task loses when one node, or one edge, carries its corrupted value.
+    """Measure the loss of the task when one node, or one edge, carries its corrupted value.
 
-    Real forwards, so nothing is estimated, and one for each: hundreds for heads, thousands for
-    edges. At the level "edge" this is path patching from every writer to every reader, with all
-    that follows from what is read.
+    Effects are measured by forward passes, not estimated, with one pass for each: hundreds for
+    heads, thousands for edges. At the level "edge" this is path patching from every writer to every
+    reader, including everything that follows from what is read.
 
-    denoise: the other way round, on the corrupted run with one clean value: what suffices, where
-    the default asks what is needed.
-    norm: `exact`, or `freeze`: the reader's norm keeps its scale.
+    denoise: patch the corrupted run with one clean value instead: this finds what is sufficient,
+    where the default finds what is necessary. norm: `exact`, or `freeze`: the reader's norm keeps
+    its scale.
 
     Cost: One forward pass per node; per edge at the level of edges.
 
@@ -45,7 +45,7 @@ def exact_patching(
     """
     graph = ResidualGraph.of(model)
     if norm not in ("exact", "freeze"):
-        raise OptionError(f"norm={norm!r}; it is exact or freeze")
+        raise OptionError(f"norm={norm!r}; expected exact or freeze")
     found, passes = forwards_of(
         model,
         task,
@@ -59,8 +59,8 @@ def exact_patching(
         names = graph.edges
         if len(names) > MOST_EDGES:
             raise OptionError(
-                f"{model.name} has {len(names):,} edges, and each needs a forward; take heads, or"
-                " another method to choose edges"
+                f"{model.name} has {len(names):,} edges, and each needs a forward pass; use the"
+                " level head, or another method to choose edges"
             )
         of_edges, more = forwards_of(
             model,

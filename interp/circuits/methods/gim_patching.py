@@ -1,4 +1,4 @@
-"""Gradients with rules that undo what saturation hides."""
+"""GIM: attribution patching with backward rules that correct for saturation."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ if TYPE_CHECKING:
 
 @discovery(levels=("head", "edge"))
 def gim_patching(model: Model, task: ContrastTask, level: str) -> Found:
-    """Attribution patching whose backward pass softens the softmax and holds norms fixed.
+    """Estimate effects with a backward pass that softens the softmax and holds norms fixed.
 
-    Four rules: norms' statistics are constants; the softmax's derivative is taken at temperature 2;
-    gradients to queries, keys and values are scaled by a quarter, a quarter and a half, and both
-    factors of a gated MLP by a half. As cheap as one gradient.
+    Attribution patching with four rules: norms' statistics are constants; the softmax's derivative
+    is taken at temperature 2; gradients to queries, keys and values are scaled by a quarter, a
+    quarter and a half; and those to both factors of a gated MLP by a half. As cheap as one
+    gradient.
 
     Not for: estimates of what patching would give: the rules rank, they do not measure.
 

@@ -1,4 +1,4 @@
-"""Gradients along the way from corrupted to clean."""
+"""Attribution patching with gradients averaged along a path from corrupted to clean."""
 
 from __future__ import annotations
 
@@ -25,12 +25,11 @@ if TYPE_CHECKING:
 def integrated_patching(
     model: Model, task: ContrastTask, level: str, *, path: str = "inputs", steps: int = 5
 ) -> Found:
-    """Attribution patching with the gradient averaged along a path, so that flat ends count less.
+    """Estimate effects by the gradient averaged along a path, so that saturated ends count less.
 
     path: `inputs` moves the embeddings from the corrupted to the clean ones (EAP-IG); `activations`
-    moves one group of nodes at a time, the others clean: closer to patching each, and as many times
-    the passes as there are groups.
-    steps: midpoints on the path.
+    moves one group of nodes at a time while the others stay clean: closer to patching each node,
+    with as many times the passes as there are groups. steps: number of midpoints on the path.
 
     Cost: A gradient per step; with the path over activations, per step and group of nodes.
 
@@ -40,9 +39,9 @@ def integrated_patching(
     2025 (arXiv 2504.13151).
     """
     if steps < 1:
-        raise OptionError(f"steps={steps}; at least 1")
+        raise OptionError(f"steps={steps}; give at least 1")
     if path not in ("inputs", "activations"):
-        raise OptionError(f"path={path!r}; it is inputs or activations")
+        raise OptionError(f"path={path!r}; expected inputs or activations")
     nodes, edges = (
         (nodes_along_inputs, edges_along_inputs)
         if path == "inputs"

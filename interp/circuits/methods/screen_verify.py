@@ -1,4 +1,4 @@
-"""A cheap screen, exact forwards for what it finds, and a second look for backups."""
+"""Screen by gradients, verification by patching, and a search for backup heads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 ALONE = "patched alone"
-LARGE = 0.1  # of the largest effect: what a primary node has
+LARGE = 0.1  # smallest effect of a primary node, as a share of the largest effect
 
 
 @discovery(levels=("head",))
@@ -34,20 +34,19 @@ def screen_verify(
     primaries: int = 4,
     backups: bool = True,
 ) -> Found:
-    """Gradients choose the candidates, real forwards score them, and a second pass finds backups.
+    """Choose candidates by gradients, score them by patching, and search for backup heads.
 
-    Integrated attribution patching ranks all nodes; the first are patched one by one, and a score
-    is what patching that node alone does. Then each of the primary heads, large by the screen or
-    when patched, is patched together with every other head. A head that matters only then stands in
-    for it: what it does then is its `conditional` effect, in a column of its own beside its score,
-    with the head that was out. So does a primary head that patching alone did not see, because
-    another stands in for it. Nodes are ordered by the larger of the two. The table `backups` has
-    every such pair. A node that was never patched has no score, and says so.
+    Integrated attribution patching ranks all nodes; the top nodes are patched one by one, and a
+    score is the effect of patching that node alone. Then each of the primary heads, large by the
+    screen or when patched, is patched together with every other head. A head that matters only then
+    is a backup of the primary head: its effect then is its `conditional` effect, in a separate
+    column beside its score, with the name of the ablated head. The same holds for a primary head
+    whose own effect is hidden by a backup. Nodes are ordered by the larger of the two. The table
+    `backups` has every such pair. A node that was never patched has no score and is marked so.
 
-    candidates: nodes that are patched one by one.
-    steps: of the screen.
-    primaries: heads that others are taken out beside, each a forward for every head.
-    backups: look a second time.
+    candidates: number of nodes that are patched one by one. steps: number of gradient steps of the
+    screen. primaries: number of heads that others are patched together with, each at a forward for
+    every head. backups: search for backup heads.
 
     Cost: Some gradients, one forward pass per candidate, and one per head for each primary head.
 
@@ -57,7 +56,7 @@ def screen_verify(
     effects as in CoAx (arXiv 2607.01940).
     """
     if candidates < 1 or primaries < 1:
-        raise OptionError(f"candidates={candidates}, primaries={primaries}; at least 1 each")
+        raise OptionError(f"candidates={candidates}, primaries={primaries}; give at least 1 each")
     screen = by_gradient(
         model, task, "head", lambda pair: nodes_along_inputs(pair, steps=steps), _no_edges,
         units=units(lambda graph: steps), what="screen by gradients",
@@ -75,7 +74,7 @@ def screen_verify(
     mean = np.abs(exact.mean(1))
     most = max(float(mean.max()), 1e-12)
     by_name = dict(zip(chosen, mean / most, strict=True))
-    # by what was measured: where a softmax turns over, the screen may say many times too much
+    # relative to measured effects: at a saturated softmax the screen may overestimate manyfold
     size = np.abs(screen.per_prompt.mean(1)) / most
     large = {
         n: max(by_name.get(n, 0.0), float(s))
@@ -91,9 +90,9 @@ def screen_verify(
         passes += more
         for h, name in enumerate(heads):
             if name not in chosen:
-                scores[names.index(name)] = effect[h, h]  # patched alone on the way
+                scores[names.index(name)] = effect[h, h]  # patched alone as part of the pairs
         rows = _stand_ins(effect, heads, first, LARGE * float(mean.max()), task)
-        for row in reversed(rows):  # the largest comes first, and is what stays
+        for row in reversed(rows):  # reversed, so that the largest effect is written last and kept
             at, out = names.index(row["head"]), heads.index(row["for"])
             conditional[at] = effect[heads.index(row["head"]), out] - effect[out, out]
             on[at] = row["for"]
@@ -119,9 +118,9 @@ def screen_verify(
 def _pairs(
     model: Model, task: ContrastTask, graph: ResidualGraph, heads: list[str], first: list[str]
 ) -> tuple[np.ndarray, float]:
-    """Effects `[head, head, prompt]` of patching two heads at once, one of them of the first.
+    """Measure effects `[head, head, prompt]` of patching two heads at once, one of them primary.
 
-    The diagonal has each head alone; pairs of which neither is among the first are NaN.
+    The diagonal has each head alone; pairs of which neither head is primary are NaN.
     """
     full, masks, places = graph.full(), [], []
     for a, one in enumerate(heads):
@@ -145,7 +144,7 @@ def _pairs(
 def _stand_ins(
     effect: np.ndarray, heads: list[str], first: list[str], least: float, task: ContrastTask
 ) -> list[dict[str, Any]]:
-    """Heads that matter once another is out, and matter less than half as much while it works."""
+    """Find heads that matter while another is ablated, and less than half as much otherwise."""
     mean, rows = effect.mean(2), []
     for b, other in enumerate(heads):
         for a, one in enumerate(heads):

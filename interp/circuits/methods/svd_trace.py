@@ -1,4 +1,4 @@
-"""Trace attention back through singular vectors of queries and keys."""
+"""Tracing of attention back through singular vectors of queries and keys."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 FEW = (
-    "most of what the seeds do was not traced, because they attend to no single key; the trace is"
-    " of the rest"
+    "most effects of the seeds were not traced, because they attend to no single key; the trace"
+    " covers the rest"
 )
 INDIRECT = (
     "no head, or none of those named, acts on the task directly: seeds are chosen by first-order"
-    " effects through all that follows, which the trace does not see"
+    " effects through all later components, which the trace does not follow"
 )
 
 
@@ -40,32 +40,32 @@ def svd_trace(
     check: int = 10,
     seed: int = 0,
 ) -> Found:
-    """Heads that make others attend, traced from those that act on the task directly.
+    """Trace the heads that make others attend, starting from those that act on the task directly.
 
-    A head fires where one weight is `fires` or more. Its score is a sum over singular vectors of
-    its query-key matrix, few of which carry it: the signal. Who wrote what these vectors read, on
-    the query's and on the key's side, is followed in turn, prompt by prompt. Scores are credit: the
-    seeds' effects on the task are 1 together, and a head that fires passes its credit on, half to
-    either side, in parts of what writers gave the signal.
+    A head fires where an attention weight is `fires` or more. Its score is a sum over singular
+    vectors of its query-key matrix, few of which carry it: the signal. The writers that these
+    vectors read, on the query's and on the key's side, are traced in turn, prompt by prompt. Scores
+    are credit: the seeds' effects on the task sum to 1, and a head that fires passes its credit on,
+    half to either side, in proportion to what writers gave the signal.
 
-    What it cannot do: it follows queries and keys, so a head that only provides the value that
-    another moves, and MLPs between, are seen as far as they were read by a signal. A head that
-    spreads its attention does not fire; where no seed does, there is nothing to trace, and it says
-    so. The trace reads one run and changes nothing in it; what it names is then patched, beside as
-    many nodes that it does not name (tables `patched`, `patched_edges`).
+    Limits: it follows queries and keys, so a head that only provides the value that another head
+    moves, and MLPs in between, are found only as far as a signal reads them. A head that spreads
+    its attention does not fire; if no seed fires, there is nothing to trace, and an error says so.
+    The trace reads one run and changes nothing in it; the nodes it names are then patched, beside
+    as many nodes that it does not name (tables `patched`, `patched_edges`).
 
-    measure: what the vectors are ranked by, their part of the `score` (Franco and Crovella), of how
-    far it lies above the mean over keys (`relative`), or of the weight after the `softmax`.
-    fires: weight from which a head fires. 0 chooses it from the task's pairs: the largest weight
+    measure: quantity by which vectors are ranked: their part of the `score` (Franco and Crovella),
+    of the score minus its mean over keys (`relative`), or of the weight after the `softmax`. fires:
+    attention weight from which a head fires. 0 chooses it from the task's pairs: the largest weight
     that seeds with `reach` of the effects have on some key, at most 0.5, and at least twice that of
-    a row which attends to all keys alike. A note says which it is and on how many pairs seeds fire.
-    reach: part of the seeds' effects, and of what writers give a signal, that is followed.
-    seeds: heads to start from, such as `L9H6+L9H9`; unless given those with the largest direct
-    effects. Where none acts directly, as where MLPs read all that heads write, effects through all
-    that follows choose and weigh them, and a note says so.
-    first: count firings on the first token, where many heads rest.
-    check: heads and MLPs (and edges) of most credit that are patched; 0 for none.
-    seed: of the random slices of the control, and of the nodes patched beside.
+    uniform attention. A note reports the choice and the number of pairs on which seeds fire. reach:
+    share of the seeds' effects, and of what writers give a signal, that is followed. seeds: heads
+    to start from, such as `L9H6+L9H9`; by default those with the largest direct effects. If none
+    acts directly, for example because MLPs read everything that heads write, effects through all
+    later components choose and weight them, and a note says so. first: count firings on the first
+    token, which many heads attend to by default. check: number of heads and MLPs (and edges) of
+    most credit that are patched; 0 for none. seed: seed for the random slices of the control, and
+    for the choice of the other patched nodes.
 
     Unit: credit; the seeds' direct effects are 1 together.
 
@@ -84,9 +84,9 @@ def svd_trace(
     from interp.circuits.methods._tracing import trace_task
 
     if not 0 < reach <= 1:
-        raise OptionError(f"reach={reach}; a part above 0, at most 1")
+        raise OptionError(f"reach={reach}; give a share above 0 and at most 1")
     if check < 0:
-        raise OptionError(f"check={check}; how many nodes are patched, 0 or more")
+        raise OptionError(f"check={check}; give the number of nodes to patch, 0 or more")
     heads = [f"L{site.layer}H{h}" for site in model.sites for h in range(site.n_heads)]
     only = set(re.split(r"[\s,+]+", seeds)) - {""}
     for name in only - set(heads):
@@ -115,8 +115,8 @@ def svd_trace(
         backwards=1.0 + found.indirect,
         signed=False,
         notes=(
-            "credit is what is passed on from the seeds, whose effects are 1 together",
-            "queries and keys are followed, values are not",
+            "credit is passed on from the seeds, whose effects sum to 1",
+            "the trace follows queries and keys, but not values",
             f"heads fire from a weight of {chosen.weight:.3g} ({chosen.why}): on {found.fired} of"
             f" {len(task)} pairs, where {chosen.held:.0%} of the seeds' effects are",
             *([FEW] if chosen.held < 0.5 or 2 * found.fired < len(task) else []),
@@ -133,7 +133,7 @@ def svd_trace(
 
 
 def _place(nodes: tuple[str, ...]) -> Any:
-    """Readers in the model's order, then writers."""
+    """Return a sort key: readers in the model's order, then writers."""
     order = {name: i for i, name in enumerate(nodes)}
 
     def key(edge: tuple[str, str]) -> tuple:

@@ -1,11 +1,11 @@
-"""Contrast tasks by name: prompts from our own templates and words, with their counterfactuals.
+"""Contrast tasks by name: pairs of prompts made from built-in templates and words.
 
     make_contrast(model, "ioi", n=64, seed=0)
     make_contrast(model, "mine.jsonl")      # {"prompt", "corrupted", "answer", "wrong"} per line
     make_contrast(model, "mine.py")         # a function task(model) that makes the pairs
 
-Words that a tokenizer splits are left out; where too few are left, the task refuses and says which
-words it tried. What there is (`TASKS`) is read without importing torch.
+Words that a tokenizer splits are left out; if too few are left, the task raises an error that names
+the words it tried. The list of tasks (`TASKS`) is read without importing torch.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class About:
-    """A task as it is listed.
+    """Description of a task for lists and help.
 
     Args:
-        roles: token positions that every prompt names.
-        metric: what is read from the logits, and its unit.
-        templates: sentences, in the order in which `make_contrast(templates=...)` counts them;
+        summary: One sentence on the task.
+        roles: Token positions that every prompt names.
+        metric: The measure and its unit.
+        templates: Sentences, in the order in which `make_contrast(templates=...)` counts them;
             empty where prompts are random tokens.
-        model: the only model that it is for, if there is one.
+        model: The only model that the task is for, if there is one.
     """
 
     summary: str
@@ -42,15 +43,15 @@ class About:
     model: str = ""
 
 
-_LATER = "probability of later years less that of the others"
+_LATER = "probability of later years minus that of the others"
 TASKS: dict[str, About] = {
     "induction": About(
-        "after `a b ... a`, b; on random tokens, so that any model with ids can be asked",
-        ("first", "next", "end"), "logit of b less that of a random token",
+        "after `a b ... a` comes b; on random tokens, so it works for any model with token ids",
+        ("first", "next", "end"), "logit of b minus that of a random token",
     ),
     "ioi": About(
-        "indirect object identification: who of two is given something by the other",
-        ("IO", "S1", "S1+1", "S2", "end"), "logit of the other less that of the giver",
+        "indirect object identification: which of two people receives something from the other",
+        ("IO", "S1", "S1+1", "S2", "end"), "logit of the other person minus that of the giver",
         (
             "When {A} and {B} went to the {P}, {S} gave a {T} to",
             "{A} and {B} were at the {P}. {S} gave a {T} to",
@@ -69,7 +70,7 @@ TASKS: dict[str, About] = {
     ),
     "subject_verb": About(
         "a verb agrees with its subject over a distractor of the other number",
-        ("subject", "distractor", "end"), "logit of the right form less that of the other",
+        ("subject", "distractor", "end"), "logit of the right form minus that of the other",
         (
             "The {S} {L} the {D}",
             "I think that the {S} {L} the {D}",
@@ -79,7 +80,7 @@ TASKS: dict[str, About] = {
     "docstring": About(
         "the next argument that a docstring describes is the next in the signature",
         ("A_def", "B_def", "C_def", "A_doc", "B_doc", "end"),
-        "logit of the next argument less the mean of the other arguments",
+        "logit of the next argument minus the mean of the other arguments",
         (
             'def {F}(self, {A}, {B}, {C}, {D}):\n    """{1} {2}\n\n    :param {A}: {3} {4}\n'
             "    :param {B}: {5} {6}\n    :param",
@@ -96,11 +97,11 @@ _PLANTED: dict[str, tuple[tuple[str, ...], str]] = {
         (TASKS["induction"].roles, TASKS["induction"].metric),
     ),
     "copy_suppression": (
-        ("seen", "end"), "logit of a token at random less that of the predicted one, seen before",
+        ("seen", "end"), "logit of a random token minus that of the predicted one, seen before",
     ),
-    "refusal": (("marker", "end"), "logit of declining less that of the usual next token"),
+    "refusal": (("marker", "end"), "logit of declining minus that of the usual next token"),
     "selective_induction": (
-        ("end",), "logit of what the lag's token predicts less that of what another would",
+        ("end",), "logit of what the lag's token predicts minus that of what another would",
     ),
 }  # fmt: skip
 
@@ -125,24 +126,29 @@ def make_contrast(
     seed: int = 0,
     templates: Sequence[int] | None = None,
 ) -> ContrastTask:
-    """A task by name, with n pairs of prompts; or the first n pairs of a .jsonl or .py file.
+    """Make the task of this name with n pairs, or take the first n pairs of a .jsonl or .py file.
 
     Args:
-        templates: which of the task's templates to write prompts from, by number from 0; all of
-            them unless given. Of a file, which of its pairs.
+        model: The model that the prompts are for.
+        name: Name of a task, or path of a file.
+        n: Number of pairs.
+        seed: Seed of the prompts.
+        templates: Templates of the task to use, by number from 0; all by default. For a file, the
+            numbers of its pairs.
 
     Raises:
-        UnknownName: no such task.
-        PromptError: the model's tokenizer splits too many of its words, or there is none; a file
-            that cannot be read, or whose pairs have one side, or sides of unequal length.
-        OptionError: n is below 1; a template that there is not; a planted task on another model.
+        UnknownName: There is no such task.
+        PromptError: The model's tokenizer splits too many of the task's words, or there is no
+            tokenizer; or a file cannot be read, or has pairs with one side or of unequal length.
+        OptionError: n is below 1, a template does not exist, or a planted task is used on another
+            model.
     """
     from interp.model.given import one_model
 
     model = one_model(model)
     name = known_task(name)
     if n < 1:
-        raise OptionError(f"n={n} pairs; 1 or more")
+        raise OptionError(f"n={n} pairs; give 1 or more")
     if is_file(name):
         from interp.circuits.tasks import own_pairs
 
@@ -151,7 +157,8 @@ def make_contrast(
     chosen = tuple(range(known)) if templates is None else tuple(dict.fromkeys(templates))
     if (templates is not None and not chosen) or not set(chosen) <= set(range(known)):
         raise OptionError(
-            f"templates {list(chosen)} of {name}; it has {known or 'none'}, counted from 0"
+            f"templates {list(chosen)} of {name}; it has {known or 'none'}, counted from 0; give"
+            " numbers of existing templates"
         )
     kind, _, rest = name.partition(":")
     if rest:
@@ -160,7 +167,7 @@ def make_contrast(
     if known:
         return module.make(model, n, seed, chosen)
     task = module.make(model, n, seed)
-    if name == "induction":  # a planted model's circuit is known whatever the task is called
+    if name == "induction":  # a planted model's circuit is known for the plain task too
         from interp.circuits.tasks.planted_pairs import circuit_edges, planted_model_of, truth_of
 
         built = planted_model_of(model)
@@ -170,10 +177,10 @@ def make_contrast(
 
 
 def contrast_of(model: Model, task: Any) -> ContrastTask:
-    """Return a contrast task as it is, or make the one of a name or file.
+    """Return a contrast task unchanged, or make it from its name or file.
 
     Raises:
-        OptionError: something else; what `make_contrast` raises.
+        OptionError: The argument is neither; also the errors of `make_contrast`.
     """
     if isinstance(task, str | Path):
         return make_contrast(model, str(task))
@@ -188,16 +195,16 @@ def contrast_of(model: Model, task: Any) -> ContrastTask:
 
 
 def is_file(name: str) -> bool:
-    """True if a task is the user's own pairs: a .jsonl file, or a .py file that makes them."""
+    """Return True for user-supplied pairs: a .jsonl file, or a .py file that makes them."""
     return name.endswith((".jsonl", ".py"))
 
 
 def known_task(name: str) -> str:
-    """The name of a task, in which hyphens are as good as underscores; a file as it is.
+    """Return the name of a task, with hyphens as underscores; return the name of a file unchanged.
 
     Raises:
-        UnknownName: no such task.
-        OptionError: a file of another kind.
+        UnknownName: There is no such task.
+        OptionError: The name is a file of another kind.
     """
     if is_file(name):
         return name
@@ -214,13 +221,14 @@ def known_task(name: str) -> str:
 
 
 def split_templates(name: str, seed: int = 0) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Templates (or lines of a file) to find a circuit on, and others, about a third, held out.
+    """Split templates (or lines of a file) into those to find a circuit on and a held-out third.
 
-    Both are empty where a task has fewer than two: then new random prompts are all there is. How
-    many pairs a Python file makes is not known before it runs; `interp.circuits.plan` splits these.
+    Both are empty if a task has fewer than two templates: then held-out pairs are new random
+    prompts. The number of pairs of a Python file is not known before it runs;
+    `interp.circuits.plan` splits these.
 
     Raises:
-        PromptError: a file that cannot be read, or with too few pairs.
+        PromptError: A file cannot be read, or has too few pairs.
     """
     name = known_task(name)
     if is_file(name):
@@ -231,7 +239,7 @@ def split_templates(name: str, seed: int = 0) -> tuple[tuple[int, ...], tuple[in
 
 
 def third(n: int, seed: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Numbers below n in two parts, of which the second is about a third; empty if n is below 2."""
+    """Split the numbers below n into two thirds and one third; both are empty if n is below 2."""
     import numpy as np
 
     if n < 2:

@@ -1,4 +1,4 @@
-"""Docstrings: the next argument that is described is the next one of the signature.
+"""Docstring task: the next argument in a docstring is the next one in the signature.
 
     def load(self, size, mode, path, page):
         ...
@@ -6,8 +6,9 @@
         :param mode: open table
         :param                              path
 
-Corrupted, the signature has four other names, so that nothing says what comes next; the docstring
-is the same. Measured is the logit of the third argument less the mean of the other three.
+In the corrupted prompt, the signature has four other names, so that nothing determines what comes
+next; the docstring is the same. The measure is the logit of the third argument minus the mean of
+the other three.
 
 Reference: Heimersheim and Janiak 2023, "A circuit for Python docstrings" (the task; templates and
 words are ours).
@@ -42,7 +43,10 @@ LEAST = 8  # four arguments and four others
 
 
 def make(model: Model, n: int, seed: int, templates: Sequence[int]) -> ContrastTask:
-    """Roles: A_def, B_def, C_def in the signature, A_doc, B_doc where they are described, end."""
+    """Make pairs with the roles A_def, B_def, C_def, A_doc, B_doc and end.
+
+    The first three are in the signature, the next two in the docstring.
+    """
     require(model, n)
     names = single(model, NAMES, LEAST, "names of arguments")
     rng = np.random.default_rng([seed, 26])
@@ -90,6 +94,6 @@ def make(model: Model, n: int, seed: int, templates: Sequence[int]) -> ContrastT
 
 def _splits(model: Model, names: Sequence[str]) -> PromptError:
     return PromptError(
-        f"the tokenizer of {model.name} joins names of arguments ({', '.join(names)}) with what "
-        "stands beside them, so that they are not one token each in a signature; take another task"
+        f"the tokenizer of {model.name} joins names of arguments ({', '.join(names)}) with the "
+        "text beside them, so that they are not one token each in a signature; use another task"
     )

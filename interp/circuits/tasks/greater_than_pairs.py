@@ -1,9 +1,10 @@
-"""Greater than: a span of years ends later than it begins.
+"""Greater-than task: a span of years ends later than it begins.
 
     The war lasted from the year 1752 to the year 17        53 to 99 rather than 00 to 52
 
-Corrupted, it begins in the year 01 of its century, after which nearly every year is later. Measured
-is the probability of later years less that of the others, of all two-digit tokens.
+In the corrupted prompt, it begins in the year 01 of its century, after which nearly every year is
+later. The measure is the probability of later years minus that of the others, of all two-digit
+tokens.
 
 Reference: Hanna et al. 2023, "How does GPT-2 compute greater-than?" (templates and nouns are ours).
 """
@@ -35,7 +36,7 @@ YEARS = range(2, 98)
 
 
 def make(model: Model, n: int, seed: int, templates: Sequence[int]) -> ContrastTask:
-    """Roles: YY (the year that it begins in) and end."""
+    """Make pairs with the roles YY (the year in which the span begins) and end."""
     require(model, n)
     years = _years(model)
     rng = np.random.default_rng([seed, 23])
@@ -75,7 +76,7 @@ def make(model: Model, n: int, seed: int, templates: Sequence[int]) -> ContrastT
 
 
 def _years(model: Model) -> list[int]:
-    """The token of every two digits, as it stands behind two others."""
+    """Return the token of every two digits, as it follows two other digits."""
     found = []
     for y in range(100):
         ids = model.tokenizer(f"{y:02d}", add_special_tokens=False)["input_ids"]
@@ -89,5 +90,5 @@ def _years(model: Model) -> list[int]:
 def _splits(model: Model, year: str) -> PromptError:
     return PromptError(
         f"the tokenizer of {model.name} does not split {year} into two and two digits, which this "
-        "task needs (GPT-2's does); take another task"
+        "task needs (GPT-2's does); use another task"
     )

@@ -1,4 +1,4 @@
-"""Induction on random tokens: `... a b ... a` asks for b; corrupted, the first a is another."""
+"""Induction on random tokens: `... a b ... a` predicts b; corrupted, the first a is different."""
 
 from __future__ import annotations
 
@@ -19,17 +19,20 @@ LEAST = 6
 
 
 def make(model: Model, n: int, seed: int) -> ContrastTask:
-    """Pairs of ids; no tokenizer is needed. Roles: `first` (a), `next` (b) and `end` (a again)."""
+    """Make pairs of ids, with the roles `first` (a), `next` (b) and `end` (a again).
+
+    No tokenizer is needed.
+    """
     if n < 1:
-        raise OptionError(f"n={n} pairs; 1 or more")
+        raise OptionError(f"n={n} pairs; give 1 or more")
     ids, first = ordinary_ids(model), bos_id(model)
     begin = () if first is None else (int(first),)
     room = min(x for x in (LENGTH + 2, model.limit, model.context) if x) - len(begin) - 1
     length = min(LENGTH, room, len(ids) - 2)
     if length < LEAST:
         raise PromptError(
-            f"{model.name} has room for {room} tokens and {len(ids)} of them; induction needs "
-            f"{LEAST} and a repeat"
+            f"{model.name} has room for {room} tokens and a vocabulary of {len(ids)}; induction "
+            f"needs {LEAST} different tokens and a repeat"
         )
     rng = np.random.default_rng([seed, 21])
     rows: dict[str, list] = {name: [] for name in ("clean", "corrupted", "right", "wrong", "roles")}

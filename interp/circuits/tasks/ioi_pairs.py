@@ -1,9 +1,9 @@
-"""Indirect object identification: two people, one gives, the other is given to.
+"""Indirect object identification: of two people, one gives something to the other.
 
     When Anna and Peter went to the market, Peter gave a book to      Anna
 
-Corrupted, a third person gives, so that nothing says which of the two it is. Both orders of the
-names are mixed, and both kinds of sentence.
+In the corrupted prompt, a third person gives, so that nothing determines which of the two receives.
+Both orders of the names are mixed, and so are both kinds of sentence.
 
 Reference: Wang et al. 2022, "Interpretability in the Wild" (the task; words are ours).
 """
@@ -32,11 +32,11 @@ NAMES = (
 PLACES = ("park", "shop", "house", "school", "garden", "beach", "river", "farm", "store", "zoo")
 THINGS = ("ball", "book", "cake", "flower", "toy", "hat", "cookie", "box", "drink", "gift")
 TEMPLATES = TASKS["ioi"].templates
-_TRIES = 50  # prompts drawn for each that fits
+_TRIES = 50  # prompts to draw for each one needed
 
 
 def make(model: Model, n: int, seed: int, templates: Sequence[int]) -> ContrastTask:
-    """Roles: IO, S1, S1+1, S2 and end."""
+    """Make pairs with the roles IO, S1, S1+1, S2 and end."""
     require(model, n)
     names = single(model, NAMES, 3, "names")
     # a name at the very beginning has no space before it, and may be split there
@@ -56,7 +56,7 @@ def make(model: Model, n: int, seed: int, templates: Sequence[int]) -> ContrastT
         text = TEMPLATES[which]
         clean = prompt_ids(model, text.format(**given, S=subject))
         corrupted = prompt_ids(model, text.format(**given, S=c))
-        # names that stand first may be other tokens there; then S1 cannot be told from the rest
+        # a name at the start may be a different token there; then S1 cannot be identified
         spelled = first[a] if text.startswith("{A}") else [names[a]]
         if len(clean) != len(corrupted) or len(spelled) != 1:
             continue
@@ -79,8 +79,8 @@ def make(model: Model, n: int, seed: int, templates: Sequence[int]) -> ContrastT
         rows["templates"].append(f"{'ABBA' if subject == b else 'BABA'} {which}")
     if len(rows["clean"]) < n:
         raise PromptError(
-            f"only {len(rows['clean'])} of {n} pairs have equally many tokens on both sides with "
-            f"the tokenizer of {model.name}; ask for fewer"
+            f"only {len(rows['clean'])} of {n} pairs have the same number of tokens on both sides "
+            f"with the tokenizer of {model.name}; ask for fewer pairs"
         )
     task = logit_difference(
         model, Prompts(tuple(rows["clean"]), f"indirect objects, {len(names)} names"),

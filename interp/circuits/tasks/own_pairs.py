@@ -1,4 +1,4 @@
-"""User-supplied pairs: a file with a line of JSON for each, or a Python file that makes them.
+"""User-supplied prompt pairs: a JSONL file, or a Python file that makes them.
 
 def task(model):                      # mine.py: a Task with corrupted prompts, or a ContrastTask
     return logit_difference(model, prompts, answers, wrong, corrupted=corrupted)
@@ -24,10 +24,10 @@ NEEDED = (
 
 
 def count_pairs(path: Path) -> int:
-    """Number of pairs in a file; 0 for a Python file, where it is known once it runs.
+    """Count the pairs in a file; 0 for a Python file, where the number is known once it runs.
 
     Raises:
-        PromptError: it cannot be read, or has too few pairs to hold some out.
+        PromptError: The file cannot be read, or has too few pairs to hold some out.
     """
     try:
         told = path.read_text(encoding="utf-8")
@@ -41,17 +41,18 @@ def count_pairs(path: Path) -> int:
 
 
 def all_pairs(model: Model, path: Path) -> ContrastTask:
-    """All pairs of a file. `templates` says which belong together when some are held out.
+    """Read all pairs of a file, with templates that say which pairs are held out together.
 
     Lines are those of `interp.causal.task_file`, with the field `corrupted`; pairs of one `cluster`
-    are of one template. A Python file has a
-    function `task(model)` that returns a `Task` with corrupted prompts and any metric, or a
-    `ContrastTask`, whose own templates are kept where it has two or more; every other pair counts
-    as a template of its own, so that what was found on some is measured on others.
+    share a template. A Python file has a function `task(model)` that returns a `Task` with
+    corrupted prompts and any metric, or a `ContrastTask`, whose templates are kept if there are two
+    or more. Otherwise every pair counts as a separate template, so that the circuit can be measured
+    on held-out pairs.
 
     Raises:
-        PromptError: lines that cannot be read, or with one side only; says which. Too few pairs.
-        OptionError: answers that do not fit, or a Python file that makes no pairs.
+        PromptError: Lines cannot be read or have only one side, or there are too few pairs; the
+            message names the line.
+        OptionError: Answers do not fit, or a Python file makes no pairs.
     """
     made = _made(model, path) if path.suffix == ".py" else _lines(model, path)
     _enough(path, len(made))
@@ -62,26 +63,31 @@ def all_pairs(model: Model, path: Path) -> ContrastTask:
 
 
 def make(model: Model, path: Path, n: int, which: Sequence[int] | None) -> ContrastTask:
-    """Pairs of a file, at most n of them; see `whole`.
+    """Read at most n pairs of a file; see `all_pairs`.
 
     Args:
-        which: pairs to take, by number from 0; all unless given.
+        model: The model that the prompts are for.
+        path: The file.
+        n: Largest number of pairs.
+        which: Pairs to take, by number from 0; all by default.
 
     Raises:
-        PromptError, OptionError: see `whole`; a pair that there is not.
+        PromptError, OptionError: See `all_pairs`; also if a pair does not exist.
     """
     made = all_pairs(model, path)
     rows = list(range(len(made)) if which is None else which)[:n]
     if not set(rows) <= set(range(len(made))):
-        raise OptionError(f"pairs {rows} of {path}; it has {len(made)}, counted from 0")
+        raise OptionError(
+            f"pairs {rows} of {path}; it has {len(made)}, counted from 0; give existing numbers"
+        )
     return made.some(rows)
 
 
 def _enough(path: Path, n: int) -> None:
     if n < LEAST:
         raise PromptError(
-            f"{path} has {n} pairs; {LEAST} or more are needed, a third of which is held out to"
-            " measure the circuit on"
+            f"{path} has {n} pairs; {LEAST} or more are needed, because a third is held"
+            " out to measure the circuit on"
         )
 
 
@@ -104,7 +110,7 @@ def _made(model: Model, path: Path) -> ContrastTask:
     made = made_by(model, path)
     if isinstance(made, Task) and made.corrupted is None:
         raise OptionError(
-            f"{path}: task(model) gave a Task without corrupted prompts; {NEEDED}: return"
+            f"{path}: task(model) returned a Task without corrupted prompts; {NEEDED}: return"
             " task.with_corrupted(prompts, model), or a ContrastTask"
         )
     if isinstance(made, Task):

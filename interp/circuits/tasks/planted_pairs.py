@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from interp.planted import Planted
 
 LENGTH = 12
-# What does the task in each model; other planted heads attend, and do nothing for it.
+# Roles that do the task in each model; other planted heads attend, but do not help the task.
 CIRCUITS: dict[str, tuple[str, ...]] = {
     "induction": ("previous_token", "induction"),
     "bystander": ("previous_token", "induction"),
@@ -30,12 +30,12 @@ CIRCUITS: dict[str, tuple[str, ...]] = {
     "refusal": ("refusal",),
     "selective_induction": ("likelihood", "average", "selective_induction"),
 }
-# Writer's role, reader's role and input: who reads what whom writes, by construction.
+# Role of the writer, role of the reader and its input, by construction.
 READS = (
     ("previous_token", "induction", "k"),
     ("previous_token", "backup", "k"),
-    ("induction", "backup", "q"),  # the mark that the work is done
-    ("induction", "copy_suppression", "q"),  # what is about to be predicted
+    ("induction", "backup", "q"),  # the signal that induction has worked
+    ("induction", "copy_suppression", "q"),  # the token that is about to be predicted
     ("backup", "copy_suppression", "q"),
     ("likelihood", "average", "v"),
     ("average", "selective_induction", "q"),
@@ -43,22 +43,22 @@ READS = (
 
 
 def make(model: Model, n: int, seed: int, name: str) -> ContrastTask:
-    """The task of one planted model, with its circuit as the truth.
+    """Make the task of one planted model, with its circuit as the truth.
 
     Raises:
-        OptionError: another model.
+        OptionError: The model is another one.
     """
     built = planted_model_of(model)
     if built is None or built.name != name:
         raise OptionError(
             f"the task planted:{name} is for the model planted:{name} as it is built by default,"
-            f" and not for {model.name}; its circuit is known of no other"
+            f" and not for {model.name}, whose circuit is not known; use that model"
         )
     return contrast(model, built, n=n, seed=seed)
 
 
 def planted_model_of(model: Model) -> Planted | None:
-    """The planted model that this is, to the last bit; None for all others."""
+    """Return the planted model with exactly the weights of this model; None if there is none."""
     from interp import planted
 
     made = str(getattr(model.config, "name_or_path", ""))
@@ -75,7 +75,7 @@ def planted_model_of(model: Model) -> Planted | None:
 
 
 def contrast(model: Model, built: Planted, *, n: int = 32, seed: int = 0) -> ContrastTask:
-    """The task of a planted model of any size, with its circuit and the edges between its heads."""
+    """Make the task of a planted model of any size, with its circuit and edges between heads."""
     make_pairs = {
         "copy_suppression": _suppressed, "refusal": _declined, "selective_induction": _lagged,
     }.get(built.name)  # fmt: skip
@@ -90,7 +90,7 @@ def contrast(model: Model, built: Planted, *, n: int = 32, seed: int = 0) -> Con
 
 
 def truth_of(built: Planted) -> Mapping[str, tuple[str, ...]]:
-    """The heads that do the task, by role."""
+    """Return the heads that do the task, by role."""
     return {
         role: tuple(f"L{layer}H{h}" for layer, h in built.roles[role])
         for role in CIRCUITS[built.name]
@@ -98,7 +98,7 @@ def truth_of(built: Planted) -> Mapping[str, tuple[str, ...]]:
 
 
 def circuit_edges(built: Planted) -> tuple[tuple[str, str], ...]:
-    """Edges between heads of the circuit, from a head to an input of another."""
+    """Return the edges between heads of the circuit, from a head to an input of another."""
     truth = truth_of(built)
     return tuple(
         (a, f"{b}.{part}")
@@ -110,13 +110,13 @@ def circuit_edges(built: Planted) -> tuple[tuple[str, str], ...]:
 
 
 def _body(built: Planted, rng: np.random.Generator, more: int) -> list[int]:
-    """Different tokens; those that mean something in the model are left out."""
+    """Draw different tokens, without those that have a meaning in the model."""
     vocab = int(built.model.config.vocab_size)
     return (3 + rng.permutation(vocab - 3))[: LENGTH + more].tolist()
 
 
 def _suppressed(model: Model, built: Planted, n: int, rng: np.random.Generator) -> ContrastTask:
-    """The token that is about to be predicted stands in the prompt; corrupted, another does."""
+    """Make pairs with the token that is about to be predicted in the clean prompt only."""
     assert built.successor is not None
     rows: list[tuple] = []
     while len(rows) < n:
@@ -132,7 +132,7 @@ def _suppressed(model: Model, built: Planted, n: int, rng: np.random.Generator) 
 
 
 def _declined(model: Model, built: Planted, n: int, rng: np.random.Generator) -> ContrastTask:
-    """A marker stands in the prompt; corrupted, an ordinary token does."""
+    """Make pairs with a marker in the clean prompt and an ordinary token in the corrupted one."""
     assert built.successor is not None
     marker, declining = built.model.config.marker_token_id, built.model.config.refusal_token_ids[0]
     rows: list[tuple] = []
@@ -149,13 +149,13 @@ def _declined(model: Model, built: Planted, n: int, rng: np.random.Generator) ->
 
 
 def _lagged(model: Model, built: Planted, n: int, rng: np.random.Generator) -> ContrastTask:
-    """Chains of one lag; corrupted, a chain of another whose next token is another."""
+    """Make pairs of chains with different lags and different next tokens."""
     config = built.model.config
     law = np.asarray(config.transition_matrix)
     lags = len(built.roles["likelihood"])
     rows: list[tuple] = []
     while len(rows) < n:
-        length = 36 + len(rows) % lags  # rows of every phase are asked
+        length = 36 + len(rows) % lags  # so that every phase of the chain occurs
         one, other = (int(x) for x in 1 + rng.choice(lags, 2, replace=False))
         clean, corrupted = (_chain(law, lag, length, rng) for lag in (one, other))
         right, wrong = (int(law[chain[-lag] - 1].argmax()) + 1
@@ -166,7 +166,7 @@ def _lagged(model: Model, built: Planted, n: int, rng: np.random.Generator) -> C
 
 
 def _chain(law: np.ndarray, lag: int, length: int, rng: np.random.Generator) -> list[int]:
-    """Tokens from 1 on, each drawn by the law from that `lag` places before."""
+    """Draw tokens from 1 on, each by the transition law from the token `lag` positions before."""
     out = (1 + rng.integers(len(law), size=lag)).tolist()
     while len(out) < length:
         out.append(1 + int(rng.choice(len(law), p=law[out[-lag] - 1])))

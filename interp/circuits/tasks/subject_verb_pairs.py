@@ -2,7 +2,7 @@
 
     The boys near the car        are rather than is
 
-Corrupted, the subject has the other number. Singular and plural subjects are mixed.
+In the corrupted prompt, the subject has the other number. Singular and plural subjects are mixed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ VERBS = (("is", "are"), ("was", "were"), ("has", "have"))
 
 
 def make(model: Model, n: int, seed: int, templates: Sequence[int]) -> ContrastTask:
-    """Roles: subject, distractor and end."""
+    """Make pairs with the roles subject, distractor and end."""
     require(model, n)
     known = single(model, [w for pair in (*NOUNS, *THINGS) for w in pair], 0, "nouns")
     verbs = single(model, [w for pair in VERBS for w in pair], 2, "verbs")

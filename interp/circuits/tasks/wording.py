@@ -1,4 +1,4 @@
-"""Words that are one token each, and prompts whose words keep their places."""
+"""Words that are one token each, and positions of words in prompts."""
 
 from __future__ import annotations
 
@@ -12,23 +12,25 @@ if TYPE_CHECKING:
 
 
 def require(model: Model, n: int) -> None:
-    """Raise unless a task of n pairs can be written for the model.
+    """Raise unless a task of n pairs can be made for the model.
 
     Raises:
         OptionError: n is below 1.
-        PromptError: no tokenizer.
+        PromptError: The model has no tokenizer.
     """
     if n < 1:
-        raise OptionError(f"n={n} pairs; 1 or more")
+        raise OptionError(f"n={n} pairs; give 1 or more")
     if model.tokenizer is None:
-        raise PromptError(f"{model.name} has no tokenizer, and this task is text; give one")
+        raise PromptError(
+            f"{model.name} has no tokenizer, but the prompts of this task are text; give one"
+        )
 
 
 def single(model: Model, words: Sequence[str], least: int, what: str) -> dict[str, int]:
-    """The words that are one token after a space, with its id.
+    """Return the words that are one token after a space, with their ids.
 
     Raises:
-        PromptError: fewer than `least` of them.
+        PromptError: There are fewer than `least` of them.
     """
     found: dict[str, int] = {}
     for word in words:
@@ -45,7 +47,7 @@ def single(model: Model, words: Sequence[str], least: int, what: str) -> dict[st
 
 
 def prompt_ids(model: Model, text: str) -> tuple[int, ...]:
-    """Ids of a prompt as the model is given prompts, without a token for its end."""
+    """Return the ids of a prompt as the model receives them, without an end token."""
     ids = list(model.tokenizer(text)["input_ids"])
     end = model.tokenizer.eos_token_id
     if len(ids) > 1 and ids[-1] == end != model.tokenizer.bos_token_id:
@@ -54,7 +56,7 @@ def prompt_ids(model: Model, text: str) -> tuple[int, ...]:
 
 
 def token_places(ids: Sequence[int], wanted: Mapping[str, tuple[int, int]]) -> dict[str, int]:
-    """Positions of tokens: role -> (id, which of its occurrences, from 0)."""
+    """Find positions of tokens: role -> (id, number of the occurrence, from 0)."""
     out = {}
     for role, (token, which) in wanted.items():
         at = [i for i, t in enumerate(ids) if t == token]
