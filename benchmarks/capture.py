@@ -63,7 +63,7 @@ def prepare(method: str, layers: int) -> Callable[[int], object]:
         from interp.core.prompts import Prompts
         from interp.core.registry import METRICS
         from interp.heads.engine import reduce_patterns
-        from interp.heads.estimate import choose_engine
+        from interp.heads.scoring import choose_engine
 
         wrapped = interp.load(gpt2(layers, "sdpa"), name="gpt2")
         if method in ("interp scores", "interp fused"):

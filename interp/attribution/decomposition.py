@@ -24,7 +24,7 @@ from torch import Tensor
 from interp.attribution.roles import NormRole, close, norm_role
 from interp.core.errors import OptionError, UnreadableAttention
 from interp.model.hooks.calls import precise, repeat_kv
-from interp.model.locate.projection import output_projection
+from interp.model.locate.find_sites import output_projection
 from interp.model.locate.sites import Site
 from interp.model.locate.streams import unavailable
 

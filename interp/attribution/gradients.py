@@ -22,8 +22,7 @@ from interp.attribution.rules import Rules, as_is, mixed, ruled
 from interp.causal.gradient import frozen
 from interp.core.errors import NonFiniteError, UnreadableAttention
 from interp.model.hooks.calls import Call
-from interp.model.hooks.inference import inference
-from interp.model.hooks.threads import in_this_thread
+from interp.model.hooks.inference import in_this_thread, inference
 from interp.model.locate.sites import Site
 
 if TYPE_CHECKING:

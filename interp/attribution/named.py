@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from interp.attribution.declaration import AttributionMethod, BoundMethod
+from interp.core.declaration import split_names
 from interp.core.errors import OptionError
-from interp.core.names import split_names
 from interp.core.registry import ATTRIBUTION_METHODS
 
 

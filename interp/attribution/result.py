@@ -71,7 +71,7 @@ class Attribution(Displayed):
             method: an `interp.attribution.declaration.AttributionMethod`.
             found: the `Scores` that its function returned.
         """
-        from interp.core.provenance import model_provenance
+        from interp.model.content import model_provenance
 
         about = model_provenance(example.model) | dict(example.about())
         about |= {"method": method.name, "options": dict(options), "made_by": "interp.attribution"}

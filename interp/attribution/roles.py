@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from interp.core.errors import UnreadableAttention
 from interp.model.hooks.calls import precise
-from interp.model.hooks.threads import in_this_thread
+from interp.model.hooks.inference import in_this_thread
 from interp.model.locate.norms import Norm, read_norm
 
 if TYPE_CHECKING:

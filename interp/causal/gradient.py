@@ -33,8 +33,7 @@ from interp.causal.task import Task
 from interp.core.errors import NonFiniteError, OptionError, UnknownName
 from interp.model.given import takes_model
 from interp.model.hooks.calls import Call
-from interp.model.hooks.inference import inference
-from interp.model.hooks.threads import Flag
+from interp.model.hooks.inference import Flag, inference
 from interp.model.locate.sites import Site
 
 if TYPE_CHECKING:

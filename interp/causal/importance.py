@@ -22,11 +22,11 @@ from jaxtyping import Float
 from interp.causal.game.players import Players
 from interp.core import clusters as grouped
 from interp.core.intervals import ErrorPart, around
-from interp.core.provenance import model_provenance
 from interp.core.result import Result
 from interp.core.sign import HELPS, SIGN, sign_of
 from interp.core.statistics import DRAWS, bootstrap_interval, require_two
 from interp.core.table import HeadTable
+from interp.model.content import model_provenance
 from interp.model.locate.sites import Site, Where
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import interp.causal as room
 from interp.causal.ablation import AblationNull
 from interp.causal.comparison.questions import METHODS
+from interp.core.declaration import parse_name
 from interp.core.errors import OptionError, UnknownName
-from interp.core.names import parse_name
 from interp.core.option import Option, options_of
 from interp.core.steps import finishing
 

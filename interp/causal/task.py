@@ -69,7 +69,8 @@ class Task:
     _start: tuple[int, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        assert (self.read_rows is None) != (self.read_prompt is None)
+        if (self.read_rows is None) == (self.read_prompt is None):
+            raise OptionError(f"task {self.name}: give one of read_rows and read_prompt")
         if len(self.positions) != len(self):
             raise OptionError(
                 f"task {self.name}: positions for {len(self.positions)} of {len(self)} prompts; "

@@ -137,14 +137,12 @@ class ContrastTask:
     @property
     def clean(self) -> Prompts:
         """The prompts that show the behaviour."""
-        assert isinstance(self.task.prompts, Prompts)
-        return self.task.prompts
+        return _tokens(self.task.prompts, self.task.name)
 
     @property
     def corrupted(self) -> Prompts:
         """The prompts without the behaviour."""
-        assert isinstance(self.task.corrupted, Prompts)
-        return self.task.corrupted
+        return _tokens(self.task.corrupted, self.task.name)
 
     def __len__(self) -> int:
         return len(self.task)
@@ -157,9 +155,9 @@ class ContrastTask:
         for members in by_length.values():
             for first in range(0, len(members), size):
                 which = tuple(members[first : first + size])
-                clean, corrupted = (part(p, which) for p in (self.clean, self.corrupted))
-                assert isinstance(clean, Prompts)
-                assert isinstance(corrupted, Prompts)
+                clean, corrupted = (
+                    _tokens(part(p, which), self.task.name) for p in (self.clean, self.corrupted)
+                )
                 yield ContrastBatch(which, clean, corrupted, self._value(which))
 
     def _value(self, which: tuple[int, ...]) -> Callable[[Tensor], Tensor]:
@@ -317,6 +315,13 @@ class ContrastTask:
         """Return the provenance of the task."""
         kinds = sorted(set(self.templates))
         return self.task.about() | {"templates": len(kinds) or 1, "template_names": kinds}
+
+
+def _tokens(prompts: Any, name: str) -> Prompts:
+    """Prompts of token ids, which `ContrastTask` has checked that the task has."""
+    if not isinstance(prompts, Prompts):
+        raise OptionError(f"task {name} has no prompts of token ids to compare")
+    return prompts
 
 
 def hashes(task: ContrastTask) -> list[str]:

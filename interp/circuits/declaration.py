@@ -59,13 +59,21 @@ class Found:
     conditional_on: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        assert self.per_prompt.shape[0] == len(self.nodes)
-        if self.edges_per_prompt is not None:
-            assert self.edges_per_prompt.shape[0] == len(self.edges)
-        if self.conditional is not None:
-            assert self.conditional.shape == self.per_prompt.shape
-            assert len(self.conditional_on) == len(self.nodes)
-        assert isinstance(self.measured, str) or len(self.measured) == len(self.nodes)
+        n, conditional = len(self.nodes), self.conditional
+        fits = {
+            "per_prompt": self.per_prompt.shape[0] == n,
+            "edges_per_prompt": self.edges_per_prompt is None
+            or self.edges_per_prompt.shape[0] == len(self.edges),
+            "conditional": conditional is None or conditional.shape == self.per_prompt.shape,
+            "conditional_on": conditional is None or len(self.conditional_on) == n,
+            "measured": isinstance(self.measured, str) or len(self.measured) == n,
+        }
+        wrong = [name for name, well in fits.items() if not well]
+        if wrong:
+            raise OptionError(
+                f"{', '.join(wrong)} of a circuit method's result: one row is needed for each of"
+                f" the {n} nodes and {len(self.edges)} edges"
+            )
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)

@@ -29,10 +29,9 @@ from interp.circuits.residual_graph import Layer, Reader, ResidualGraph
 from interp.circuits.stream_hooks import Watch, replace_first, watched
 from interp.core.errors import OptionError, UnreadableAttention
 from interp.model.hooks.calls import Call
-from interp.model.hooks.inference import inference
-from interp.model.hooks.threads import forward_here, in_this_thread, replaced
-from interp.model.locate.projection import output_projection
-from interp.model.locate.sites import Site, first_tensor
+from interp.model.hooks.inference import forward_here, in_this_thread, inference, replaced
+from interp.model.locate.find_sites import first_tensor, output_projection
+from interp.model.locate.sites import Site
 
 if TYPE_CHECKING:
     from jaxtyping import Float

@@ -22,7 +22,7 @@ from interp.core.errors import UnreadableAttention
 from interp.model.capture import capture
 from interp.model.hooks.calls import precise
 from interp.model.locate.layout import ReadMatrix, Writing
-from interp.model.locate.norms import centred, read_norm
+from interp.model.locate.norms import centred, norm_at, read_norm
 from interp.model.locate.sites import Site
 from interp.model.locate.turning import Turn, turns
 from interp.model.locate.weights import HeadWeights, head_weights
@@ -185,10 +185,7 @@ class LinearScores:
         inner = torch.ones_like(before[..., 0])
         own = torch.zeros(1, 1, 1, site.d_head).to(before)
         if reading.own_norm is not None:
-            norm = read_norm(
-                self.model.module.get_submodule(reading.own_norm.module), reading.own_norm.shape
-            )
-            assert norm is not None
+            norm = norm_at(self.model.module, reading.own_norm.module, reading.own_norm.shape)
             own = self._own_bias(norm.bias, reading, site)[:, None]
             moved = _turned(before + bias[:, None], matrix)
             inner = _slope(target - _turned(own, matrix), moved)
@@ -209,8 +206,7 @@ class LinearScores:
         if reading.before is None:
             return torch.ones_like(stream[..., 0])
         module = self.model.module.get_submodule(reading.before)
-        norm = read_norm(module, stream.shape[-1:])
-        assert norm is not None
+        norm = norm_at(self.model.module, reading.before, stream.shape[-1:])
         with torch.no_grad():
             given = self.cache["resid_pre", site.layer]
             out = precise(module(given)) - norm.bias

@@ -11,7 +11,7 @@ from torch import Tensor
 from interp.circuits.residual_graph import Layer, Reader, ResidualGraph
 from interp.circuits.stream_hooks import Watch, watched
 from interp.core.errors import NonFiniteError, PromptError, UnreadableAttention
-from interp.model.locate.projection import output_projection
+from interp.model.locate.find_sites import output_projection
 
 if TYPE_CHECKING:
     from jaxtyping import Float

@@ -25,7 +25,7 @@ from torch import Tensor
 from interp.circuits.linear_scores import CONSTANT, LinearScores
 from interp.core.display import Displayed
 from interp.core.errors import OptionError
-from interp.core.provenance import model_provenance
+from interp.model.content import model_provenance
 from interp.model.given import takes_model
 from interp.model.hooks.calls import Call, precise
 from interp.model.locate.sites import Site
@@ -123,8 +123,8 @@ class Tracer:
             )  # fmt: skip
 
         model = self.scores.model
-        with torch.no_grad(), model.visited(visit):
-            model.run({k: v[:1] if _batched(v) else v for k, v in self.scores.inputs.items()})
+        inputs = {k: v[:1] if _batched(v) else v for k, v in self.scores.inputs.items()}
+        model.read(inputs, visit)
 
     def firings(self, site: Site) -> Float[Array, "firing 4"]:
         """Return row, head, query and key of every attention weight of at least `fires`."""

@@ -111,7 +111,7 @@ class Circuit(Displayed):
         from interp.causal.importance import standard_error
         from interp.circuits.bootstrap import labels_of, of_found
         from interp.circuits.contrast import hashes
-        from interp.core.provenance import model_provenance
+        from interp.model.content import model_provenance
 
         made = model_provenance(model) | task.about()
         made |= {"method": method, "level": level, "options": dict(options)}

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from interp.causal.game.patching import rebuilt, tensors_in
-from interp.model.hooks.threads import in_this_thread
-from interp.model.locate.sites import first_tensor
+from interp.model.hooks.inference import in_this_thread
+from interp.model.locate.find_sites import first_tensor
 
 if TYPE_CHECKING:
     from jaxtyping import Float

@@ -15,8 +15,8 @@ from interp.cli.each import each_model
 from interp.cli.loading import Loading
 from interp.cli.printing import top_heads
 from interp.cli.progress import Voice
+from interp.core.declaration import split_names
 from interp.core.errors import OptionError, PromptError, StoreError
-from interp.core.names import split_names
 from interp.core.prompts import Prompts, bos_id, from_file, repeats
 from interp.core.registry import METRICS
 from interp.core.store import DamagedResult, Key, Store

@@ -1,14 +1,22 @@
-"""Means over prompts of which some share something, and their errors.
+"""Standard errors over clusters of prompts, and the chance of a score on random weights.
 
 Prompts that share a needle, a period, a template or an order of items are no independent draws of
 what a score is to hold for. They are a cluster: the standard error is that of clusters, and so are
 the degrees of freedom of an interval.
+
+A model of random weights is exchangeable with the draws, and so are the heads of one layer. The
+null values of a metric are therefore pooled over the heads and draws of a layer; a score is held
+against the prediction of one more head of one more draw. What heads of a draw have in common counts
+once per draw, not once per head: the spread is that of draws and of heads within a draw, and its
+degrees of freedom follow from both (Satterthwaite). Bounded and positive scores are transformed
+first, and the tail is that of a t distribution fitted to the pooled values on the score's side, so
+that a statistic with heavy tails, such as a kurtosis, needs a larger distance.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -112,3 +120,142 @@ def interval(
         return None
     half = float(student.isf((1 - level) / 2, clusters - 1)) * sem
     return score - half, score + half
+
+
+Array = np.ndarray
+Transform = Callable[[Array], Array]
+
+LEAST_DRAWS = 3  # fewer have no spread worth the name
+_TAILS = (3.0, 4.0, 6.0, 8.0, 12.0, 20.0, 40.0, math.inf)  # degrees of freedom tried
+_LEAST_IN_TAIL = 5  # values on a side of the mean, for its tail to be fitted
+_WIDTHS = np.exp(np.linspace(-1.2, 2.0, 33))  # of a tail, in median distances
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """One more head of one more draw: mean, spread and degrees of freedom, in transformed units."""
+
+    mean: float
+    sd: float
+    freedom: float
+
+
+def p_of_random_weights(
+    scores: Sequence[Float[Array, " head"]],
+    draws: Sequence[Float[Array, "draw head"]],
+    low: float | None,
+    high: float | None,
+) -> list[Float[Array, " head"]]:
+    """Two-sided p of every head, layer by layer, of one metric in one stack.
+
+    Args:
+        scores: of the model, per layer.
+        draws: the same scores on random weights, per layer.
+        low, high: the range of the metric, None where it has no end.
+
+    With fewer than `LEAST_DRAWS` draws, p is NaN: there is nothing to hold a score against.
+    """
+    if not draws or min(map(len, draws)) < LEAST_DRAWS:
+        return [np.full(len(x), np.nan) for x in scores]
+    turn = transform(draws, low, high)
+    expected = [predict(turn(x)) for x in draws]
+    apart = [
+        ((turn(x) - e.mean) / e.sd).ravel()
+        for x, e in zip(draws, expected, strict=True)
+        if e.sd > 0
+    ]
+    pooled = np.concatenate(apart) if apart else np.zeros(0)
+    tails = {side: _tail(np.abs(pooled[np.sign(pooled) == side])) for side in (-1, 1)}
+    return [_p(turn(x), e, tails) for x, e in zip(scores, expected, strict=True)]
+
+
+def null_spread(draws: Float[Array, "draw head"]) -> float:
+    """Standard deviation of one more head of one more draw, in the units of the score."""
+    return predict(draws).sd if len(draws) > 1 else math.nan
+
+
+def transform(draws: Sequence[Array], low: float | None, high: float | None) -> Transform:
+    """The transform that makes a metric's pooled null values most like Gaussian ones.
+
+    The arcsine of the root for shares, the logarithm of the distance from an end where there is
+    one, and also without one where all values are positive and it makes them less skewed.
+    """
+    if low is not None and high is not None:
+        return lambda x: np.arcsin(np.sqrt(np.clip((x - low) / (high - low), 0, 1)))
+    tiny = np.finfo(float).tiny
+    if low is None and high is not None:
+        return lambda x: -np.log(np.maximum(high - x, tiny))
+    end = 0.0 if low is None else low
+
+    def log(x: Array) -> Array:
+        return np.log(np.maximum(x - end, tiny))
+
+    positive = all((x > end).all() for x in draws)
+    if positive and _skew(draws, log) < _skew(draws, lambda x: x):
+        return log
+    return lambda x: x
+
+
+def predict(draws: Float[Array, "draw head"]) -> Predicted:
+    """One more head of one more draw, from the draws of a layer.
+
+    The draws' means vary by what heads of a draw share and by a part of what tells heads apart; the
+    rest of that comes on top, and so does the error of the mean of all draws.
+    """
+    m, heads = draws.shape
+    means = draws.mean(1)
+    between = means.var(ddof=1) * (1 + 1 / m)
+    within = draws.var(1, ddof=1).mean() * (1 - 1 / heads) if heads > 1 else 0.0
+    variance = between + within
+    if variance <= (1e-12 * np.abs(draws).max(initial=0.0)) ** 2:
+        return Predicted(float(means.mean()), 0.0, math.inf)
+    error = between**2 / (m - 1)
+    if heads > 1:
+        error += within**2 / (m * (heads - 1))
+    return Predicted(float(means.mean()), math.sqrt(variance), float(variance**2 / error))
+
+
+def _p(values: Array, e: Predicted, tails: dict[int, tuple[float, float] | None]) -> Array:
+    from scipy.stats import t as student
+
+    if e.sd == 0:  # every head of every draw scores the same
+        same = np.isclose(values, e.mean, rtol=1e-6, atol=1e-12)
+        return np.where(same, 1.0, 0.0)
+    out = np.ones(len(values))
+    for at, z in enumerate((values - e.mean) / e.sd):
+        tail = tails[1 if z > 0 else -1]
+        if tail is not None:
+            width, freedom = tail
+            out[at] = 2 * student.sf(abs(z) / width, min(freedom, e.freedom))
+    return np.clip(out, 0.0, 1.0)
+
+
+def _tail(distance: Float[Array, " value"]) -> tuple[float, float] | None:
+    """Width and degrees of freedom of the t distribution that is likeliest for one side."""
+    from scipy.stats import norm
+    from scipy.stats import t as student
+
+    if len(distance) < _LEAST_IN_TAIL:
+        return None
+    widths = np.median(distance) * _WIDTHS
+    best = (-math.inf, 1.0, math.inf)
+    for freedom in _TAILS:
+        u = distance[None] / widths[:, None]
+        each = norm.logpdf(u) if math.isinf(freedom) else student.logpdf(u, freedom)
+        likelihood = each.sum(1) - len(distance) * np.log(widths)
+        at = int(likelihood.argmax())
+        # the width is not known but found too: the mean likelihood over widths tells the tails
+        top = float(likelihood[at])
+        total = top + math.log(float(np.exp(likelihood - top).mean()))
+        best = max(best, (total, float(widths[at]), freedom))
+    return best[1], best[2]
+
+
+def _skew(draws: Sequence[Array], turn: Transform) -> float:
+    """Absolute skewness of the pooled values, each layer in its own units."""
+    parts = []
+    for x in draws:
+        y = turn(x)
+        if y.std() > 0:
+            parts.append(((y - y.mean()) / y.std()).ravel())
+    return abs(float((np.concatenate(parts) ** 3).mean())) if parts else 0.0

@@ -1,7 +1,8 @@
 """Declared functions: the common base of metrics, attribution methods and circuit methods.
 
 A declared function keeps its name (file name = function name = name on the command line). Its
-keyword-only parameters are its options and its docstring is its help. Nothing here imports torch.
+keyword-only parameters are its options and its docstring is its help. People write both as
+`local_window:width=8,rollout`. Nothing here imports torch.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, ClassVar, Generic, TypeVar
 
-from interp.core.errors import UnknownName
+from interp.core.errors import OptionError, UnknownName
 from interp.core.option import Option, options_of
 from interp.core.user_function import DIGITS, digest, is_registered, name_of, require_registrable
 
@@ -69,10 +71,14 @@ class Declaration:
         )
         return self.bound(self, MappingProxyType(values), label)
 
+    @cached_property
+    def _registered(self) -> bool:
+        return is_registered(self.function)
+
     def __repr__(self) -> str:
         # Provenance holds this line: of the caller's own functions, which may share a name, it
         # says which one was meant.
-        own = "" if is_registered(self.function) else f" (code {digest(self.function)[:DIGITS]})"
+        own = "" if self._registered else f" (code {digest(self.function)[:DIGITS]})"
         first = self.doc.partition("\n")[0]
         return f"<{self.kind} {self.name}{own}{f': {first}' if first else ''}>"
 
@@ -90,3 +96,32 @@ class Bound(Generic[D]):
 
 
 Declaration.bound = Bound
+
+
+def split_names(text: str) -> list[str]:
+    """Split a list of names: `a,b:x=1,y=2,c` is three, since `y=2` is an option of `b`."""
+    found: list[str] = []
+    for part in filter(None, text.split(",")):
+        if found and ":" in found[-1] and "=" in part and ":" not in part.partition("=")[0]:
+            found[-1] += f",{part}"
+        else:
+            found.append(part)
+    return found
+
+
+def parse_name(text: str) -> tuple[str, dict[str, str]]:
+    """Split `name:option=value,option=value` into the name and the text of each option.
+
+    Raises:
+        OptionError: an option without a value, or one that is given twice.
+    """
+    name, _, rest = text.partition(":")
+    given: dict[str, str] = {}
+    for part in filter(None, rest.split(",")):
+        option, equals, value = part.partition("=")
+        if not equals:
+            raise OptionError(f"{text!r}: write options as {name}:option=value")
+        if option in given:
+            raise OptionError(f"{text!r}: the option {option} is given twice; give it once")
+        given[option] = value
+    return name, given

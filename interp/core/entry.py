@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -120,7 +120,8 @@ def read_entry(
 def declared_entry(found: Declaration, path: Path) -> Entry:
     """The entry of a declaration that was made by running a file of the caller's own."""
     options = {o.name: (o.default, o.annotation) for o in found.options.values()}
-    about = {k: v for k, v in vars(found).items() if k not in ("function", "options", "called")}
+    stated = {f.name for f in fields(found)} - {"function", "options", "called"}
+    about = {name: getattr(found, name) for name in stated}
     return Entry(found.name, "own", "", found.kind, found.doc, options, path, about)
 
 

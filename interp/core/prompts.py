@@ -88,14 +88,14 @@ class Prompts:
         """
         if not self.ids:
             raise PromptError("no prompts given")
+        known = model.d_vocab  # read once: it is looked up in the config
         for i, ids in enumerate(self.ids):
             if not ids:
                 raise PromptError(f"prompt {i} is empty")
-            if model.d_vocab and not all(0 <= t < model.d_vocab for t in ids):
-                bad = next(t for t in ids if not 0 <= t < model.d_vocab)
+            if known and not all(0 <= t < known for t in ids):
+                bad = next(t for t in ids if not 0 <= t < known)
                 raise PromptError(
-                    f"prompt {i} holds the token id {bad}; {model.name} knows 0 to "
-                    f"{model.d_vocab - 1}"
+                    f"prompt {i} holds the token id {bad}; {model.name} knows 0 to {known - 1}"
                 )
             if model.limit is not None and len(ids) > model.limit:
                 raise PromptError(

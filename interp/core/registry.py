@@ -15,10 +15,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from interp.core.declaration import Declaration
+from interp.core.declaration import Declaration, parse_name
 from interp.core.entry import Entry, declared_entry, read_entry
 from interp.core.errors import OptionError, UnknownName
-from interp.core.names import parse_name
 from interp.core.user_file import run_file
 from interp.core.user_function import is_registered
 

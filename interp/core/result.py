@@ -30,7 +30,7 @@ class Result(Displayed):
       columns of `interp.core.long_rows.STANDARD` that it does not have are added by `to_pandas`;
       `_same_as` names those under another name, `_facts()` gives those that are the same in all
       rows (the model comes from the provenance).
-    - `provenance`: a mapping, a field or a property; see `interp.core.provenance`.
+    - `provenance`: a mapping, a field or a property; see `interp.model.content`.
     - `per_prompt`: an array `[row, prompt]`, or the class attribute None with the reason in
       `why_no_per_prompt`. `clusters` may label the prompts.
 

@@ -8,12 +8,20 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from interp.core import table_files
-from interp.core.columns import COLUMNS, Provenance, checked_frame, checked_provenance, only
+from interp.core.columns import (
+    COLUMNS,
+    Provenance,
+    checked_frame,
+    checked_provenance,
+    joined,
+    only,
+    records_of_scores,
+    rows_of_records,
+)
 from interp.core.errors import OptionError, UnknownName
 from interp.core.long_rows import t_bounds
 from interp.core.order import first_of_each
 from interp.core.result import Result
-from interp.core.table_rows import joined, records_of_scores, rows_of_records
 
 if TYPE_CHECKING:  # pandas, numpy and plotly are imported where they are used: listing stays fast
     import numpy as np

@@ -20,8 +20,8 @@ def run_file(path: Path, kind: str) -> ModuleType:
         OptionError: the file does not parse, or its code raises; names the line.
     """
     spec = importlib.util.spec_from_file_location(f"interp_{kind}_{path.stem}", path.resolve())
-    assert spec is not None
-    assert spec.loader is not None
+    if spec is None or spec.loader is None:
+        raise OptionError(f"{path} is not a Python file; give one whose name ends in .py")
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     with own_code(path):
         spec.loader.exec_module(module)

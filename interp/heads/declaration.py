@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -90,12 +91,12 @@ class Analysis(Declaration):
     requires: tuple[str, ...] = ()
     end: End | None = None  # where the range says it: both of a signed range, else the high one
 
-    @property
+    @cached_property
     def shown_end(self) -> End:
         """The end of the scale at which heads are listed."""
         return self.end or ("both" if signed(self.low, self.high) else "high")
 
-    @property
+    @cached_property
     def reads_tokens(self) -> bool:
         """Whether what counts as a target depends on the tokens, not on positions alone."""
         return self.kind == "detector" and takes_tokens(self.function, self.name)

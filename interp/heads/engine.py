@@ -19,21 +19,21 @@ from torch import Tensor
 from interp.core.errors import OptionError, StatisticsError
 from interp.core.prompts import Prompts
 from interp.heads.declaration import BoundAnalysis
-from interp.heads.targets import FoundTargets
 from interp.model.hooks.calls import Call, ComputedCall, RecordedCall
-from interp.model.hooks.kernel_call import to_attention
-from interp.model.inputs import takes
+from interp.model.hooks.tap import to_attention
 from interp.model.locate.sites import Site
-from interp.model.memory import backing_off, prompts_in
-from interp.model.sources.ranks import Ranks
+from interp.model.padding import LayersDone, backing_off, prompts_in
+from interp.model.sources.placement import Ranks
 from interp.model.sources.remote import RemoteModel
 from interp_kernels import attention_statistics, reference
 from interp_kernels.errors import KernelError, TooLittleMemory
 from interp_kernels.problem import Attention
-from interp_kernels.reductions import Chosen, Distance, Output, Reduction
+from interp_kernels.reductions import Chosen, Distance, Mass, Output, PairMass, Reduction, Targets
+from interp_kernels.targets import target_pairs
 
 if TYPE_CHECKING:
     from interp.model.model import Model
+
 
 ENGINES = {"stored": "reference", "streamed": "auto", "fused": "auto"}
 
@@ -97,7 +97,7 @@ def reduce_patterns(
     if engine != "streamed" or all(site.recorded for site in model.sites):
         require_engine(model, engine)  # "auto" streams the layers that can be streamed
     todo = batches(model, prompts, batch_size)
-    done = _Done(advance, sum(map(prompts_in, todo)), len(model.sites), len(todo))
+    done = LayersDone(advance, sum(map(prompts_in, todo)), len(model.sites), len(todo))
 
     def run(batch: Prompts | Mapping[str, Tensor]) -> list[PerPrompt]:
         done.begin(prompts_in(batch))
@@ -129,42 +129,9 @@ def _reduced(
 ) -> list[PerPrompt]:
     """One batch on this machine."""
     found = [PerPrompt(bound) for bound in bounds]
-    # scores need no logits, and those of a long prompt outweigh everything else
-    few: dict[str, Any] = {"logits_to_keep": 1} if "logits_to_keep" in takes(model.module) else {}
     reducer = _Reducer(model, found, batch, engine, advance)
-    inputs = model.inputs(batch) | few  # before the visit: it may try the model on padding
-    with torch.no_grad(), model.visited(reducer.visit, fused=engine == "fused"):
-        model.run(inputs)
+    model.read(batch, reducer.visit, last=1, fused=engine == "fused")  # scores need no logits
     return found
-
-
-class _Done:
-    """Tells of layers done, also where a batch is done in parts of which some had to be redone."""
-
-    def __init__(self, advance: Callable[[], None], prompts: int, layers: int, batches: int):
-        self.advance, self.prompts, self.layers = advance, prompts, layers
-        self.total = layers * batches
-        self.told = self.before = self.part = self.seen = 0
-
-    def begin(self, prompts: int) -> None:
-        """A part of so many prompts is about to run."""
-        self.part, self.seen = prompts, 0
-
-    def __call__(self) -> None:
-        """A layer of the part is done."""
-        self.seen += 1
-        self._tell(self.before + self.part * self.seen / self.layers)
-
-    def end(self) -> None:
-        """The part is done."""
-        self.before += self.part
-        self._tell(self.before)
-
-    def _tell(self, prompts: float) -> None:
-        now = int(self.total * prompts / self.prompts + 1e-6)
-        while self.told < now:
-            self.told += 1
-            self.advance()
 
 
 def _gathered(mine: PerPrompt, ranks: Ranks) -> PerPrompt:
@@ -336,3 +303,63 @@ def _mean_over_rows(
     total = (values * counts).sum(-1)
     number = counts.sum(-1)
     return torch.where(number > 0, total / number, torch.nan).cpu()
+
+
+# Pairs per query up to which looking them up is worth it; beyond, tiles of the pattern are formed.
+PAIRS_PER_QUERY = 16
+
+
+@dataclass(eq=False)
+class FoundTargets:
+    """What one batch has found so far; dropped with the batch."""
+
+    streamed: bool
+    _kept: dict[tuple, tuple[object, dict[str, Reduction], dict[str, Tensor]]] = field(
+        default_factory=dict
+    )
+
+    def of(
+        self, attention: Attention, bounds: Sequence[BoundAnalysis], mask: Tensor | None
+    ) -> tuple[dict[str, Reduction], dict[str, Tensor]]:
+        """For each detector the reduction that gives its mass, and how many targets a row has.
+
+        Args:
+            mask: the model's own mask that `attention.bias` is, or None where it was put together
+                for this layer: then nothing is remembered.
+        """
+        same = (attention.bias is None) or (mask is not None)
+        shape = attention.shape
+        key = (
+            shape.batch, shape.query, shape.key, attention.causal, attention.window,
+            attention.offset, attention.start, None if mask is None else mask.data_ptr(),
+            tuple(b.label for b in bounds),
+        )  # fmt: skip
+        if same and key in self._kept:
+            _, masses, counts = self._kept[key]
+            return masses, counts
+        masses, counts = self._find(attention, bounds)
+        if same:
+            self._kept[key] = (mask, masses, counts)  # holding the mask keeps its address its own
+        return masses, counts
+
+    def _find(
+        self, attention: Attention, bounds: Sequence[BoundAnalysis]
+    ) -> tuple[dict[str, Reduction], dict[str, Tensor]]:
+        masses: dict[str, Reduction] = {}
+        asked: list[Reduction] = []
+        most = PAIRS_PER_QUERY * attention.shape.batch * attention.shape.query
+        for bound in bounds:
+            mass, targets = bound.reductions()
+            if not isinstance(mass, Mass) or not isinstance(targets, Targets):
+                raise OptionError(f"{bound.label} is not a detector: it has no targets to find")
+            asked.append(targets)
+            pairs = target_pairs(attention, mass, most=most) if self.streamed else None
+            masses[bound.label] = mass if pairs is None else PairMass(bound.label, pairs)
+        if not asked:
+            return {}, {}
+        found = attention_statistics(attention, asked, backend="chunked")
+        counts: dict[str, Tensor] = {}
+        for bound, targets in zip(bounds, asked, strict=True):
+            count: Any = found[targets.name]
+            counts[bound.label] = count
+        return masses, counts

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from torch import Tensor, nn
+from torch import nn
 
-from interp.core.errors import OptionError
 from interp.core.prompts import Prompts
 from interp.heads.declaration import BoundAnalysis
-from interp.heads.engine import ENGINES, engine_used, require_engine
+from interp.heads.engine import ENGINES, engine_used
+from interp.heads.scoring import choose_engine, largest_batch
 from interp_kernels import estimate_memory
 from interp_kernels.problem import AttentionShape
 from interp_kernels.reductions import Entropy, Reduction, Targets
 
 if TYPE_CHECKING:
     from interp.model.model import Model
-
-STORED_BYTES = 2**24  # of patterns per layer, up to which "auto" stores them
 
 
 @dataclass(frozen=True)
@@ -55,33 +53,6 @@ def readable(size: int) -> str:
     return f"{value:.1f} GiB"
 
 
-def choose_engine(
-    model: Model, prompts: Prompts | Mapping[str, Tensor], batch_size: int, engine: str
-) -> str:
-    """The engine asked for; for "auto", streamed once a layer's patterns would pass 16 MiB.
-
-    "auto" stores patterns that the model's own code forms anyway.
-
-    Raises:
-        OptionError: an engine that the model does not have. Where it runs elsewhere, rows are
-            formed in blocks and reduced; code of its own forms whole patterns.
-    """
-    if model.elsewhere is not None:
-        if engine in ("auto", "stored"):
-            return "stored"
-        raise OptionError(
-            f"engine={engine!r}: {model.name} runs at {model.elsewhere}, where patterns are formed "
-            "in blocks of rows; use engine='auto'"
-        )
-    if engine != "auto":
-        require_engine(model, engine)
-        return engine
-    if not isinstance(prompts, Prompts) or all(site.recorded for site in model.sites):
-        return "stored"
-    batch, length = _largest(prompts, batch_size)
-    return "streamed" if 4 * batch * model.n_heads * length**2 > STORED_BYTES else "stored"
-
-
 def estimate_score(
     model: Model,
     prompts: Prompts,
@@ -91,7 +62,7 @@ def estimate_score(
 ) -> MemoryEstimate:
     """What scoring the prompts will take; see `Estimate`."""
     chosen = choose_engine(model, prompts, batch_size, engine)
-    batch, length = _largest(prompts, batch_size)
+    batch, length = largest_batch(prompts, batch_size)
     site = model.sites[0]
     itemsize = model.dtype.itemsize
     shape = AttentionShape(
@@ -106,7 +77,3 @@ def estimate_score(
     # the stream, its norm, q, k, v, z and the branch's output; the MLP's gate and its product
     forward = batch * length * itemsize * (7 * model.d_model + 3 * widest)
     return MemoryEstimate(engine_used(model, chosen), batch, length, forward, statistics)
-
-
-def _largest(prompts: Prompts, batch_size: int) -> tuple[int, int]:
-    return min(batch_size, len(prompts)), max(map(len, prompts.ids))

@@ -11,11 +11,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from interp.core.chance import null_spread, p_of_random_weights
-from interp.core.clusters import Summary, cluster_summary
-from interp.core.provenance import model_provenance
+from interp.core.clusters import (
+    Summary,
+    cluster_summary,
+    null_spread,
+    p_of_random_weights,
+)
 from interp.core.table import HeadTable
 from interp.heads.declaration import BoundAnalysis
+from interp.model.content import model_provenance
 from interp.model.locate.sites import Site
 
 if TYPE_CHECKING:

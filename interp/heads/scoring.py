@@ -13,11 +13,10 @@ from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts, bos_id, repeats
 from interp.core.registry import METRICS
 from interp.core.table import HeadTable
-from interp.heads.asked import Metric, asked_metrics, bound
-from interp.heads.declaration import NULLS, BoundAnalysis, Null
-from interp.heads.engine import applies, batches, engine_used, reduce_patterns
-from interp.heads.estimate import choose_engine
+from interp.heads.declaration import NULLS, Analysis, BoundAnalysis, Null, Tell, declared_metric
+from interp.heads.engine import applies, batches, engine_used, reduce_patterns, require_engine
 from interp.heads.score_rows import MetricScores, means_by_site, table_of
+from interp.heads.scoring_without_prompts import from_experiment, from_weights
 from interp.model.given import given_models
 from interp.model.inputs import probe_inputs
 from interp.model.locate.sites import Site
@@ -26,7 +25,10 @@ from interp.model.random_weights import DRAWS, RandomWeights
 if TYPE_CHECKING:
     from interp.model.model import Model
 
-Progress = Callable[[str, int, int], None]
+
+STORED_BYTES = 2**24  # of patterns per layer, up to which "auto" stores them
+
+Progress = Tell
 """Told what runs, how many layers (over all batches) are done and how many there are."""
 
 
@@ -134,6 +136,38 @@ def default_prompts(model: Model, seed: int) -> Prompts | Mapping[str, Tensor]:
     )
 
 
+def choose_engine(
+    model: Model, prompts: Prompts | Mapping[str, Tensor], batch_size: int, engine: str
+) -> str:
+    """The engine asked for; for "auto", streamed once a layer's patterns would pass 16 MiB.
+
+    "auto" stores patterns that the model's own code forms anyway.
+
+    Raises:
+        OptionError: an engine that the model does not have. Where it runs elsewhere, rows are
+            formed in blocks and reduced; code of its own forms whole patterns.
+    """
+    if model.elsewhere is not None:
+        if engine in ("auto", "stored"):
+            return "stored"
+        raise OptionError(
+            f"engine={engine!r}: {model.name} runs at {model.elsewhere}, where patterns are formed "
+            "in blocks of rows; use engine='auto'"
+        )
+    if engine != "auto":
+        require_engine(model, engine)
+        return engine
+    if not isinstance(prompts, Prompts) or all(site.recorded for site in model.sites):
+        return "stored"
+    batch, length = largest_batch(prompts, batch_size)
+    return "streamed" if 4 * batch * model.n_heads * length**2 > STORED_BYTES else "stored"
+
+
+def largest_batch(prompts: Prompts, batch_size: int) -> tuple[int, int]:
+    """Prompts of the largest batch, and tokens of the longest prompt."""
+    return min(batch_size, len(prompts)), max(map(len, prompts.ids))
+
+
 def score_each(
     model: Model,
     bounds: Sequence[BoundAnalysis],
@@ -177,9 +211,9 @@ def score_each(
         yield from _from_patterns(run, patterned, null, random, parts)
     for b in bounds:
         if b.analysis.kind == "weights":
-            yield b.label, _from_weights(model, b, null, seed, random, tell)
+            yield b.label, from_weights(model, b, null, seed, random, tell)
         elif b.analysis.kind == "experiment":
-            yield b.label, _from_experiment(model, b, null, seed, random, tell, parts)
+            yield b.label, from_experiment(model, b, null, seed, random, tell, parts)
 
 
 def _from_patterns(
@@ -213,63 +247,6 @@ def _needs_draws(metric: BoundAnalysis, kind: str, null: Null, model: Model) -> 
     return kind == "random-init" or (
         null == "auto" and kind == "shuffled-tokens" and model.elsewhere is None
     )
-
-
-def _from_weights(
-    model: Model,
-    metric: BoundAnalysis,
-    null: Null,
-    seed: int,
-    random: RandomWeights,
-    tell: Progress,
-) -> HeadTable:
-    held = null in ("auto", "random-init")  # weights read no tokens
-    total = 1 + len(random) * held
-    tell(metric.label, 0, total)
-    values, draws = _exact(metric.from_weights(model)), []
-    tell(metric.label, 1, total)
-    for drawn in random if held else ():
-        draws.append(means_by_site(_exact(metric.from_weights(drawn))))
-        tell(metric.label, 1 + len(draws), total)
-    about = {"prompts": "none: weights only", "seed": seed, "engine": "weights"}
-    found = MetricScores(values, None, "random-init" if held else "none", None, draws)
-    return table_of(model, metric, found, about)
-
-
-def _from_experiment(
-    model: Model,
-    metric: BoundAnalysis,
-    null: Null,
-    seed: int,
-    random: RandomWeights,
-    tell: Progress,
-    parts: bool,
-) -> HeadTable:
-    if null == "shuffled-tokens":
-        raise OptionError(
-            f"{metric.label} makes its own prompts; its null is auto, random-init or none"
-        )
-    trials = metric.experiment(model, seed, tell)
-    kind, beside, draws = "none", None, []
-    if null == "auto" and trials.null is not None:
-        kind, beside = trials.null_kind, _arrays(trials.null)
-    elif null != "none":
-        kind = "random-init"
-    settled = metric.settled(trials.settled)  # the null does the task of the scores
-    for drawn in random if null != "none" else ():
-        try:
-            other = settled.experiment(drawn, seed, tell, notes=False)
-        except PromptError:  # what random weights cannot do has no score on them
-            if beside is None:
-                raise
-            break
-        draws.append(means_by_site(_arrays(other.values)))
-    about = {"prompts": "its own", "seed": seed, "engine": "experiment"}
-    about |= {"notes": [f"{k}: {v}" for k, v in trials.notes.items()]}
-    about |= {"headline": trials.headline} if trials.headline else {}
-    about |= {"settled": dict(trials.settled)} if trials.settled else {}
-    found = MetricScores(_arrays(trials.values), trials.clusters, kind, beside, draws)
-    return table_of(model, metric, found, about, parts=parts)
 
 
 @dataclass
@@ -357,10 +334,26 @@ def _tensor_hash(inputs: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def _arrays(values: Mapping[Site, Tensor]) -> dict[Site, np.ndarray]:
-    return {site: x.detach().double().cpu().numpy() for site, x in values.items()}
+Metric = str | Analysis | BoundAnalysis | Callable[..., Any]
+"""A name with its options (`"local_window:width=8"`), an analysis, or a detector's function."""
 
 
-def _exact(values: Mapping[Site, Tensor]) -> dict[Site, np.ndarray]:
-    """As one trial."""
-    return {site: x[None] for site, x in _arrays(values).items()}
+def bound(metric: Metric) -> BoundAnalysis:
+    """A metric with its options, from any way of naming it.
+
+    Raises:
+        UnknownName: there is no metric of that name.
+        OptionError: an object that is no metric, or a function that cannot be a detector.
+    """
+    if isinstance(metric, str):
+        return METRICS.parse(metric)
+    return metric if isinstance(metric, BoundAnalysis) else declared_metric(metric).bind()
+
+
+def asked_metrics(metrics: Metric | Iterable[Metric] | None) -> list[BoundAnalysis] | None:
+    """One metric or several; None where none is named. Raises what `bound` raises."""
+    if metrics is None:
+        return None
+    if isinstance(metrics, Iterable) and not isinstance(metrics, (str, Analysis, BoundAnalysis)):
+        return [bound(metric) for metric in metrics]
+    return [bound(metrics)]

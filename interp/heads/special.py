@@ -8,10 +8,9 @@ with many prompts any difference is significant. Size alone is not either: of an
 first.
 
 Chance is the p of the table: that of one more head of one more draw of random weights, and of the
-prompts (`interp.core.chance`, `interp.heads.score_rows`). A table without it, of another analysis,
-is judged
-by the errors of score and null, unless its null is random weights: one draw of them says nothing of
-how far draws lie apart, and then nothing is claimed.
+prompts (`interp.core.clusters`, `interp.heads.score_rows`). A table without it, of another
+analysis, is judged by the errors of score and null, unless its null is random weights: one draw
+of them says nothing of how far draws lie apart, and then nothing is claimed.
 """
 
 from __future__ import annotations

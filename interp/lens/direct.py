@@ -11,7 +11,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.core.errors import OptionError, UnreadableAttention
-from interp.core.provenance import model_provenance
 from interp.core.result import Result
 from interp.core.table import HeadTable
 from interp.core.tokens import show, token_id
@@ -25,6 +24,7 @@ from interp.lens.finish import (
     row_of,
     texts,
 )
+from interp.model.content import model_provenance
 from interp.model.given import takes_model
 from interp.model.locate.norms import read_norm
 

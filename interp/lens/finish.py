@@ -16,7 +16,7 @@ from interp.model.inputs import text_config
 from interp.model.locate.find_layout import layouts
 from interp.model.locate.layout import Leaving
 from interp.model.locate.linear import linear_map
-from interp.model.locate.norms import Norm, read_norm
+from interp.model.locate.norms import Norm, norm_at
 
 if TYPE_CHECKING:
     from interp.model.capture import ActivationCache
@@ -53,9 +53,7 @@ class Finish:
 
     def norm(self, name: str, width: int) -> Norm:
         """A norm on the way, as it was when the layout was found."""
-        norm = read_norm(self.module(name), (width,))
-        assert norm is not None, f"{name} was a norm when the layout was found"
-        return norm
+        return norm_at(self.model.module, name, (width,))
 
     def back(
         self, direction: Float[Tensor, " d_vocab"], stream: Float[Tensor, " d_model"]

@@ -12,10 +12,10 @@ from jaxtyping import Float, Int
 
 from interp.core.errors import OptionError
 from interp.core.prompts import Prompts
-from interp.core.provenance import result_provenance
 from interp.core.result import Result
 from interp.core.tokens import token_id
 from interp.lens.finish import finish, model_layers, one_input, predicting_stack, texts
+from interp.model.content import result_provenance
 from interp.model.given import takes_model
 
 if TYPE_CHECKING:

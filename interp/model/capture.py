@@ -15,9 +15,9 @@ from interp.core.doors import behind
 from interp.core.errors import NonFiniteError, OptionError, UnknownName, UnreadableAttention
 from interp.model.edits import Edit
 from interp.model.hooks.calls import Call
-from interp.model.hooks.threads import in_this_thread
-from interp.model.locate.projection import output_projection
-from interp.model.locate.sites import Site, Where, first_tensor
+from interp.model.hooks.inference import in_this_thread
+from interp.model.locate.find_sites import first_tensor, output_projection
+from interp.model.locate.sites import Site, Where
 from interp.model.locate.streams import unavailable
 
 if TYPE_CHECKING:
@@ -258,14 +258,12 @@ class Recorder:
                 index = index if isinstance(index, slice) else index.to(call.z.device)
                 full = call.scores(index) if name == "scores" else call.pattern(index)
                 self.keep(name, site, _take(full, 1, heads))
-            elif name in ("k", "v"):
-                x = call.k if name == "k" else call.v
-                assert x is not None
-                self.keep(name, site, _take(_take(x, 1, kv), 2, positions))
-            elif name in ("q", "z"):
-                x = call.q if name == "q" else call.z
-                assert x is not None
-                self.keep(name, site, _take(_take(x, 1, heads), 2, positions))
+            elif name in ("q", "k", "v", "z"):
+                x = {"q": call.q, "k": call.k, "v": call.v, "z": call.z}[name]
+                if x is None:
+                    raise UnreadableAttention(f"{site.name} ({site.module}) has no {name} to keep")
+                mine = kv if name in ("k", "v") else heads
+                self.keep(name, site, _take(_take(x, 1, mine), 2, positions))
 
     @contextmanager
     def hooks(self) -> Iterator[None]:
@@ -291,11 +289,12 @@ class Recorder:
 
         def take(path: str, run: int, side: str, x: Tensor | None) -> None:
             wanted = watched.get((path, run, side), ())
-            if wanted:
-                assert x is not None
-                x = x.clone()  # the family may add to the stream in place
+            if not wanted:
+                return
+            if x is None:
+                raise UnreadableAttention(f"{path} has no tensor at its {side}put to keep")
+            x = x.clone()  # the family may add to the stream in place
             for name, site, where in wanted:
-                assert x is not None
                 value = (
                     self._result(site, x, matrices[site])
                     if name == "result"

@@ -1,25 +1,37 @@
-"""The weights of a model as a hash, and an exact and cheaper checksum that shows any change."""
+"""Content of a model: its hash, a cheaper checksum, and what a result states of its origin."""
 
 from __future__ import annotations
 
 import hashlib
+import platform
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch import uint8 as byte
+from torch.distributed.tensor import DTensor
 
-from interp.model.sources.ranks import whole_parameter
+from interp import __version__
+
+if TYPE_CHECKING:
+    from interp.core.prompts import Prompts
+    from interp.core.protocols import IdentifiedModel
+
 
 _ROW = 4096  # words of 8 bytes that are reduced to two
 _ROWS = 16  # reduced at once: half a MiB, which stays in a processor's cache
 _MANY = 1 << 26  # bytes from which several threads read them
 _held: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()
+
+
+def whole_parameter(x: Tensor) -> Tensor:
+    """A parameter with the parts of all processes."""
+    return x.full_tensor() if isinstance(x, DTensor) else x
 
 
 def content_hash(module: nn.Module) -> str:
@@ -137,3 +149,55 @@ def _sums_there(words: Tensor) -> np.ndarray:
 def _weights() -> np.ndarray:
     full = np.iinfo(np.int64)
     return np.random.default_rng(0).integers(full.min, full.max, (2, _ROW)) | 1
+
+
+def model_provenance(model: IdentifiedModel) -> dict[str, Any]:
+    """What provenance says about a model and the versions that ran it."""
+    unused = {"unused_tensors": list(model.unused)} if model.unused else {}
+    return unused | {
+        "model_id": model.name,
+        "revision": model.revision,
+        "content_hash": model.content_hash,
+        "dtype": str(model.dtype).removeprefix("torch."),
+        "attention": model.attention,
+        "source": model.source,
+        "versions": versions(),
+    }
+
+
+def result_provenance(
+    model: IdentifiedModel,
+    made_by: str,
+    prompts: Prompts | None = None,
+    *,
+    seed: int | None = None,
+    engine: str = "stored",
+    **options: Any,
+) -> dict[str, Any]:
+    """Provenance of a result: the model, its prompts, options, seed, engine and versions.
+
+    Args:
+        made_by: the public function, such as "interp.lens.logit_lens".
+        prompts: None where only weights were read.
+        engine: the one that was really used.
+        options: arguments that change the numbers.
+    """
+    about: dict[str, Any] = {"prompts": "none: weights only", "engine": "weights"}
+    if prompts is not None:
+        about = {"prompts": prompts.design, "prompts_hash": prompts.hash}
+        about |= {"n_prompts": len(prompts), "engine": engine}
+    about |= {"options": options, "seed": seed, "made_by": made_by}
+    return model_provenance(model) | about
+
+
+def versions() -> dict[str, str]:
+    """Versions of what computes results."""
+    import torch
+    import transformers
+
+    return {
+        "interp": __version__,
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "python": platform.python_version(),
+    }

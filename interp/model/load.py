@@ -284,7 +284,8 @@ def _from_pretrained(
             f"{folder}: tensors do not have the config's shapes: "
             f"{sorted(map(str, info['mismatched_keys']))[:2]}"
         )
-    unused = surplus(module, info["unexpected_keys"], folder)
+    unexpected = info["unexpected_keys"]
+    unused = surplus(module, unexpected, folder) if unexpected else ()
     return module, None if local else _commit(folder, options["revision"]), unused
 
 

@@ -1,21 +1,27 @@
-"""Padding must not change a prompt's numbers: find out, by trying, where it does."""
+"""Batches of prompts: padding where it changes no number, fewer prompts where memory runs out.
+
+Padding must not change a prompt's numbers: where it does is found by trying it on the model.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import gc
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from interp.core.errors import PromptError
-from interp.model.hooks.inference import inference
-from interp.model.hooks.threads import aside
-from interp.model.inputs import is_encoder_decoder, takes, text_config, vocabulary
+from interp.core.prompts import Prompts
+from interp.model.hooks.inference import aside, inference
+from interp.model.inputs import is_encoder_decoder, ran_out, takes, text_config, vocabulary
 
 if TYPE_CHECKING:
     from interp.core.prompts import Prompts
+
 
 LeftPadding = Literal["mask", "position_ids"]
 
@@ -166,3 +172,110 @@ def _row(module: nn.Module, inputs: dict[str, Tensor], position: int) -> Tensor:
         out = module(**inputs)
     found = (out if isinstance(out, Tensor) else out[0]).double()
     return found[:, position] if found.dim() == 3 else found
+
+
+Batch = Prompts | Mapping[str, Tensor]
+_Found = TypeVar("_Found")
+
+
+class LessAtOnce(UserWarning):
+    """Memory ran out, and the run goes on with fewer prompts at a time."""
+
+
+def prompts_in(batch: Batch) -> int:
+    """How many prompts run at once."""
+    if isinstance(batch, Prompts):
+        return len(batch)
+    return max((x.shape[0] for x in batch.values() if isinstance(x, Tensor)), default=1)
+
+
+def batch_parts(batch: Batch, size: int) -> list[Batch]:
+    """A batch in parts of at most `size` prompts."""
+    if isinstance(batch, Prompts):
+        return list(batch.batches(size))
+    n = prompts_in(batch)
+
+    def part(x: Any, start: int) -> Any:
+        whole = not isinstance(x, Tensor) or x.dim() == 0 or x.shape[0] != n
+        return x if whole else x[start : start + size]
+
+    return [{k: part(x, start) for k, x in batch.items()} for start in range(0, n, size)]
+
+
+def backing_off(todo: Sequence[Batch], run: Callable[[Batch], _Found], name: str) -> list[_Found]:
+    """What `run` gives for every batch, each in as many parts as memory asks for.
+
+    Once memory ran out, no later part is larger than what fitted. `run` must leave nothing behind
+    when it fails.
+
+    Raises:
+        PromptError: one prompt alone does not fit.
+    """
+    found: list[_Found] = []
+    waiting = list(todo)
+    most: int | None = None
+    while waiting:
+        batch = waiting.pop(0)
+        n = prompts_in(batch)
+        if most is not None and n > most:
+            waiting[:0] = batch_parts(batch, most)
+            continue
+        try:
+            found.append(run(batch))
+        except (RuntimeError, MemoryError) as error:
+            if not ran_out(error):
+                raise
+            if n == 1:
+                raise PromptError(
+                    f"{name}: memory ran out with one prompt{_tokens(batch)} at a time "
+                    f"({str(error).strip().partition(chr(10))[0][:120]}); shorten it, use "
+                    "engine='streamed' or a smaller dtype"
+                ) from error
+        else:
+            continue
+        # here the failed run's tensors are let go: the error held them
+        most = n // 2
+        waiting.insert(0, batch)
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        warnings.warn(
+            f"{name}: memory ran out with {n} prompts{_tokens(batch)} at a time; going on with "
+            f"{most}, which changes no number",
+            LessAtOnce,
+            stacklevel=2,
+        )
+    return found
+
+
+def _tokens(batch: Batch) -> str:
+    return f" of up to {max(map(len, batch.ids)):,} tokens" if isinstance(batch, Prompts) else ""
+
+
+class LayersDone:
+    """Tells of layers done, also where a batch is done in parts of which some had to be redone."""
+
+    def __init__(self, advance: Callable[[], None], prompts: int, layers: int, batches: int):
+        self.advance, self.prompts, self.layers = advance, prompts, layers
+        self.total = layers * batches
+        self.told = self.before = self.part = self.seen = 0
+
+    def begin(self, prompts: int) -> None:
+        """A part of so many prompts is about to run."""
+        self.part, self.seen = prompts, 0
+
+    def __call__(self) -> None:
+        """A layer of the part is done."""
+        self.seen += 1
+        self._tell(self.before + self.part * self.seen / self.layers)
+
+    def end(self) -> None:
+        """The part is done."""
+        self.before += self.part
+        self._tell(self.before)
+
+    def _tell(self, prompts: float) -> None:
+        now = int(self.total * prompts / self.prompts + 1e-6)
+        while self.told < now:
+            self.told += 1
+            self.advance()

@@ -18,11 +18,11 @@ from torch import Tensor, nn
 
 from interp.core.errors import CheckError
 from interp.model.hooks.calls import Call, ComputedCall, precise
-from interp.model.hooks.threads import in_this_thread
+from interp.model.hooks.inference import in_this_thread
 from interp.model.inputs import probe_inputs
+from interp.model.locate.find_sites import Event, first_tensor, output_projection
 from interp.model.locate.probe import probe_run
-from interp.model.locate.projection import output_projection
-from interp.model.locate.sites import Event, Site, first_tensor
+from interp.model.locate.sites import Site
 from interp.model.model import Model
 from interp.model.sources.remote import RemoteModel
 
@@ -161,9 +161,7 @@ def _whole(model: Model, events: Sequence[Event], site: Site) -> bool:
     Its module returns z itself, or holds the output matrix as a bare parameter. Attentions that are
     combined to fewer heads, as in differential attention, do neither.
     """
-    at = _index(model, events, site)
-    call = events[at].call
-    assert call is not None
+    at, call = _call(model, events, site)
     flat = call.z.transpose(1, 2).reshape(-1)
     end = next((e for e in events[at:] if not e.call and e.name == site.module), None)
     returned = None if end is None else end.returned
@@ -178,15 +176,15 @@ def _whole(model: Model, events: Sequence[Event], site: Site) -> bool:
     return False
 
 
-def _index(model: Model, events: Sequence[Event], site: Site) -> int:
-    """The place of a site's call among the events of a run.
+def _call(model: Model, events: Sequence[Event], site: Site) -> tuple[int, Call]:
+    """A site's call, and its place among the events of a run.
 
     Raises:
         CheckError: it did not run, though it did when the model was loaded.
     """
     for i, event in enumerate(events):
         if event.call and event.name == site.module and event.run == site.run:
-            return i
+            return i, event.call
     raise CheckError(_not_again(model, site, site.module))
 
 
@@ -205,7 +203,8 @@ def _given(model: Model, names: set[str], into: dict[str, list[Tensor]]) -> Iter
         def hook(module: nn.Module, args: tuple, kwargs: dict) -> None:
             x = first_tensor(args)
             x = first_tensor(kwargs) if x is None else x
-            assert x is not None
+            if x is None:
+                raise CheckError(f"{model.name}: module {name} was given no activations to check")
             into.setdefault(name, []).append(x.clone())
 
         return in_this_thread(hook)
@@ -254,9 +253,7 @@ def _rounding(call: Call, pattern: Tensor) -> float:
 
 
 def _site(model: Model, events: list[Event], site: Site) -> SiteCheck:
-    index = _index(model, events, site)
-    call = events[index].call
-    assert call is not None
+    index, call = _call(model, events, site)
     model.require_finite(call, site)  # overflow is no quirk of the family: say which layer
     pattern = call.pattern()
     pattern_error, notes = _pattern_error(call, pattern)
@@ -267,10 +264,8 @@ def _site(model: Model, events: list[Event], site: Site) -> SiteCheck:
         note = "; ".join([*notes, "no output projection"])
         return SiteCheck(site, pattern_error, None, note, rounding)
     projected = next((e for e in events[index:] if e.name == site.projection), None)
-    if projected is None:
+    if projected is None or projected.given is None or projected.returned is None:
         raise CheckError(_not_again(model, site, str(site.projection)))
-    assert projected.given is not None
-    assert projected.returned is not None
     ranks = model.ranks
     all_heads = site if ranks is None else ranks.whole_site(site)
     matrix, bias = output_projection(model.module, all_heads)

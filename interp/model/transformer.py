@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -19,11 +19,11 @@ from interp.core.head import Head
 from interp.core.prompts import Prompts
 from interp.model.content import checksum, content_hash
 from interp.model.edits import Edit
-from interp.model.forward import forward
 from interp.model.hooks.calls import Call
-from interp.model.hooks.visits import Visit, visiting
+from interp.model.hooks.tap import Visit, visiting
 from interp.model.inputs import (
     context_length,
+    forward,
     is_encoder_decoder,
     position_limit,
     takes,
@@ -32,7 +32,7 @@ from interp.model.inputs import (
 )
 from interp.model.locate.sites import Site
 from interp.model.padding import Padding
-from interp.model.sources.ranks import Ranks
+from interp.model.sources.placement import Ranks
 from interp_kernels.vector_math import settle
 
 settle()
@@ -295,6 +295,36 @@ class Transformer:
 
     # --- reading ------------------------------------------------------------------------------
 
+    def read(
+        self,
+        prompts: Prompts | Inputs | str | Sequence,
+        visit: Visit,
+        *,
+        last: int | None = None,
+        fused: bool = False,
+        run: Callable[[dict[str, Any]], Any] | None = None,
+    ) -> Any:
+        """Run prompts once without gradients and hand every attention call to `visit`.
+
+        Activations that the visitor does not keep are released before the next layer runs;
+        `capture` is the way to keep them by name.
+
+        Args:
+            visit: called with site, call and real positions; see `visited`.
+            last: how many last positions need logits, where the model can leave out the others:
+                those of a long prompt outweigh everything else.
+            fused: the visitor computes z; see `visited`.
+            run: a function of the input tensors in place of one forward pass, such as a generation.
+
+        Returns:
+            the logits, or what `run` returns.
+        """
+        inputs: dict[str, Any] = self.inputs(prompts)  # before the visit: it may try padding
+        if last is not None and "logits_to_keep" in takes(self.module):
+            inputs["logits_to_keep"] = last
+        with torch.no_grad(), self.visited(visit, fused=fused):
+            return self._forward(inputs) if run is None else run(inputs)
+
     def mean_z(
         self, prompts: Prompts | Sequence, batch_size: int = 16
     ) -> dict[tuple[str, int], Float[Tensor, "head d_head"]]:
@@ -308,9 +338,8 @@ class Transformer:
             total[key] = total.get(key, torch.zeros_like(z)) + z
             count[key] = count.get(key, 0.0) + float(real.sum())
 
-        with torch.no_grad(), self.visited(visit):
-            for batch in self.batches(Prompts.of(prompts, self), batch_size):
-                self._forward(self.inputs(batch))
+        for batch in self.batches(Prompts.of(prompts, self), batch_size):
+            self.read(batch, visit)
         return {key: (total[key] / count[key]).to(torch.float32) for key in total}
 
     def require_finite(self, call: Call, site: Site) -> None:

@@ -25,9 +25,9 @@ from interp.causal.task import Task
 from interp.core.display import Displayed
 from interp.core.errors import OptionError
 from interp.core.head import Head
-from interp.core.provenance import model_provenance
 from interp.core.steps import finishing
 from interp.core.table import HeadTable
+from interp.model.content import model_provenance
 from interp.model.given import takes_model
 
 if TYPE_CHECKING:

@@ -98,7 +98,8 @@ def mean_stream(model: Model, prompts: Prompts, n: int) -> Float[Tensor, "layer 
     for _, found in at_the_end(model, prompts, ("resid_pre",), n):
         part = torch.stack([x.sum(0) for x in found.values()])
         total = part if total is None else total + part
-    assert total is not None
+    if total is None:
+        raise PromptError("there are no prompts to take the mean over; give at least one")
     return total / len(prompts)
 
 

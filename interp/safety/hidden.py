@@ -12,8 +12,7 @@ from interp.causal.game.game import Game
 from interp.causal.measures import kl_to_clean
 from interp.core.errors import OptionError, UnreadableAttention
 from interp.core.prompts import Prompts
-from interp.model.hooks.inference import inference
-from interp.model.hooks.threads import in_this_thread
+from interp.model.hooks.inference import in_this_thread, inference
 from interp.model.locate.find_layout import layouts
 
 if TYPE_CHECKING:
@@ -46,7 +45,8 @@ class HiddenGame(Game):
         """
         table = self.checked(gates)
         leaving = layouts(self.model).vocabulary.leaving
-        assert not isinstance(leaving, str)
+        if isinstance(leaving, str):
+            raise UnreadableAttention(leaving)
         found = torch.empty(len(table), len(self.task), leaving.width, dtype=torch.double)
         seen: list[Tensor] = []
 
@@ -58,7 +58,8 @@ class HiddenGame(Game):
         handle = module.register_forward_pre_hook(in_this_thread(keep))
         try:
             for number, batch in enumerate(self.batches):
-                assert batch.wanted is not None
+                if batch.wanted is None:
+                    raise OptionError(f"task {self.task.name} names no positions to read")
                 with inference(self.model.module), torch.no_grad():
                     for pack in packs[number]:
                         copies = len(pack.rows)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from interp.core.errors import OptionError
 from interp.core.prompts import Prompts
-from interp.core.provenance import model_provenance
 from interp.core.steps import finishing
 from interp.core.table import HeadTable
+from interp.model.content import model_provenance
 from interp.model.given import takes_model
 from interp.safety.concentration import Spread, spread
 from interp.safety.curves import SafetyCurves, safety_curves

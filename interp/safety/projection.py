@@ -13,8 +13,8 @@ from torch import Tensor
 
 from interp.core.errors import OptionError
 from interp.core.prompts import Prompts
-from interp.core.provenance import model_provenance
 from interp.core.table import HeadTable
+from interp.model.content import model_provenance
 from interp.model.given import takes_model
 from interp.model.locate.sites import Site
 from interp.safety.direction import Direction, at_layer

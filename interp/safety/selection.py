@@ -12,8 +12,8 @@ from torch import Tensor
 from interp.causal.measures import divergence
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
-from interp.core.provenance import model_provenance
 from interp.core.result import Result
+from interp.model.content import model_provenance
 from interp.model.given import takes_model
 from interp.safety.direction import LAYER_SHARE, Direction, candidates
 from interp.safety.prompts import PromptSets

@@ -18,7 +18,7 @@ from interp.core.prompts import Prompts
 from interp.heads.outliers.passes import equal_lengths
 from interp.lens.finish import predicting_stack
 from interp.model.hooks.calls import precise
-from interp.model.hooks.threads import in_this_thread
+from interp.model.hooks.inference import in_this_thread
 from interp.model.locate.sites import Site, Where
 from interp.model.locate.streams import unavailable
 

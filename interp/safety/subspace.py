@@ -28,8 +28,8 @@ from torch import Tensor
 
 from interp.core.errors import OptionError, PromptError, UnknownName
 from interp.core.prompts import Prompts
-from interp.core.provenance import model_provenance
 from interp.core.table import HeadTable
+from interp.model.content import model_provenance
 from interp.model.given import takes_model
 from interp.safety.hidden import HiddenGame
 from interp.safety.prompts import PromptSets

@@ -207,8 +207,7 @@ def _run(
             rows.append(words_of(own, at, len(sentence), reading).cpu().numpy())
         found[site] = rows
 
-    with torch.no_grad(), model.visited(visit):
-        model.run(prompts)
+    model.read(prompts, visit)
     out = []
     for i, (_, _, order) in enumerate(batch):
         value = np.concatenate([found[site][i] for site in sites])

@@ -222,7 +222,7 @@ def check_pairs(
         margins.append(margin(chosen))
         if progress is not None:
             progress(f"{model.name}: minimal pairs", at + 1, len(sets))
-    from interp.core.provenance import model_provenance
+    from interp.model.content import model_provenance
 
     masked = model.kind != "causal"
     return PairCheck(

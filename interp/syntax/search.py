@@ -280,7 +280,7 @@ def _provenance(
     stack: str | None,
     seed: int,
 ) -> dict[str, object]:
-    from interp.core.provenance import model_provenance
+    from interp.model.content import model_provenance
 
     return model_provenance(model) | {
         "treebank": {"name": treebank.name, "sha256": treebank.content_hash, "n": len(treebank)},

@@ -16,7 +16,7 @@ from interp.causal.game.replay import Reuse, Wanted
 from interp.causal.game.verify import reuse_of
 from interp.core.prompts import Prompts
 from interp.model import edits
-from interp.model.hooks.threads import replaced
+from interp.model.hooks.inference import replaced
 from interp.model.locate.probe import probe
 from interp.model.model import Model
 from interp.planted import build

@@ -15,7 +15,7 @@ import pytest
 import interp
 from interp import bundled, planted
 from interp.cli import batch
-from interp.core.names import split_names
+from interp.core.declaration import split_names
 from interp.core.store import Store
 from interp.core.table import HeadTable
 

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from interp.circuits.tasks import TASKS
 from interp.cli.main import main
-from interp.core.names import split_names
+from interp.core.declaration import split_names
 from interp.core.registry import ATTRIBUTION_METHODS, CIRCUIT_METHODS, METRICS, REGISTRIES
 
 FOLDER = Path(__file__).parents[2] / "docs" / "guides"

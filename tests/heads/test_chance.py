@@ -12,7 +12,7 @@ import zoo
 
 import interp
 from interp.core.calibration import chance_of, measured, measured_error
-from interp.core.chance import null_spread, p_of_random_weights, predict
+from interp.core.clusters import null_spread, p_of_random_weights, predict
 from interp.core.errors import OptionError
 from interp.heads.special import catalogue_of
 from interp.model.random_weights import RandomWeights, random_init

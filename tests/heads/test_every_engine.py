@@ -10,7 +10,7 @@ import zoo
 import interp
 from interp.core.prompts import Prompts
 from interp.core.registry import METRICS
-from interp.heads import estimate
+from interp.heads import scoring
 from interp.heads.scoring import bound
 
 LONGEST = 60
@@ -116,7 +116,7 @@ def test_scores_are_those_of_prompts_that_run_alone(
     reference, monkeypatch, name, engine, side, size
 ) -> None:
     model, prompts, expected = reference(name)
-    monkeypatch.setattr(estimate, "STORED_BYTES", 0)  # so that `auto` streams
+    monkeypatch.setattr(scoring, "STORED_BYTES", 0)  # so that `auto` streams
     table = interp.score(
         model,
         METRICS,
@@ -142,7 +142,7 @@ def test_the_null_of_shuffled_tokens_looks_at_the_same_positions(
 ) -> None:
     model, prompts, _ = reference("llama")
     family = zoo.FAMILIES["llama"]
-    monkeypatch.setattr(estimate, "STORED_BYTES", 0)
+    monkeypatch.setattr(scoring, "STORED_BYTES", 0)
     table = interp.score(
         model, "induction", Prompts(prompts, padding=side), null="shuffled-tokens", engine=engine
     )

@@ -22,8 +22,9 @@ from interp.core.errors import (
 )
 from interp.core.prompts import Prompts, repeats
 from interp.heads import engine
-from interp.heads import estimate as estimate_module
-from interp.heads.estimate import choose_engine, estimate_score
+from interp.heads import scoring as scoring_module
+from interp.heads.estimate import estimate_score
+from interp.heads.scoring import choose_engine
 from interp.model.inputs import takes
 
 
@@ -158,8 +159,8 @@ def test_provenance_names_the_engine_that_ran(family, stored, monkeypatch) -> No
         return run(*args, **options)
 
     monkeypatch.setattr(engine, "attention_statistics", seen)
-    for room, expected in ((estimate_module.STORED_BYTES, stored), (0, streamed)):
-        monkeypatch.setattr(estimate_module, "STORED_BYTES", room)
+    for room, expected in ((scoring_module.STORED_BYTES, stored), (0, streamed)):
+        monkeypatch.setattr(scoring_module, "STORED_BYTES", room)
         calls.clear()
         table = interp.score(model, "entropy", null="none")
         (about,) = table.provenance.values()
@@ -180,7 +181,7 @@ def test_a_model_of_which_some_layers_are_recorded_names_both_engines(monkeypatc
     assert engine.engine_used(mixed, "streamed") == "streamed; stored (recorded) in decoder.0"
     with pytest.raises(OptionError, match="engine='streamed': mixed computes"):
         interp.score(mixed, "entropy", null="none", engine="streamed")
-    monkeypatch.setattr(estimate_module, "STORED_BYTES", 0)
+    monkeypatch.setattr(scoring_module, "STORED_BYTES", 0)
     (about,) = interp.score(mixed, "entropy", null="none").provenance.values()
     assert about["engine"] == "streamed; stored (recorded) in decoder.0"
 

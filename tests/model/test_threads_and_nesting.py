@@ -11,7 +11,7 @@ import torch
 import zoo
 
 import interp
-from interp.model.hooks.threads import forward_here, replaced
+from interp.model.hooks.inference import forward_here, replaced
 
 IDS = torch.tensor([[9, 33, 21, 40, 11], [52, 17, 30, 8, 44]])
 OTHER = torch.tensor([[12, 13, 14]])

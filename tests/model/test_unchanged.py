@@ -13,7 +13,7 @@ from transformers import BigBirdConfig, BigBirdForMaskedLM, LlamaConfig, LlamaFo
 
 import interp
 from interp.core.errors import InterpError, UnreadableAttention
-from interp.model.hooks.unchanged import unchanged
+from interp.model.hooks.inference import unchanged
 
 CASES = [
     pytest.param(

@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp.core.errors import OptionError, PromptError, UnreadableAttention
-from interp.model.hooks.threads import in_this_thread
+from interp.model.hooks.inference import in_this_thread
 from interp.model.inputs import is_encoder_decoder
 from interp.model.locate.find_layout import layouts
 
@@ -47,8 +47,10 @@ def values_without(
         PromptError: a variant has no token left.
     """
     gone = np.asarray(gone, dtype=bool)
-    assert gone.ndim == 2
-    assert gone.shape[1] == len(example)
+    if gone.ndim != 2 or gone.shape[1] != len(example):
+        raise OptionError(
+            f"gone has shape {gone.shape}; it is one row per variant over {len(example)} tokens"
+        )
     if how == "delete":
         return _deleted(example, gone, batch_size)
     if how == "mean":

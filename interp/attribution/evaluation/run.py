@@ -46,9 +46,9 @@ from interp.attribution.example import Example
 from interp.attribution.named import choose_methods
 from interp.attribution.target import Target, similarity
 from interp.core.errors import InterpError, OptionError, PromptError
-from interp.core.provenance import model_provenance
 from interp.core.statistics import spearman
 from interp.core.steps import finishing
+from interp.model.content import model_provenance
 from interp.model.given import takes_model
 
 if TYPE_CHECKING:

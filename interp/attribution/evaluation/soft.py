@@ -13,6 +13,8 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Bool, Float
 
+from interp.core.errors import OptionError
+
 Array = np.ndarray
 
 
@@ -21,7 +23,8 @@ def matched_retention(size: Float[Array, " source"], share: float) -> Float[Arra
 
     Where too few sizes are above zero to hold the share, those are 1 and the rest have equal parts.
     """
-    assert 0 <= share <= 1
+    if not 0 <= share <= 1:
+        raise OptionError(f"share={share}; it lies between 0 and 1")
     size = np.maximum(np.asarray(size, dtype=np.float64), 0.0)
     n, want = len(size), share * len(size)
     full = np.zeros(n, dtype=bool)

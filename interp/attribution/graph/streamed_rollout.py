@@ -20,8 +20,7 @@ from interp.attribution.graph.layered import REDUCTIONS, check_options, reductio
 from interp.attribution.graph.mixing import chosen_sites, is_joint, target_rows
 from interp.core.errors import OptionError, StatisticsError
 from interp.model.hooks.calls import Call, ComputedCall
-from interp.model.hooks.kernel_call import to_attention
-from interp.model.inputs import takes
+from interp.model.hooks.tap import to_attention
 from interp_kernels import attention_statistics
 from interp_kernels.errors import KernelError
 from interp_kernels.problem import Attention
@@ -138,10 +137,7 @@ def _queries_and_keys(example: Example, sites: list[Site]) -> dict[Site, Attenti
         # values take no part, and would be a third more to keep
         kept[site] = to_attention(replace(call, v=call.k[..., :1]), real, None)
 
-    # logits of a long prompt outweigh everything else
-    few: dict[str, Any] = {"logits_to_keep": 1} if "logits_to_keep" in takes(model.module) else {}
-    with torch.no_grad(), model.visited(visit):
-        model.run(example.inputs | few)
+    model.read(example.inputs, visit, last=1)
     for site, attention in kept.items():
         if attention.q.shape[2] != len(example) or attention.k.shape[2] != len(example):
             raise OptionError(

@@ -17,12 +17,12 @@ from interp.causal.comparison.ranking import Ranking, first_names
 from interp.causal.comparison.result import Comparison
 from interp.causal.importance import Importance
 from interp.core.errors import OptionError
-from interp.core.provenance import versions
 from interp.core.statistics import (
     kendall,
     spearman,
 )
 from interp.core.table import HeadTable
+from interp.model.content import versions
 
 if TYPE_CHECKING:
     pass

@@ -162,8 +162,8 @@ def z_of(model: Model, inputs: TaskInputs) -> dict[Site, Tensor]:
 
 
 def _see(model: Model, inputs: TaskInputs, visit: Any) -> None:
-    with torch.no_grad(), inference(model.module), model.visited(visit):
-        model.run(inputs)
+    with inference(model.module):
+        model.read(inputs, visit)
 
 
 def require_equal_lengths(task: Task) -> None:

@@ -28,8 +28,7 @@ from interp.causal.game.replacement import uniform_z
 from interp.causal.game.replay import CleanRun, pick, run
 from interp.core.errors import NonFiniteError, UnknownName
 from interp.model.hooks.calls import Call
-from interp.model.hooks.inference import inference
-from interp.model.hooks.threads import in_this_thread
+from interp.model.hooks.inference import in_this_thread, inference
 from interp.model.locate.sites import Site
 
 Walk = Literal["auto", "chain", "fold"]

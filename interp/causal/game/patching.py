@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from interp.model.hooks.threads import forward_here
+from interp.model.hooks.inference import forward_here
 
 
 def tensors_in(tree: Any) -> list[Tensor]:

@@ -22,7 +22,7 @@ from interp.causal.game.patching import rebuilt, restricted, tensors_in, tiled
 from interp.causal.game.replacement import Replacement, gated, uniform_z
 from interp.core.errors import OptionError
 from interp.model.hooks.calls import Call
-from interp.model.hooks.threads import in_this_thread, replaced
+from interp.model.hooks.inference import in_this_thread, replaced
 from interp.model.locate.sites import Site
 from interp.model.model import Model
 

@@ -19,8 +19,7 @@ from interp.causal.game.patching import bitwise_equal, tensors_in
 from interp.causal.game.replacement import Replacement
 from interp.causal.game.replay import Reuse, Wanted, batch_size, capture_for_replay, pick, run
 from interp.model.hooks.calls import Call
-from interp.model.hooks.inference import inference
-from interp.model.hooks.threads import in_this_thread
+from interp.model.hooks.inference import in_this_thread, inference
 from interp.model.inputs import probe_inputs, takes
 from interp.model.locate.sites import Site
 from interp.model.model import Model
@@ -133,8 +132,7 @@ class _Trial:
             for s in self.model.sites
         ]
         try:
-            with self.model.visited(visit):
-                self.model.run(self.inputs)
+            self.model.read(self.inputs, visit)
         finally:
             for handle in handles:
                 handle.remove()
@@ -295,8 +293,7 @@ class _Trial:
             for n in inside
         ]
         try:
-            with self.model.visited(visit):
-                self.model.run(self.inputs)
+            self.model.read(self.inputs, visit)
         finally:
             for handle in handles:
                 handle.remove()

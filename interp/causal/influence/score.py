@@ -27,7 +27,7 @@ from interp.causal.influence.texts import LONG, Cut, Long, Text, count_texts, te
 from interp.causal.measures import loss
 from interp.core.errors import NonFiniteError, OptionError, UnknownName
 from interp.core.prompts import Prompts, bos_id
-from interp.core.provenance import model_provenance
+from interp.model.content import model_provenance
 from interp.model.given import takes_model
 from interp.model.identity import identity_of
 

@@ -23,9 +23,9 @@ from interp.causal.pruning.folds import Fold, fold_orders, folds, loop_areas, sw
 from interp.causal.pruning.result import PruningCurve
 from interp.causal.task import Task
 from interp.core.errors import OptionError, UnknownName
-from interp.core.provenance import model_provenance
 from interp.core.steps import finishing
 from interp.core.table import HeadTable
+from interp.model.content import model_provenance
 from interp.model.given import takes_model
 
 if TYPE_CHECKING:

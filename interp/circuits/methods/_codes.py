@@ -20,7 +20,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.core.errors import OptionError
-from interp.model.locate.projection import output_projection
+from interp.model.locate.find_sites import output_projection
 
 if TYPE_CHECKING:
     from interp.circuits.contrast import ContrastTask

@@ -31,9 +31,8 @@ from interp.circuits.residual_graph import Layer, ResidualGraph
 from interp.circuits.steps import advance
 from interp.circuits.stream_hooks import replace_first
 from interp.core.errors import UnreadableAttention
-from interp.model.hooks.inference import inference
-from interp.model.hooks.threads import forward_here, replaced
-from interp.model.locate.sites import first_tensor
+from interp.model.hooks.inference import forward_here, inference, replaced
+from interp.model.locate.find_sites import first_tensor
 
 if TYPE_CHECKING:
     from jaxtyping import Float

@@ -11,9 +11,8 @@ from interp.circuits.linear_scores import LinearScores
 from interp.circuits.stream_hooks import replace_first
 from interp.core.errors import OptionError, UnreadableAttention
 from interp.model.hooks.calls import precise
-from interp.model.hooks.inference import inference
-from interp.model.hooks.threads import in_this_thread
-from interp.model.locate.sites import first_tensor
+from interp.model.hooks.inference import in_this_thread, inference
+from interp.model.locate.find_sites import first_tensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable

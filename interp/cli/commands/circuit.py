@@ -14,8 +14,8 @@ from interp.cli.name_types import CIRCUIT_METHOD_NAME, MODEL_NAME
 from interp.cli.progress import Voice
 from interp.cli.reference import reference_option, reference_prompts, require_reference
 from interp.cli.written import kept_folder, own_folder
+from interp.core.declaration import parse_name
 from interp.core.errors import OptionError, UnreadableAttention
-from interp.core.names import parse_name
 from interp.core.registry import CIRCUIT_METHODS
 
 if TYPE_CHECKING:

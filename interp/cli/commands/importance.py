@@ -9,7 +9,7 @@ import click
 from interp.cli.causal import Causal, ModelOutcome, Tell, causal_options, importance_lines
 from interp.cli.name_types import MODEL_NAME
 from interp.cli.pruning import curves_said
-from interp.core.names import split_names
+from interp.core.declaration import split_names
 
 if TYPE_CHECKING:
     from interp.causal.comparison.result import Comparison

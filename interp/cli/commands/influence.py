@@ -121,7 +121,8 @@ def influence(
         else:
             import interp
 
-            assert metric is not None
+            if metric is None:
+                raise OptionError("no heads to mask; give --heads or --metric")
             best = interp.score(model, metric, null="none", seed=seed).top(top).to_pandas()
             chosen = list(zip(best["layer"].tolist(), best["head"].tolist(), strict=True))
             voice.note("masked: " + ", ".join(f"L{x}H{h}" for x, h in chosen))

@@ -84,7 +84,7 @@ def report(
     """
     from interp.cli.progress import Voice
     from interp.cli.stopping import goes_on
-    from interp.core.names import split_names
+    from interp.core.declaration import split_names
     from interp.core.registry import METRICS
     from interp.report import write_report
 

@@ -11,7 +11,7 @@ import click
 from interp.cli.causal import Causal, ModelOutcome, Tell, causal_options
 from interp.cli.context import COMMAND
 from interp.cli.name_types import METRIC_NAMES, MODEL_NAME
-from interp.core.names import split_names
+from interp.core.declaration import split_names
 
 if TYPE_CHECKING:
     from interp.causal.task import Task

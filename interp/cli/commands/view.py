@@ -121,8 +121,8 @@ def view(
 
     A long text is shown as exact masses of blocks, with pieces of it token by token.
     """
+    from interp.core.declaration import split_names
     from interp.core.head import Head
-    from interp.core.names import split_names
 
     out = page_file(out, "view.html")
     named = [Head.parse(name) for name in split_names(heads)] if heads else []
@@ -143,7 +143,8 @@ def view(
         from interp.report.viewer import view as view_of
         from interp.report.viewer.image_file import image_inputs
 
-        assert image is not None, "without a text there is an image"
+        if image is None:
+            raise OptionError("nothing to show; give a text or --image FILE")
         inputs = image_inputs(model, source, image, revision=loading.revision)
         made = view_of(model, inputs, stack=stack, heads=named, title=title)
     elif text_b is None:

@@ -19,13 +19,13 @@ from torch import Tensor
 from interp.causal.game.game import Game, Progress
 from interp.causal.task import Task
 from interp.core.errors import OptionError
-from interp.core.provenance import model_provenance
 from interp.core.steps import finishing
 from interp.heads.causal_check.needles import Unanswered
 from interp.heads.causal_check.result import CausalCheck, Confirmation
 from interp.heads.causal_check.sets import Chosen, anywhere, chosen_heads, judged, matched_sets
 from interp.heads.causal_check.tasks import HELD_OUT, own_task, plain_task
 from interp.heads.scoring import bound, score
+from interp.model.content import model_provenance
 from interp.model.given import takes_model
 
 if TYPE_CHECKING:

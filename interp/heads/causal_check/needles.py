@@ -53,15 +53,14 @@ def needle_task(
     scored = scored or {}
     seed = scored.get("seed", seed)
     answer = scored.get("answer", ANSWER)
-    longest = scored.get("longest", LONGEST) if longest is None else longest
-    assert longest is not None
+    length: int = scored.get("longest", LONGEST) if longest is None else longest
     task = scored.get("task", "auto")
     if task == "auto":
-        chosen, tried = chosen_task(model, seed, (longest, longest, 1), answer)
+        chosen, tried = chosen_task(model, seed, (length, length, 1), answer)
         if chosen is None:
             raise Unanswered(f"the model answers no needle ({', '.join(map(str, tried))})")
         task = chosen
-    found = _others(model, seed, task, scored.get("needles", NEEDLES), n, longest, answer)
+    found = _others(model, seed, task, scored.get("needles", NEEDLES), n, length, answer)
     if not count_answered(model, found):
         raise Unanswered(
             f"the model answers none of {len(found)} needles of the task {task} beside those scored"

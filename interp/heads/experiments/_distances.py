@@ -13,7 +13,6 @@ from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts, bos_id, ordinary_ids
 from interp.heads.declaration import Lab
 from interp.model.hooks.calls import Call
-from interp.model.inputs import takes
 from interp.model.locate.sites import Site
 
 if TYPE_CHECKING:
@@ -41,7 +40,6 @@ def gates(
                           "leaves fewer than 2")  # fmt: skip
     rng, bos, ids = np.random.default_rng(lab.seed), bos_id(model), ordinary_ids(model)
     first = () if bos is None else (bos,)
-    few: dict[str, Any] = {"logits_to_keep": 1} if "logits_to_keep" in takes(model.module) else {}
     found: dict[Site, list[Tensor]] = {}
 
     def visit(site: Site, call: Call, real: Tensor) -> None:
@@ -50,9 +48,7 @@ def gates(
 
     for done in range(trials):
         drawn = rng.choice(ids, tokens - len(first)).tolist()
-        inputs = model.inputs(Prompts(((*first, *drawn),), "random tokens")) | few
-        with torch.no_grad(), model.visited(visit):
-            model.run(inputs)
+        model.read(Prompts(((*first, *drawn),), "random tokens"), visit, last=1)
         lab.tell("retrieval_gates", done + 1, trials)
     notes = {"prompts": f"{trials} of {tokens} random tokens, {distances} distances"}
     return {site: torch.stack(x) for site, x in found.items()}, notes

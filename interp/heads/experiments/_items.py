@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -15,7 +15,6 @@ from interp.core.head import Head
 from interp.core.prompts import Prompts, bos_id, ordinary_ids
 from interp.heads.declaration import Lab
 from interp.model.hooks.calls import Call
-from interp.model.inputs import takes
 from interp.model.locate.sites import Site
 
 if TYPE_CHECKING:
@@ -52,7 +51,6 @@ def by_slot(
             f"{model.name} has {min(ends)}: take smaller items"
         )
     number = items * size + question
-    few: dict[str, Any] = {"logits_to_keep": 1} if "logits_to_keep" in takes(model.module) else {}
     rows = torch.arange(length - question, length)
     found: dict[Site, list[Tensor]] = {}
 
@@ -73,8 +71,7 @@ def by_slot(
         blocks, asked = drawn[: items * size].reshape(items, size), drawn[items * size :].tolist()
         body = np.roll(blocks, done % items, axis=0).reshape(-1).tolist()
         prompts = Prompts(((*first, *body, *asked),), "items")
-        with torch.no_grad(), model.visited(visit):
-            model.run(model.inputs(prompts) | few)
+        model.read(prompts, visit, last=1)
         lab.tell("item_position", done + 1, orders)
     return {site: torch.stack(x) for site, x in found.items()}
 

@@ -16,7 +16,6 @@ from interp.core.prompts import Prompts, bos_id, ordinary_ids
 from interp.heads.declaration import Lab
 from interp.heads.experiments._chains import interleaved, likeliest_lag, transition
 from interp.model.hooks.calls import Call
-from interp.model.inputs import takes
 from interp.model.locate.sites import Site
 
 if TYPE_CHECKING:
@@ -120,7 +119,6 @@ def lag_masses(
     )
     at = torch.as_tensor(rows + len(first))
     keys = at[:, None] + 1 - torch.arange(1, lags + 1)  # row, lag
-    keep = {"logits_to_keep": len(rows)} if "logits_to_keep" in takes(model.module) else {}
     masses: dict[Site, list[Tensor]] = {}
     right = []
 
@@ -132,9 +130,8 @@ def lag_masses(
 
     every = zip(chains, true, law_of, tokens_of, strict=True)
     for done, (chain, k, law, tokens) in enumerate(every):
-        inputs = model.inputs(Prompts(((*first, *tokens[chain].tolist()),), "chains")) | keep
-        with torch.no_grad(), model.visited(visit):
-            logits = model.run(inputs)[0, -len(rows) :].cpu().numpy()
+        prompts = Prompts(((*first, *tokens[chain].tolist()),), "chains")
+        logits = model.read(prompts, visit, last=len(rows))[0, -len(rows) :].cpu().numpy()
         best = law[chain[rows + 1 - k]].argmax(-1)
         right.append(float((logits[:, tokens].argmax(-1) == best).mean()))
         lab.tell("selective_induction", done + 1, len(true))

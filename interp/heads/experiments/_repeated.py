@@ -11,7 +11,7 @@ from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import repeats
 from interp.heads.declaration import Analysis, Lab, Trials
 from interp.heads.engine import reduce_patterns
-from interp.heads.estimate import choose_engine
+from interp.heads.scoring import choose_engine
 from interp.model.locate.sites import Site
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
-from interp.core.provenance import result_provenance
 from interp.heads.needle.instance import Instance, prompts_of
 from interp.heads.per_head import PerHead, SiteValues
+from interp.model.content import result_provenance
 from interp.model.given import takes_model
 from interp.model.hooks.calls import Call
 from interp.model.hooks.inference import inference
@@ -179,12 +179,7 @@ def _forced(
         model.require_finite(call, site)
         tops[site] = call.pattern(rows.to(call.z.device)).argmax(-1).cpu()
 
-    few: dict[str, Any] = (
-        {"logits_to_keep": steps} if "logits_to_keep" in takes(model.module) else {}
-    )
-    inputs = model.inputs(prompts) | few
-    with torch.no_grad(), model.visited(visit):
-        logits = model.run(inputs)[:, -steps:]
+    logits = model.read(prompts, visit, last=steps)[:, -steps:]
     answers = torch.tensor([x.answer for x in batch])
     right = (logits.argmax(-1).cpu() == answers).double().mean(-1)
     ids = torch.tensor([x.context for x in batch])
@@ -259,12 +254,16 @@ def decode(
         # else generate takes every id that equals the padding for padding, a BOS of id 0 as well
         inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
     pad = getattr(model.config, "pad_token_id", None)
-    with torch.no_grad(), inference(model.module), model.visited(visit):
-        ids = model.module.generate(  # type: ignore[operator]
-            **inputs,
+
+    def written_by(given: dict[str, Any]) -> Tensor:
+        return model.module.generate(  # type: ignore[operator]
+            **given,
             max_new_tokens=instance.steps,
             do_sample=False,
             pad_token_id=0 if pad is None else pad,
         )
+
+    with inference(model.module):
+        ids = model.read(inputs, visit, run=written_by)
     written = ids[0, instance.length :].cpu()
     return written, {site: torch.stack(x[: len(written)], -1) for site, x in tops.items()}

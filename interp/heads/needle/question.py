@@ -12,12 +12,11 @@ from torch import Tensor
 
 from interp.core.errors import PromptError
 from interp.core.prompts import Prompts, bos_id
-from interp.core.provenance import result_provenance
 from interp.heads.needle.instance import Instance, prompts_of
 from interp.heads.per_head import PerHead, SiteValues
+from interp.model.content import result_provenance
 from interp.model.given import takes_model
 from interp.model.hooks.calls import Call
-from interp.model.inputs import takes
 from interp.model.locate.sites import Site
 
 if TYPE_CHECKING:
@@ -116,8 +115,5 @@ def _rows(
         pattern = call.pattern(rows.to(call.z.device))[0, ..., bos:first]
         found[site] = pattern.double().mean(1).cpu()
 
-    few: dict[str, Any] = {"logits_to_keep": 1} if "logits_to_keep" in takes(model.module) else {}
-    inputs = model.inputs(Prompts((instance.context + tuple(question),), "needle")) | few
-    with torch.no_grad(), model.visited(visit):
-        model.run(inputs)
+    model.read(Prompts((instance.context + tuple(question),), "needle"), visit, last=1)
     return found

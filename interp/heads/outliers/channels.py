@@ -23,13 +23,13 @@ from torch import Tensor
 
 from interp.causal.task import Task
 from interp.core.clusters import cluster_count
-from interp.core.errors import OptionError, UnreadableAttention
+from interp.core.errors import OptionError, PromptError, UnreadableAttention
 from interp.core.prompts import Prompts
-from interp.core.provenance import result_provenance
 from interp.core.result import Result
 from interp.core.statistics import bootstrap_interval
 from interp.heads.outliers.passes import HeadValues, captured
 from interp.heads.per_head import PerHead
+from interp.model.content import result_provenance
 from interp.model.edits import Edit
 from interp.model.given import takes_model
 from interp.model.hooks.calls import Call, ComputedCall
@@ -281,7 +281,8 @@ def disruption(
 
 def _logits(model: Model, task: Task, prompt: int, edits: Sequence[Edit]) -> Tensor:
     """The logits that the task reads of one prompt."""
-    assert isinstance(task.prompts, Prompts)
+    if not isinstance(task.prompts, Prompts):
+        raise PromptError(f"task {task.name} reads no tokens; give a task of prompts")
     with torch.no_grad(), inference(model.module):
         whole = model.run(Prompts((task.prompts.ids[prompt],)), edits)
     rows = whole[0, list(task.positions[prompt])]

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from interp.core.prompts import Prompts
 from interp.heads.engine import ENGINES
-from interp.heads.estimate import choose_engine
+from interp.heads.scoring import choose_engine
 from interp.model.hooks.calls import Call, ComputedCall, RecordedCall
-from interp.model.hooks.kernel_call import to_attention
+from interp.model.hooks.tap import to_attention
 from interp.model.locate.sites import Site
 from interp_kernels import attention_statistics, reference
 from interp_kernels.reductions import Reduction
@@ -67,8 +67,7 @@ def each_call(
             for whole, x in zip(found[site], values, strict=True):
                 whole[which] = x.double().cpu()
 
-        with torch.no_grad(), model.visited(visit):
-            model.run(batch)
+        model.read(batch, visit)
     return found
 
 

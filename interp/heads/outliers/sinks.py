@@ -19,10 +19,10 @@ from torch import Tensor
 
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
-from interp.core.provenance import result_provenance
-from interp.heads.estimate import choose_engine
 from interp.heads.outliers.passes import BATCH, HeadValues, each_call, reduced, seen_by
 from interp.heads.per_head import PerHead
+from interp.heads.scoring import choose_engine
+from interp.model.content import result_provenance
 from interp.model.given import takes_model
 from interp.model.hooks.calls import Call
 from interp.model.locate.sites import Site

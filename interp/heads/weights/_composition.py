@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from interp.core.errors import OptionError
 from interp.core.head import Head
-from interp.core.provenance import result_provenance
 from interp.core.result import Result
+from interp.model.content import result_provenance
 from interp.model.given import takes_model
 
 if TYPE_CHECKING:

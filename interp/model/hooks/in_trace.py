@@ -117,7 +117,8 @@ def row_means(given, output, asked, real, block):
         block: rows of the pattern that are formed at a time.
     """
     call, out = call_parts(given), output[0]
-    assert call is not None
+    if call is None:
+        raise ValueError("the operation is not an attention call: its label has moved")
     q = call["q"]
     totals = {}
     for start in range(0, q.shape[2], block):
@@ -144,7 +145,8 @@ def row_means(given, output, asked, real, block):
 def last_row(given, output, asked):
     """Statistics of the last query alone, `[batch, head]` each: of a step of generation."""
     call = call_parts(given)
-    assert call is not None
+    if call is None:
+        raise ValueError("the operation is not an attention call: its label has moved")
     last = call["q"].shape[2]
     # while a cache is read there is one query, after every key
     pattern, _, _, key = pattern_rows(call, last - 1, last)

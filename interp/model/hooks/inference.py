@@ -1,21 +1,245 @@
-"""Evaluation mode for the length of a run, and every submodule's own mode back after it.
+"""State of a module during a run: evaluation mode, uncompiled, and afterwards as it was before.
 
-Several threads may run one module: it is in evaluation mode until the last of them is done.
+Several threads may run one module at once. Hooks and forwards act in the thread that sets them and
+in no other. Flags (training mode, weights that learn) are the module's own: the first run that
+needs them off turns them off, and the last one to end turns them on again. A thread that trains
+the module meanwhile would see them off.
 
-The attention components of a TransformerLens bridge keep their last pattern, with its graph: a
-run would hold the patterns of all layers at once. During our runs they are let go layer by layer.
+Some families change themselves as they run: BigBird exchanges its attention for another kind on a
+short input and keeps it; rotary embeddings that grow with the input keep the frequencies of the
+longest so far. The next run, ours or the caller's, would give other numbers, so what a run changes
+is put back. The attention components of a TransformerLens bridge keep their last pattern with its
+graph; during our runs it is released layer by layer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import wraps
+from threading import RLock, get_ident
+from typing import Any, Generic, TypeVar
 
+import torch
 from torch import nn
 
-from interp.model.hooks.threads import Flag, in_this_thread
-from interp.model.hooks.unchanged import unchanged
-from interp.model.sources.wrappers import eager
+_T = TypeVar("_T")
+_lock = RLock()
+
+
+def in_this_thread(hook: Callable[..., Any]) -> Callable[..., Any]:
+    """A forward hook that changes and sees nothing in other threads than the one that calls this.
+
+    Hooks are the module's, so torch runs them in every thread.
+    """
+    thread = get_ident()
+
+    @wraps(hook)
+    def guarded(*args: Any, **kwargs: Any) -> Any:
+        return hook(*args, **kwargs) if get_ident() == thread else None
+
+    return guarded
+
+
+def aside(run: Callable[[], _T]) -> _T:
+    """The result of `run`, on which no hook, edit or forward that this thread has set acts.
+
+    It runs in a thread of its own, which sees none of them.
+    """
+    with ThreadPoolExecutor(1) as other:
+        return other.submit(run).result()
+
+
+class Flag(Generic[_T]):
+    """A setting that is off while at least one run needs it off.
+
+    Args:
+        is_on: reads it.
+        turn: sets it.
+    """
+
+    def __init__(self, is_on: Callable[[_T], bool], turn: Callable[[_T, bool], object]) -> None:
+        self.is_on, self.turn = is_on, turn
+        self._runs: dict[int, int] = {}  # by id: whoever counts holds the object
+
+    @contextmanager
+    def off(self, holders: Iterable[_T]) -> Iterator[None]:
+        """Off in the block for those that have it on; each gets its own setting back."""
+        with _lock:
+            mine = [x for x in holders if id(x) in self._runs or self.is_on(x)]
+            for x in mine:
+                self._runs[id(x)] = self._runs.get(id(x), 0) + 1
+                self.turn(x, False)
+        try:
+            yield
+        finally:
+            with _lock:
+                for x in mine:
+                    self._runs[id(x)] -= 1
+                    if not self._runs[id(x)]:
+                        del self._runs[id(x)]
+                        self.turn(x, True)
+
+
+class _Dispatch:
+    """A module's forward while threads have put others in its place."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.had = module.__dict__.get("forward")  # set by libraries that wrap modules
+        self.own = self.__wrapped__ = module.forward  # its signature tells what the module takes
+        self.put: dict[int, list[Callable[..., Any]]] = {}
+
+    def here(self) -> Callable[..., Any]:
+        mine = self.put.get(get_ident())
+        return mine[-1] if mine else self.own
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.here()(*args, **kwargs)
+
+
+def forward_here(module: nn.Module) -> Callable[..., Any]:
+    """The forward that a module runs in this thread."""
+    forward = module.forward
+    return forward.here() if isinstance(forward, _Dispatch) else forward
+
+
+@contextmanager
+def replaced(module: nn.Module, forward: Callable[..., Any]) -> Iterator[None]:
+    """Inside the block this thread's runs of the module run `forward`; hooks still run.
+
+    The module's own is back once the last such block has ended, also after an error.
+    """
+    with _lock:
+        dispatch = module.forward
+        if not isinstance(dispatch, _Dispatch):
+            dispatch = _Dispatch(module)
+            module.forward = dispatch  # type: ignore[method-assign]
+        thread = get_ident()
+        dispatch.put.setdefault(thread, []).append(forward)
+    try:
+        yield
+    finally:
+        with _lock:
+            dispatch.put[thread].pop()
+            if not dispatch.put[thread]:
+                del dispatch.put[thread]
+            if dispatch.put:
+                pass  # other threads still have theirs in place
+            elif dispatch.had is None:
+                del module.forward
+            else:
+                module.forward = dispatch.had  # type: ignore[method-assign]
+
+
+_PLAIN = frozenset({bool, int, float, str, tuple, type(None)})
+_OURS = ("training", "forward")  # switched by runs, and switched back by them
+
+
+class Snapshot:
+    """Submodules, buffers and plain settings of a module and its configs, as they are now."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self._holders: list[tuple[nn.Module, dict, dict, _Settings]] = []
+        configs: dict[int, Any] = {}
+        for m in module.modules():
+            own = m.__dict__
+            if not m._modules and not m._buffers and type(m).__module__.startswith("torch.nn."):
+                continue  # layers of torch's own change nothing in themselves
+            self._holders.append((m, dict(m._modules), dict(m._buffers), _Settings(own)))
+            config = own.get("config")
+            if config is not None and hasattr(config, "__dict__"):
+                configs[id(config)] = config
+        self._configs = [(config, _Settings(config.__dict__)) for config in configs.values()]
+
+    def exchanged(self) -> list[str]:
+        """Names of the submodules that are others now, within the modules that hold them."""
+        return [
+            f"{type(m).__name__}.{name}"
+            for m, modules, _, _ in self._holders
+            for name, was in modules.items()
+            if m._modules.get(name) is not was
+        ]
+
+    def restore(self) -> None:
+        """Put everything back that is not as it was."""
+        for m, modules, buffers, settings in self._holders:
+            for have, had in ((m._modules, modules), (m._buffers, buffers)):
+                same = len(have) == len(had) and all(have.get(k) is x for k, x in had.items())
+                if not same:
+                    have.clear()
+                    have.update(had)
+            settings.put_back(m.__dict__)
+        for config, settings in self._configs:
+            settings.put_back(config.__dict__)
+
+
+def _plain(own: dict[str, Any]) -> dict[str, Any]:
+    return {k: x for k, x in own.items() if type(x) in _PLAIN and k not in _OURS}
+
+
+class _Settings:
+    """Plain attributes of one object, and the names of all that it had."""
+
+    def __init__(self, own: dict[str, Any]) -> None:
+        self.plain, self.names = _plain(own), frozenset(own)
+
+    def put_back(self, own: dict[str, Any]) -> None:
+        """Remove plain attributes that are new, and give the others their values again.
+
+        What was no plain value and is one now, such as a cached tensor that a run let go, stays.
+        """
+        for name in _plain(own).keys() - self.names:
+            del own[name]
+        for name, was in self.plain.items():
+            if own.get(name) is not was:
+                own[name] = was
+
+
+class _Held:
+    """The state that threads which run a module together found it in."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.snapshot = Snapshot(module)
+        self.threads: Counter[int] = Counter()
+
+
+_held: dict[int, _Held] = {}
+
+
+@contextmanager
+def unchanged(module: nn.Module) -> Iterator[Snapshot]:
+    """After the block the module is as it was; where several threads run it, after the last."""
+    thread = get_ident()
+    with _lock:
+        held = _held.get(id(module)) or _Held(module)
+        _held[id(module)] = held
+        held.threads[thread] += 1
+    try:
+        yield held.snapshot
+    finally:
+        with _lock:
+            held.threads[thread] -= 1
+            held.threads += Counter()  # drops the threads that have left
+            if set(held.threads) <= {thread}:
+                held.snapshot.restore()
+            if not held.threads:
+                del _held[id(module)]
+
+
+@contextmanager
+def eager(module: nn.Module) -> Iterator[None]:
+    """Compiled parts of the module run as they were written, so that hooks see every step."""
+    compiled = any(
+        m._compiled_call_impl is not None or "_orig_mod" in m._modules for m in module.modules()
+    )
+    if not compiled:
+        yield
+        return
+    with torch.compiler.set_stance("force_eager"):
+        yield
+
 
 _KEPT = "_pattern"
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +21,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from interp.model.hooks.calls import Call, ComputedCall, RecordedCall
-from interp.model.hooks.threads import in_this_thread
+from interp.model.hooks.inference import in_this_thread
 
 _SOFTMAX = {torch.softmax, F.softmax, Tensor.softmax}
 _PRODUCT = {torch.matmul, Tensor.matmul, Tensor.__matmul__, torch.bmm, Tensor.bmm}
@@ -122,7 +123,8 @@ class _Watch(TorchFunctionMode):
             self.products.setdefault(module, []).append(product)
             return product.out
         del self.open[module]
-        read = _read_einsum if product.letters is not None else _read_matmul
+        letters = product.letters
+        read = _read_matmul if letters is None else partial(_read_einsum, letters=letters)
         call, back = read(attention, product)
         z = call.z
         self._seen(module, call)
@@ -179,11 +181,10 @@ def _queries_and_keys(
 
 
 def _read_einsum(
-    attention: _Open, product: _Product
+    attention: _Open, product: _Product, letters: tuple[str, str, str]
 ) -> tuple[RecordedCall, Callable[[Tensor], Tensor]]:
     """Axes by the equation: the key is summed over, d is new, the values have no query."""
-    assert product.letters is not None
-    left, right, out = product.letters
+    left, right, out = letters
     (key,) = set(left) & set(right) - set(out)
     (d,) = set(right) - set(left)
     (query,) = set(left) - set(right)

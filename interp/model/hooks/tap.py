@@ -9,23 +9,36 @@ off. The model's config, kernel, mask and numbers stay as they are, and the regi
 once the last tap closes.
 
 Attention code that does not go through that interface is watched by `softmax_watch`.
+
+`visiting` shows the calls by their sites, with the positions that hold tokens: padding must enter
+no mean and no score, and a position named by the caller counts a prompt's own tokens. Both are read
+from the mask that the forward is given, whoever calls it: our own run, the caller's, or a step of
+`generate`. Where that mask is over something else (samples of sound) or only a part of the model is
+called (the encoder, while generating), the call's own mask tells.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from threading import Lock
+from typing import Any
 
+import torch
+from jaxtyping import Bool, Int
 from torch import Tensor, nn
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from interp.core.errors import UnreadableAttention
+from interp.core.errors import OptionError, UnreadableAttention
 from interp.model.hooks.calls import Call, ComputedCall
+from interp.model.hooks.inference import in_this_thread
 from interp.model.hooks.softmax_watch import inside_interface, watching
+from interp.model.locate.sites import Site
+from interp_kernels.problem import Attention
 
 Visitor = Callable[[nn.Module, int, Call], None]
 """Gets the attention module, how often it ran before in this tap, and the call."""
@@ -104,7 +117,11 @@ def _wrap(name: str, original: Callable) -> Callable:
         for tap in taps:
             tap.show(module, call)
         if call.z is z:
-            assert not fused, "a fused visitor assigns z"
+            if fused:
+                raise OptionError(
+                    f"{type(module).__name__}: no visitor assigned call.z, and a fused run has"
+                    " no other output"
+                )
             return out, weights
         return call.z.to(out.dtype).transpose(1, 2).reshape(out.shape), weights
 
@@ -168,3 +185,137 @@ def tapped(model: nn.Module, visit: Visitor, *, watch: bool, fused: bool = False
     finally:
         _taps.reset(token)
         _restore()
+
+
+Visit = Callable[[Site, Call, Bool[Tensor, "batch query_pos"]], None]
+
+
+@dataclass(frozen=True)
+class _Forward:
+    """What a forward of the whole model was given, as far as it tells tokens from padding."""
+
+    mask: Tensor | None
+    decoder_mask: Tensor | None
+    past: int | None  # tokens in the cache; None where there is no cache
+
+
+def _read(signature: inspect.Signature, args: tuple, kwargs: dict[str, Any]) -> _Forward:
+    given = dict(zip(signature.parameters, args, strict=False)) | kwargs
+    cache: Any = given.get("past_key_values")
+    past = None if not hasattr(cache, "get_seq_length") else int(cache.get_seq_length())
+    return _Forward(
+        given.get("attention_mask"),
+        given.get("decoder_attention_mask"),
+        past,
+    )
+
+
+@contextmanager
+def visiting(
+    module: nn.Module, sites: Sequence[Site], visit: Visit, fused: bool = False
+) -> Iterator[None]:
+    """Call `visit(site, call, real)` at every attention of this thread's forwards in the block.
+
+    `real [batch, query_pos]` marks the query positions that are no padding. With `fused` the call
+    has no z yet and the visitor must assign it.
+    """
+    by_module: dict[nn.Module, list[Site]] = defaultdict(list)
+    for site in sites:
+        by_module[module.get_submodule(site.module)].append(site)
+    targets = any(site.stack == "cross" for site in sites)
+    signature = inspect.signature(module.forward)
+    running: list[_Forward] = []
+    runs: dict[nn.Module, int] = defaultdict(int)
+
+    def enter(_: nn.Module, args: tuple, kwargs: dict) -> None:
+        # a forward that was broken off must not shift the layers of the next one
+        runs.clear()
+        running[:] = [_read(signature, args, kwargs)]
+
+    def leave(*_: object) -> None:
+        running.clear()
+
+    def show(inner: nn.Module, _: int, call: Call) -> None:
+        mine = by_module.get(inner)
+        if mine is None:
+            return
+        site = mine[runs[inner] % len(mine)]
+        runs[inner] += 1
+        forward = running[0] if running else None
+        real, call.before = _real(forward, call, targets and site.stack != "encoder")
+        visit(site, call, real)
+
+    handles = [
+        module.register_forward_pre_hook(in_this_thread(enter), with_kwargs=True),
+        module.register_forward_hook(in_this_thread(leave), always_call=True),
+    ]
+    try:
+        with tapped(module, show, watch=any(s.watched for s in sites), fused=fused):
+            yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _real(
+    forward: _Forward | None, call: Call, target: bool
+) -> tuple[Bool[Tensor, "batch query_pos"], Int[Tensor, "batch"] | None]:
+    """Which queries of a call hold tokens, and how many tokens came before them in the cache."""
+    batch, queries, device = call.z.shape[0], call.z.shape[2], call.z.device
+    square = queries == call.v.shape[2]
+    every = torch.ones(batch, queries, dtype=torch.bool, device=device)
+    if forward is None:
+        return (_seen(call) if square else every), None
+    past = forward.past
+    before = None if past is None else torch.full((batch,), past, device=device)
+    mask = forward.decoder_mask if target else forward.mask
+    if mask is None:
+        return every, before
+    if mask.dim() == 2 and mask.shape[0] == batch:
+        real = mask.to(device).bool()
+        unmasked = square and isinstance(call, ComputedCall) and call.mask is None
+        if real.shape[1] == queries and not (unmasked and not bool(real.all())):
+            return real, before
+        if past is not None and real.shape[1] == past + queries:
+            return real[:, past:], real[:, :past].sum(1)
+    return (_seen(call) if square else every), before
+
+
+def _seen(call: Call) -> Tensor:
+    """The positions of a self-attention that any query may look at: padding is seen by none."""
+    if isinstance(call, ComputedCall) and call.mask is None:
+        return torch.ones(call.z.shape[0], call.z.shape[2], dtype=torch.bool, device=call.z.device)
+    return call.visible().any(2).any(1)
+
+
+def to_attention(call: Call, real: Tensor, tokens: Tensor | None) -> Attention:
+    """An attention call in the words of the kernels."""
+    queries, keys = call.z.shape[2], call.v.shape[2]
+    same_sequence = queries == keys
+    common: dict[str, Any] = {
+        "query_padding": None if bool(real.all()) else real,
+        "key_padding": real if same_sequence and not bool(real.all()) else None,
+        "tokens": tokens if same_sequence else None,
+    }
+    if isinstance(call, ComputedCall):
+        bias, mask = call.bias, call.mask
+        if bias is not None and mask is not None:
+            mask = mask[..., :keys]
+            hidden = ~mask if mask.dtype == torch.bool else mask <= torch.finfo(mask.dtype).min / 2
+            bias = bias[..., :keys].masked_fill(hidden, torch.finfo(bias.dtype).min)
+            if mask.dtype != torch.bool:
+                bias = bias + mask.masked_fill(hidden, 0)
+        elif bias is None and mask is not None:
+            bias = mask[..., :keys]
+        return Attention(
+            q=call.q, k=call.k, v=call.v, causal=call.causal, scale=call.scale, bias=bias,
+            softcap=call.softcap, sinks=call.sinks,
+            offset=0 if call.causal else keys - queries, **common,
+        )  # fmt: skip
+    # The scores of such a call are what they are; only positions and visibility are asked here.
+    shape = (*call.z.shape[:3], 1)
+    return Attention(
+        q=call.v.new_zeros(shape), k=call.v.new_zeros(*call.v.shape[:3], 1), v=call.v, causal=False,
+        bias=call.visible(),
+        offset=keys - queries, **common,
+    )  # fmt: skip

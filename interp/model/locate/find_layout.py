@@ -70,34 +70,34 @@ def _with_readers(sites: dict[Site, Layout]) -> dict[Site, Layout]:
 
 
 def _layout(recording: Recording, site: Site) -> Layout:
-    at = next(
-        i
+    at, call = next(
+        (i, e.call)
         for i, e in enumerate(recording.events)
         if e.call is not None and e.name == site.module and e.run == site.run
     )
-    call = recording.events[at].call
-    assert call is not None
     start = max((i + 1 for i in range(at) if recording.events[i].call is not None), default=0)
     window = range(start, at)
     scores = f"{site.name} ({site.module}): scores are a sum of products, no one q and k give them"
-    none = call.q is None or call.k is None
+    q: ReadMatrix | str = scores
+    k: ReadMatrix | str = scores
+    scale = None
+    if call.q is not None and call.k is not None:
+        q = _reading(recording, site, "queries", call.q, window)
+        k = _reading(recording, site, "keys", call.k, window)
+        scale = _scale(call, call.q, call.k)
     return Layout(
-        q=scores
-        if call.q is None or none
-        else _reading(recording, site, "queries", call.q, window),
-        k=scores if call.k is None or none else _reading(recording, site, "keys", call.k, window),
+        q=q,
+        k=k,
         v=_reading(recording, site, "values", call.v, window),
         o=_writing(recording, site),
-        scale=None if none else _scale(call),
+        scale=scale,
     )
 
 
-def _scale(call: Call) -> float | None:
+def _scale(call: Call, q: Tensor, k: Tensor) -> float | None:
     if isinstance(call, ComputedCall):
         return call.scale
-    assert call.q is not None
-    assert call.k is not None
-    product = (call.q @ repeat_kv(call.k, call.n_heads).transpose(-1, -2)).double()
+    product = (q @ repeat_kv(k, call.n_heads).transpose(-1, -2)).double()
     scores, seen = call.scores().double(), call.visible().expand_as(product)
     x = torch.where(seen, product, 0.0).transpose(0, 1).flatten(1)
     y = torch.where(seen, scores, 0.0).transpose(0, 1).flatten(1)
@@ -128,7 +128,7 @@ def _reading(
         return f"{where}: the {what} are columns of no one matrix's output"
     event = recording.events[indices[columns.source]]
     given = event.given
-    assert given is not None
+    assert given is not None  # `_matrices` lists only modules that were given a tensor
     width = given.shape[-1]
     before = recording.norm_giving(given, indices[columns.source])
     if recording.is_stream(given):

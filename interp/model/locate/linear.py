@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -11,8 +13,8 @@ def linear_map(
     module: nn.Module, width: int
 ) -> tuple[Float[Tensor, "d_in d_out"], Float[Tensor, "d_out"] | None]:
     """Matrix and bias of `x -> x @ matrix + bias`, for inputs of `width`."""
-    weight, bias = module.weight, getattr(module, "bias", None)
-    assert isinstance(weight, Tensor)
+    weight: Any = module.weight
+    bias = getattr(module, "bias", None)
     if not any(True for _ in module.children()) and weight.is_floating_point():
         if isinstance(module, nn.Linear):
             return weight.detach().T, None if bias is None else bias.detach()

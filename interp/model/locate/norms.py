@@ -14,6 +14,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from interp.core.errors import UnreadableAttention
+
 _LARGE = 1e6  # a root mean square beside which no epsilon counts
 _TOLERANCE = 1e-4
 
@@ -93,3 +95,17 @@ def read_norm(module: nn.Module, shape: Sequence[int]) -> Norm | None:
         if bool((factor > 0).all()) and float(error) <= _TOLERANCE * float(out.abs().max()):
             return Norm(gain.reshape(-1).to(device), bias.reshape(-1).to(device), centre, width)
     return None
+
+
+def norm_at(model: nn.Module, name: str, shape: Sequence[int]) -> Norm:
+    """Read the norm that a model's layout names.
+
+    Raises:
+        UnreadableAttention: the module is not a norm any more.
+    """
+    norm = read_norm(model.get_submodule(name), shape)
+    if norm is None:
+        raise UnreadableAttention(
+            f"{name} was a norm when the layout was found and is not one now; load the model again"
+        )
+    return norm

@@ -11,15 +11,14 @@ import torch
 from torch import nn
 
 from interp.core.errors import LoadError, UnreadableAttention
-from interp.model.hooks.inference import inference
-from interp.model.hooks.unchanged import unchanged
+from interp.model.hooks.inference import inference, unchanged
 from interp.model.inputs import is_encoder_decoder, probe_inputs, takes
-from interp.model.locate.sites import Event, Site, calls_of_one_forward, find_sites, recorded
-from interp.model.locate.stirring import stirred
-from interp.model.locate.streams import find_streams, layers_of
+from interp.model.locate.find_sites import Event, calls_of_one_forward, find_sites, recorded
+from interp.model.locate.sites import Site
+from interp.model.locate.streams import find_streams, layers_of, stirred
 from interp.model.model import Model
 from interp.model.sources.folder import error_line
-from interp.model.sources.ranks import ranks_of
+from interp.model.sources.placement import ranks_of
 
 # what a forward raises on a config that does not fit its code
 _FAILURES = (

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from interp.model.hooks.inference import inference
-from interp.model.hooks.threads import in_this_thread
+from interp.model.hooks.inference import in_this_thread, inference
 from interp.model.inputs import probe_inputs, takes
+from interp.model.locate.find_sites import Event, recorded
 from interp.model.locate.norms import read_norm
-from interp.model.locate.sites import Event, Site, recorded
+from interp.model.locate.sites import Site
 
 if TYPE_CHECKING:
     from interp.model.transformer import Transformer
@@ -109,9 +109,12 @@ def _noisy_embeddings(
             given = [n for n, x in inputs.items() if args and _equal(args[0], x)]
             runs[name] += 1
             weight = module.weight
-            assert isinstance(weight, Tensor)
             # some position tables are given the ids too, to count them
-            if not given or not proportional(out, weight[inputs[given[0]]]):
+            if (
+                not given
+                or not isinstance(weight, Tensor)
+                or not proportional(out, weight[inputs[given[0]]])
+            ):
                 return None
             drawn = torch.randn(out.shape, generator=generator).to(out)
             size = out.float().std()

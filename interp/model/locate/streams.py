@@ -5,20 +5,29 @@ searched for the ones that satisfy those equations, up to a constant factor (som
 their branches) and to the rounding of each entry's sum, which half precision makes coarse. Where
 a family has no such tensor (attention and MLP in parallel have no stream between them), the name
 is left out and refused when asked for.
+
+As weights have it, an attention or MLP may write nothing at all (compiled programs, projections
+that start at zero) or less than half precision keeps of the stream that it is added to. The run is
+therefore one in which every layer writes noise of one size (`stirred`): what adds up there adds up
+in every run.
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from interp.model.locate.sites import Event, Site, Where
+from interp.model.hooks.inference import in_this_thread
+from interp.model.locate.find_sites import Event, first_tensor
+from interp.model.locate.sites import Site, Where
 
 _TOLERANCE = 1e-4  # of the largest entry; random activations do not agree to that by accident
 
@@ -110,12 +119,12 @@ def _search(
         i for i, e in enumerate(events) if e.call and e.name == site.module and e.run == site.run
     )
     end = next((i for i, e in enumerate(events) if i > at and not e.call and e.name == block), None)
-    if block is None or end is None or events[end].given is None or events[end].returned is None:
+    if block is None or end is None:
         return {}
     whole = events[end]
     pre, post = whole.given, whole.returned
-    assert pre is not None
-    assert post is not None
+    if pre is None or post is None:
+        return {}
     places = {
         "resid_pre": Where(block, "in", whole.run),
         "resid_post": Where(block, "out", whole.run),
@@ -236,3 +245,86 @@ def unavailable(site: Site, name: str) -> str:
     if name == "resid_mid" and "mlp_out" in have:
         return "attention and MLP run side by side, so no stream runs between them"
     return "no tensor of this block adds up to it"
+
+
+@contextmanager
+def stirred(
+    model: nn.Module, events: Sequence[Event], sites: Sequence[Site], blocks: Sequence[str | None]
+) -> Iterator[None]:
+    """Inside the block layers get noise for their stream, and add noise to what they write.
+
+    Args:
+        events: of a run as it is: what ran after each attention, and of what shape.
+        blocks: the layer of each site.
+    """
+    generator = torch.Generator().manual_seed(0)
+
+    def noise(like: Tensor) -> Tensor:
+        return torch.randn(like.shape, generator=generator).to(like)
+
+    def enter(module: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+        stream = first_tensor(args)
+        stream = first_tensor(kwargs) if stream is None else stream
+        if stream is None:
+            return args, kwargs
+        new = noise(stream)
+        return _with(args, stream, new), _with(kwargs, stream, new)
+
+    def leave(module: nn.Module, args: tuple, output: Any) -> Any:
+        x = first_tensor(output)
+        if x is None:
+            return output
+        return _with(output, x, x + noise(x))
+
+    begin, end = in_this_thread(enter), in_this_thread(leave)
+    handles = []
+    try:
+        for block, writers in _writers(model, events, sites, blocks).items():
+            layer = model.get_submodule(block)
+            handles.append(layer.register_forward_pre_hook(begin, with_kwargs=True))
+            for name in writers:
+                handles.append(model.get_submodule(name).register_forward_hook(end))
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _writers(
+    model: nn.Module, events: Sequence[Event], sites: Sequence[Site], blocks: Sequence[str | None]
+) -> dict[str, set[str]]:
+    """By layer the innermost modules with weights of their own that ran after an attention and
+    gave something as large as the stream.
+    """
+    found: dict[str, set[str]] = defaultdict(set)
+    for site, block in zip(sites, blocks, strict=True):
+        end = next((e for e in events if not e.call and e.name == block), None)
+        if block is None or end is None or end.given is None:
+            continue
+        called = next(i for i, e in enumerate(events) if e.call and e.name == site.module)
+        for e in events[called + 1 : events.index(end)]:
+            if e.returned is None or not e.name.startswith(f"{block}."):
+                continue
+            owned = next(model.get_submodule(e.name).parameters(recurse=False), None)
+            if owned is not None and e.returned.numel() == end.given.numel():
+                found[block].add(e.name)
+    return {
+        block: {n for n in names if not any(other.startswith(f"{n}.") for other in names)}
+        for block, names in found.items()
+    }
+
+
+def _with(x: Any, old: Tensor, new: Tensor) -> Any:
+    """The same nest of tuples, lists and mappings with another tensor in place of one."""
+    if x is old:
+        return new
+    if isinstance(x, tuple) and hasattr(x, "_fields"):
+        return type(x)(*(_with(y, old, new) for y in x))
+    if isinstance(x, (tuple, list)):
+        return type(x)(_with(y, old, new) for y in x)
+    if isinstance(x, dict):
+        made = x.copy()
+        for key, y in x.items():
+            made[key] = _with(y, old, new)
+        return made
+    return x

@@ -17,8 +17,7 @@ from torch import Tensor
 
 from interp.core.errors import UnreadableAttention
 from interp.model.hooks.calls import Call, precise, repeat_kv
-from interp.model.hooks.inference import inference
-from interp.model.hooks.threads import in_this_thread
+from interp.model.hooks.inference import in_this_thread, inference
 from interp.model.locate.find_layout import layouts
 from interp.model.locate.layout import Layout, ReadMatrix
 from interp.model.locate.matching import Columns, find_columns, flat, heads_flat
@@ -124,7 +123,8 @@ def _candidates(model: Model, sites: dict[Site, Layout]) -> dict[str, tuple[int,
     found: dict[str, tuple[int, ...] | None] = {}
     for site, layout in sites.items():
         for reading in (layout.q, layout.k):
-            assert isinstance(reading, ReadMatrix)
+            if not isinstance(reading, ReadMatrix):
+                continue
             own = reading.own_norm
             if own is not None:
                 found[own.module] = own.shape
@@ -150,8 +150,8 @@ def _copies(inputs: dict[str, Any], n: int) -> dict[str, Any]:
 
 
 def _parts(site: Site, call: Call, *, spreading: bool = True) -> dict[str, Tensor]:
-    assert call.q is not None
-    assert call.k is not None
+    if call.q is None or call.k is None:
+        raise UnreadableAttention(f"{site.name} ({site.module}): no one q and k give the scores")
     k = repeat_kv(call.k, site.n_heads) if spreading else call.k
     return {"q": precise(call.q), "k": precise(k)}
 

@@ -16,7 +16,8 @@ from interp.model.locate.layout import Entering, FoldStep, Leaving, Vocabulary, 
 from interp.model.locate.recording import Recording, proportional
 
 if TYPE_CHECKING:
-    from interp.model.locate.sites import Event, Site
+    from interp.model.locate.find_sites import Event
+    from interp.model.locate.sites import Site
     from interp.model.transformer import Transformer
 
 _STEPS = 4

@@ -14,20 +14,26 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from interp.core.errors import UnreadableAttention
+from interp.core.errors import UnknownName, UnreadableAttention
 from interp.model.hooks.calls import precise
 from interp.model.locate.find_layout import layouts
-from interp.model.locate.layout import FoldStep, Layout, ReadMatrix, stream_read, stream_written
+from interp.model.locate.find_sites import output_projection
+from interp.model.locate.layout import (
+    FoldStep,
+    Layout,
+    ReadMatrix,
+    stream_read,
+    stream_written,
+)
 from interp.model.locate.linear import linear_map
 from interp.model.locate.lowrank import LowRank
-from interp.model.locate.norms import Norm, read_norm
-from interp.model.locate.projection import output_projection
+from interp.model.locate.norms import Norm, norm_at, read_norm
 
 if TYPE_CHECKING:
     from interp.model.locate.sites import Site
@@ -128,7 +134,8 @@ class HeadWeights:
             UnreadableAttention: scores are no multiple of q·k.
         """
         self.require("qk")
-        assert self.layout.scale is not None
+        if self.layout.scale is None:
+            raise UnreadableAttention(f"{self.site.name}: scores are not a multiple of q·k")
         return self.layout.scale
 
     @cached_property
@@ -183,9 +190,7 @@ class HeadWeights:
         return [self.site.kv_head(h) for h in range(self.site.n_heads)]
 
     def _norm(self, name: str, shape: tuple[int, ...]) -> Norm:
-        norm = read_norm(self.module.get_submodule(name), shape)
-        assert norm is not None, f"{name} was a norm when the layout was found"
-        return norm
+        return norm_at(self.module, name, shape)
 
     def _follow(self, name: str, weight: Tensor) -> Tensor:
         """What stands after the output projection: a norm, or a factor per entry (layer scale)."""
@@ -235,8 +240,7 @@ class Embeddings:
         entering = layouts(self.model).vocabulary.entering.get(stream)
         if entering is None or isinstance(entering, str):
             raise UnreadableAttention(entering or f"{self.model.name} has no {stream} stream")
-        table = self.model.module.get_submodule(entering.table).weight
-        assert isinstance(table, Tensor)
+        table: Any = self.model.module.get_submodule(entering.table).weight
         x = precise(table.detach()) * entering.factor
         for step in entering.steps:
             norm = self._norm(step)
@@ -263,9 +267,7 @@ class Embeddings:
     def _norm(self, step: FoldStep) -> Norm | None:
         if step.kind == "matrix":
             return None
-        norm = read_norm(self.model.module.get_submodule(step.module), (step.width,))
-        assert norm is not None, f"{step.module} was a norm when the layout was found"
-        return norm
+        return norm_at(self.model.module, step.module, (step.width,))
 
     def _matrix(self, step: FoldStep) -> Tensor:
         return linear_map(self.model.module.get_submodule(step.module), step.width)[0]
@@ -332,7 +334,8 @@ def why_unreadable(model: Transformer, parts: Iterable[str]) -> str | None:
         parts: of "qk", "ov", "vocabulary" and "pairs".
     """
     parts = set(parts)
-    assert parts <= set(PARTS), parts
+    for part in parts - set(PARTS):
+        raise UnknownName("part of the weights", part, PARTS)
     if not parts:
         return None
     found = layouts(model)

@@ -12,7 +12,7 @@ import inspect
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any
 
@@ -22,10 +22,10 @@ from torch import Tensor, nn
 
 from interp.core.errors import LoadError, UnreadableAttention
 from interp.model.hooks import in_trace
-from interp.model.hooks.inference import inference
-from interp.model.hooks.threads import in_this_thread
+from interp.model.hooks.inference import in_this_thread, inference
 from interp.model.inputs import is_encoder_decoder, probe_inputs, takes
-from interp.model.locate.sites import Site, stacks_and_layers
+from interp.model.locate.find_sites import stacks_and_layers
+from interp.model.locate.sites import Site
 from interp.model.sources.packages import Held
 from interp.model.sources.remote import Asked, RemoteModel
 
@@ -114,7 +114,7 @@ class RunTrace:
     held: Any
     remote: bool | str
     where: str
-    labels: Mapping[str, str] | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
 
     def run(
         self,
@@ -142,7 +142,6 @@ class RunTrace:
         real: Sequence[Tensor],
     ) -> list[dict[str, Any]]:
         """For every site the means over rows that count."""
-        assert self.labels is not None
         places = [
             (site.module, self.labels[site.module], (list(mine), rows, _block(site, rows)))
             for site, mine, rows in zip(sites, asked, real, strict=True)
@@ -153,7 +152,6 @@ class RunTrace:
         self, inputs: Mapping[str, Tensor], sites: Sequence[Site], asked: Sequence[str], steps: int
     ) -> tuple[Tensor, list[dict[str, Any]]]:
         """Generated ids, and statistics of the last row at every step and site."""
-        assert self.labels is not None
         places = [(site.module, self.labels[site.module]) for site in sites]
         model, remote, save, given = self.held, self.remote, nnsight.save, dict(inputs)
         reducer, names = in_trace.last_row, tuple(asked)

@@ -18,7 +18,7 @@ from torch import Tensor
 from interp.core.errors import NonFiniteError, OptionError, PromptError
 from interp.core.prompts import Prompts
 from interp.model.edits import Edit
-from interp.model.hooks.visits import Visit
+from interp.model.hooks.tap import Visit
 from interp.model.locate.sites import Site
 from interp.model.model import Model
 from interp.model.padding import LeftPadding, Padding
@@ -78,14 +78,13 @@ class RemotePadding(Padding):
 class RemoteModel(Model):
     """A model that runs elsewhere; made by `interp.load(nnsight_model, remote=...)`."""
 
-    runs: Runs | None = None
+    runs: Runs = field(kw_only=True)
     # how far pattern·v was from z in the run that found the sites, relative to the largest entry
     errors: Mapping[Site, float] = field(default_factory=dict)
 
     @property
     def elsewhere(self) -> str:
         """Where it runs."""
-        assert self.runs is not None
         return self.runs.where
 
     @property
@@ -141,7 +140,6 @@ class RemoteModel(Model):
             OptionError: a reduction that is not formed there.
             NonFiniteError: NaN or infinity in an attention output, naming the layer.
         """
-        assert self.runs is not None
         sites = [site for site in self.sites if asked.get(site)]
         masks = [_real(inputs, site) for site in sites]
         targets: dict[tuple[str, int], Tensor] = {}
@@ -184,7 +182,6 @@ class RemoteModel(Model):
             OptionError: no such statistic.
             PromptError: prompts of unequal length, which generation pads on the left.
         """
-        assert self.runs is not None
         unknown = set(statistics) - {*KNOWN.values(), "first_token"}
         if unknown:
             raise OptionError(

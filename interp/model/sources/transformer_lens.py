@@ -20,8 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from interp.core.errors import LoadError, UnreadableAttention
-from interp.model.forward import forward
-from interp.model.inputs import probe_inputs
+from interp.model.inputs import forward, probe_inputs
 from interp.model.locate.probe import probe
 from interp.model.sources.packages import Held
 

@@ -7,11 +7,8 @@ inside is the very one that runs, with PEFT's adapters in it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
-import torch
 from torch import nn
 
 from interp.core.errors import LoadError
@@ -66,16 +63,3 @@ def require_tensors(module: nn.Module, name: str) -> None:
                 f"({type(m).__module__}), whose weights are packed and cannot be read; pass the "
                 "model as it was before quantising"
             )
-
-
-@contextmanager
-def eager(module: nn.Module) -> Iterator[None]:
-    """Compiled parts of the module run as they were written, so that hooks see every step."""
-    compiled = any(
-        m._compiled_call_impl is not None or "_orig_mod" in m._modules for m in module.modules()
-    )
-    if not compiled:
-        yield
-        return
-    with torch.compiler.set_stance("force_eager"):
-        yield

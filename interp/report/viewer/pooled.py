@@ -12,18 +12,16 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from interp.core.errors import OptionError, PromptError, StatisticsError
 from interp.core.head import Head
 from interp.core.prompts import Prompts
-from interp.core.provenance import model_provenance
+from interp.model.content import model_provenance
 from interp.model.given import one_model
 from interp.model.hooks.calls import Call, RecordedCall
-from interp.model.hooks.kernel_call import to_attention
-from interp.model.inputs import takes
+from interp.model.hooks.tap import to_attention
 from interp.model.locate.sites import Site
 from interp.report.viewer.running import (
     edited_notes,
@@ -344,10 +342,8 @@ def _streamed(
         if seen == len(reductions):
             raise _Enough
 
-    few: dict[str, Any] = {"logits_to_keep": 1} if "logits_to_keep" in takes(model.module) else {}
     try:
-        with torch.no_grad(), model.visited(visit):
-            model.run(dict(inputs) | few)
+        model.read(inputs, visit, last=1)
     except _Enough:
         return
     raise StatisticsError(

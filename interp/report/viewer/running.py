@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from interp.core.errors import OptionError, PromptError
+from interp.core.errors import OptionError, PromptError, UnreadableAttention
 from interp.core.head import Head
 from interp.core.prompts import Prompts, text_of
-from interp.core.provenance import model_provenance
+from interp.model.content import model_provenance
 from interp.model.given import one_model
 from interp.model.hooks.calls import Call, ComputedCall, precise
 from interp.model.inputs import is_encoder_decoder, takes
@@ -61,8 +61,7 @@ def view(
     named = named_heads(model, heads, stack)
     inputs, second = inputs_of(model, text, text_b)
     collected = _Collector(model, stack, terms)
-    with torch.no_grad(), model.visited(collected.visit):
-        model.run(inputs)
+    model.read(inputs, collected.visit)
     sequences = sequences_of(model, inputs)
     image = _image(model, inputs)
     stacks = tuple(_stack(name, collected, sequences, image, second) for name in collected.weights)
@@ -140,8 +139,8 @@ class _Collector:
 
 def terms_of(call: Call, layer: int) -> dict[Head, Terms]:
     """What the scores of one call are made of, per head."""
-    assert call.q is not None, "asked only of calls that have them"
-    assert call.k is not None, "asked only of calls that have them"
+    if call.q is None or call.k is None:
+        raise UnreadableAttention(f"layer {layer}: no one q and k give the scores")
     scores = call.scores()[0].double().cpu().numpy()
     heads = len(scores)
     visible = call.visible()[0].expand(heads, -1, -1).cpu().numpy()

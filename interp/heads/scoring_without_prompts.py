@@ -1,0 +1,92 @@
+"""Scores of metrics that are given no prompts: from weights, and from experiments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+from torch import Tensor
+
+from interp.core.errors import OptionError, PromptError
+from interp.core.table import HeadTable
+from interp.heads.declaration import BoundAnalysis, Null, Tell
+from interp.heads.score_rows import MetricScores, means_by_site, table_of
+from interp.model.locate.sites import Site
+from interp.model.random_weights import RandomWeights
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+
+
+def from_weights(
+    model: Model,
+    metric: BoundAnalysis,
+    null: Null,
+    seed: int,
+    random: RandomWeights,
+    tell: Tell,
+) -> HeadTable:
+    """Score the weights of every head, with random weights as the null."""
+    held = null in ("auto", "random-init")  # weights read no tokens
+    total = 1 + len(random) * held
+    tell(metric.label, 0, total)
+    values, draws = _exact(metric.from_weights(model)), []
+    tell(metric.label, 1, total)
+    for drawn in random if held else ():
+        draws.append(means_by_site(_exact(metric.from_weights(drawn))))
+        tell(metric.label, 1 + len(draws), total)
+    about = {"prompts": "none: weights only", "seed": seed, "engine": "weights"}
+    found = MetricScores(values, None, "random-init" if held else "none", None, draws)
+    return table_of(model, metric, found, about)
+
+
+def from_experiment(
+    model: Model,
+    metric: BoundAnalysis,
+    null: Null,
+    seed: int,
+    random: RandomWeights,
+    tell: Tell,
+    parts: bool,
+) -> HeadTable:
+    """Run an experiment, and again on its null.
+
+    Raises:
+        OptionError: shuffled tokens as the null of an experiment, which makes its own prompts.
+        PromptError: random weights that cannot do it, where they are the only null.
+    """
+    if null == "shuffled-tokens":
+        raise OptionError(
+            f"{metric.label} makes its own prompts; its null is auto, random-init or none"
+        )
+    trials = metric.experiment(model, seed, tell)
+    kind, beside, draws = "none", None, []
+    if null == "auto" and trials.null is not None:
+        kind, beside = trials.null_kind, _arrays(trials.null)
+    elif null != "none":
+        kind = "random-init"
+    settled = metric.settled(trials.settled)  # the null does the task of the scores
+    for drawn in random if null != "none" else ():
+        try:
+            other = settled.experiment(drawn, seed, tell, notes=False)
+        except PromptError:  # what random weights cannot do has no score on them
+            if beside is None:
+                raise
+            break
+        draws.append(means_by_site(_arrays(other.values)))
+    about = {"prompts": "its own", "seed": seed, "engine": "experiment"}
+    about |= {"notes": [f"{k}: {v}" for k, v in trials.notes.items()]}
+    about |= {"headline": trials.headline} if trials.headline else {}
+    about |= {"settled": dict(trials.settled)} if trials.settled else {}
+    found = MetricScores(_arrays(trials.values), trials.clusters, kind, beside, draws)
+    return table_of(model, metric, found, about, parts=parts)
+
+
+def _arrays(values: Mapping[Site, Tensor]) -> dict[Site, np.ndarray]:
+    return {site: x.detach().double().cpu().numpy() for site, x in values.items()}
+
+
+def _exact(values: Mapping[Site, Tensor]) -> dict[Site, np.ndarray]:
+    """As one trial."""
+    return {site: x[None] for site, x in _arrays(values).items()}

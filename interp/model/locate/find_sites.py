@@ -1,0 +1,259 @@
+"""Find out, by one run on a few tokens, where a model's attention is and what stands around it.
+
+There is no table of architectures. The output projection is the matrix whose input is z; the
+residual stream before, between and after attention and MLP is found as the tensors for which
+`mid = pre + attention` and `post = mid + mlp` hold in the run. What is not found is refused by
+name when asked for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from interp.core.errors import UnreadableAttention
+from interp.model.content import whole_parameter
+from interp.model.hooks.calls import Call, RecordedCall
+from interp.model.hooks.inference import in_this_thread
+from interp.model.hooks.tap import tapped
+from interp.model.locate.sites import Site
+
+
+def first_tensor(x: object) -> Tensor | None:
+    """The activations among what a module was given or returned."""
+    if isinstance(x, Tensor):
+        return x if x.is_floating_point() and x.dim() >= 2 else None
+    if isinstance(x, Mapping):
+        x = [x["hidden_states"], *x.values()] if "hidden_states" in x else list(x.values())
+    if isinstance(x, (tuple, list)):
+        return next((t for t in map(first_tensor, x) if t is not None), None)
+    return None
+
+
+@dataclass(eq=False)
+class Event:
+    """A module's run, or an attention call."""
+
+    name: str
+    run: int
+    given: Tensor | None = None
+    returned: Tensor | None = None
+    call: Call | None = None
+
+
+@contextmanager
+def recorded(model: nn.Module) -> Iterator[list[Event]]:
+    """Keep what every module gets and gives, and every attention call, in order of their ends."""
+    names = {module: name for name, module in model.named_modules()}
+    events: list[Event] = []
+    open_events: dict[nn.Module, list[Event]] = defaultdict(list)
+    runs: dict[nn.Module, int] = defaultdict(int)
+
+    def enter(module: nn.Module, args: tuple, kwargs: dict) -> None:
+        given = first_tensor(args)
+        given = first_tensor(kwargs) if given is None else given
+        # copies, because some families add to the stream in place
+        event = Event(names[module], runs[module], None if given is None else given.clone())
+        runs[module] += 1
+        open_events[module].append(event)
+
+    def leave(module: nn.Module, args: tuple, output: object) -> None:
+        event = open_events[module].pop()
+        returned = first_tensor(output)
+        event.returned = None if returned is None else returned.clone()
+        events.append(event)
+
+    def see(module: nn.Module, run: int, call: Call) -> None:
+        events.append(Event(names[module], run, call=call))
+
+    begin, end = in_this_thread(enter), in_this_thread(leave)
+    handles = []
+    try:
+        for module in model.modules():
+            handles.append(module.register_forward_pre_hook(begin, with_kwargs=True))
+            handles.append(module.register_forward_hook(end))
+        with tapped(model, see, watch=True):
+            yield events
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def find_sites(model: nn.Module, events: list[Event], target_length: int | None) -> list[Site]:
+    """Every attention call of a recorded run, named, with what stands around it.
+
+    Args:
+        target_length: for encoder-decoders, the length of the decoder's input, which differs from
+            the encoder's: it tells cross attention from self attention.
+    """
+    modules = dict(model.named_modules())
+    calls = [(i, e, e.call) for i, e in enumerate(events) if e.call is not None]
+    stacks, layers = stacks_and_layers(
+        [e.name for _, e, _ in calls],
+        [(call.z.shape[2], call.v.shape[2], _is_causal(call)) for _, _, call in calls],
+        target_length,
+    )
+    sites = []
+    for (index, event, call), stack, layer in zip(calls, stacks, layers, strict=True):
+        projection, gated = _projection(modules, events, index, event.name, call)
+        sites.append(
+            Site(
+                stack,
+                layer,
+                event.name,
+                event.run,
+                n_heads=call.z.shape[1],
+                n_kv_heads=call.v.shape[1],
+                d_head=call.z.shape[-1] if call.q is None else call.q.shape[-1],
+                d_v=call.z.shape[-1],
+                watched=call.watched,
+                has_qk=call.q is not None and call.k is not None,
+                causal=_is_causal(call),
+                projection=projection,
+                gated=gated,
+                recorded=isinstance(call, RecordedCall),
+            )
+        )
+    return sites
+
+
+def calls_of_one_forward(events: list[Event]) -> list[list[int]]:
+    """Numbers of the attention calls, in order, that each forward of an attention module made."""
+    found: list[list[int]] = []
+    open_calls: dict[str, list[int]] = defaultdict(list)
+    number = 0
+    for event in events:
+        if event.call is not None:
+            open_calls[event.name].append(number)
+            number += 1
+        elif event.name in open_calls:  # the end of a forward
+            found.append(open_calls.pop(event.name))
+    return found
+
+
+def _is_causal(call: Call) -> bool:
+    seen = call.visible()
+    if seen.shape[-1] != seen.shape[-2] or seen.shape[-1] < 2:
+        return False
+    return not bool(seen.triu(1).any()) and bool(seen.tril(-1).any())
+
+
+def stacks_and_layers(
+    names: list[str], seen: list[tuple[int, int, bool]], target_length: int | None
+) -> tuple[list[str], list[int]]:
+    """The stack and the layer of every attention call.
+
+    Args:
+        names: of the modules, in the order of their calls.
+        seen: number of queries, number of keys, and whether it looks back only.
+    """
+    stacks = [_stack(*sizes, target_length) for sizes in seen]
+    stacks = _told_apart(stacks, names)
+    return stacks, _layers(stacks, names)
+
+
+def _stack(queries: int, keys: int, causal: bool, target_length: int | None) -> str:
+    if target_length is not None:
+        if queries != target_length:
+            return "encoder"
+        return "decoder" if keys == target_length else "cross"
+    return "decoder" if causal else "encoder"
+
+
+def _told_apart(stacks: list[str], names: list[str]) -> list[str]:
+    """Two towers of one kind (CLIP's text and vision) get the names they have in the model."""
+    shapes: dict[str, set[str]] = defaultdict(set)
+    for stack, name in zip(stacks, names, strict=True):
+        shapes[stack].add(name.split(".")[0])
+    towers = sorted({name.split(".")[0] for name in names})
+    if len(shapes) == 1 and len(towers) == 1:
+        return stacks
+    if "cross" in shapes or not all("." in name for name in names):
+        return stacks
+    told = [t for t in towers if any(word in t for word in ("vision", "text", "audio", "image"))]
+    if len(told) != len(towers) or len(towers) < 2:
+        return stacks
+    return [re.sub(r"_?(model|tower|encoder)$", "", name.split(".")[0]) for name in names]
+
+
+def _layers(stacks: list[str], names: list[str]) -> list[int]:
+    """The number in a module's path that counts the layers; the order of calls where none does."""
+    layers = [0] * len(names)
+    for stack in dict.fromkeys(stacks):
+        members = [i for i, s in enumerate(stacks) if s == stack]
+        numbers = [[int(x) for x in names[i].split(".") if x.isdigit()] for i in members]
+        same_shape = len({len(n) for n in numbers}) == 1
+        varying = [c for c in zip(*numbers, strict=True) if len(set(c)) > 1] if same_shape else []
+        if len(members) == 1 and numbers[0]:
+            layers[members[0]] = numbers[0][0]
+        elif len(varying) == 1 and len(set(varying[0])) == len(members):
+            for i, layer in zip(members, varying[0], strict=True):
+                layers[i] = layer
+        else:
+            for order, i in enumerate(members):
+                layers[i] = order
+    return layers
+
+
+def _projection(
+    modules: Mapping[str, nn.Module], events: list[Event], index: int, name: str, call: Call
+) -> tuple[str | None, bool]:
+    """The module whose matrix maps z to the stream, and whether something gates z before."""
+    z = call.z.transpose(1, 2)
+    flat = z.reshape(-1)
+    width = z.shape[2] * z.shape[3]
+    found: str | None = None
+    gated: str | None = None
+    for event in events[index + 1 :]:
+        if event.call is not None:
+            break
+        weight = getattr(modules[event.name], "weight", None)
+        if event.given is None or not isinstance(weight, Tensor) or weight.dim() != 2:
+            continue
+        given_z = event.given.numel() == flat.numel() and torch.equal(event.given.reshape(-1), flat)
+        # the outermost that is given z: of an adapter around the matrix the parts end first
+        if given_z and (found is None or found.startswith(f"{event.name}.")):
+            found = event.name
+        elif gated is None and event.given.shape[-1] == width and event.name.startswith(f"{name}."):
+            gated = event.name
+    return (found, False) if found is not None else (gated, gated is not None)
+
+
+def output_projection(
+    module: nn.Module, site: Site
+) -> tuple[Float[Tensor, "head d_v d_model"], Float[Tensor, "d_model"] | None]:
+    """W_O split by head, and the bias that belongs to no head.
+
+    Raises:
+        UnreadableAttention: no module maps this attention's z to the stream.
+    """
+    if site.projection is None:
+        raise UnreadableAttention(
+            f"{site.name} ({site.module}): no module takes the heads' outputs as its input, "
+            "so a head's own part of the result cannot be told"
+        )
+    projection: Any = module.get_submodule(site.projection)
+    weight = whole_parameter(projection.weight)
+    bias = getattr(projection, "bias", None)
+    bias = None if bias is None else whole_parameter(bias)
+    width = site.n_heads * site.d_v
+    if not any(True for _ in projection.children()) and weight.is_floating_point():
+        if isinstance(projection, nn.Linear):
+            return weight.T.reshape(site.n_heads, site.d_v, -1), bias
+        if type(projection).__name__ == "Conv1D":
+            return weight.reshape(site.n_heads, site.d_v, -1), bias
+    # Quantised matrices and adapters: a linear map is known by what it does to the unit vectors.
+    floating = next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
+    eye = torch.eye(width, dtype=floating, device=weight.device)
+    with torch.no_grad():
+        offset = projection(torch.zeros_like(eye[:1]))
+        matrix = projection(eye) - offset
+    return matrix.reshape(site.n_heads, site.d_v, -1), offset[0]

@@ -1,0 +1,43 @@
+"""Only edits and gradients hook a forward pass themselves; everything else reads through `Model`.
+
+`Transformer.read` runs prompts once and hands every attention call to a visitor. Code outside
+`interp/model/` that opens `visited` by itself is listed here with its reason.
+"""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2] / "interp"
+ALLOWED = {
+    "attribution/gradients.py": "gradient: patterns become leaves of the graph",
+    "attribution/methods/value_zeroing.py": "edit: one token's value is set to zero",
+    "attribution/rules.py": "gradient: the rules of a backward pass",
+    "causal/game/chain.py": "edit: a run with gated heads, which keeps z for the next one",
+    "causal/game/replay.py": "edit: heads are gated, in the run and in what is put back",
+    "causal/gradient.py": "gradient: by the gate of every head",
+    "circuits/edge_forward.py": "edit: every head reads a stream of its own",
+    "circuits/methods/_gradients.py": "gradient: by what every head reads and writes",
+    "circuits/methods/_qk_fix.py": "edit: an attention is run again on changed queries and keys",
+    "circuits/methods/_seeds.py": "gradient: by the output of every head",
+}
+SITES = 11
+"""Calls of `visited` in these files, two of them in `replay.py`."""
+
+
+def hooked() -> list[str]:
+    """Files outside `interp/model/` of every call of `visited`, once per call."""
+    return [
+        str(path.relative_to(ROOT))
+        for path in sorted(ROOT.rglob("*.py"))
+        if not path.is_relative_to(ROOT / "model")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute) and node.attr == "visited"
+    ]
+
+
+def test_only_edits_and_gradients_hook_a_forward_pass() -> None:
+    found = hooked()
+    assert set(found) == set(ALLOWED)
+    assert len(found) == SITES
