@@ -18,10 +18,9 @@ from contextvars import ContextVar
 from typing import TypeVar
 
 from interp.circuits.kept_steps import Kept, StepKey
+from interp.core.protocols import Progress
 
 T = TypeVar("T")
-Progress = Callable[[str, int, int], None]
-"""Called with the name of the current work, how much is done and how much there is."""
 
 
 class _Run:

@@ -37,7 +37,7 @@ def completed(
     for name in STANDARD:
         if name in frame.columns and name not in same_as:
             continue
-        if name in same_as:
+        if name in same_as and (len(frame) or same_as[name] in frame.columns):
             frame[name] = frame[same_as[name]]
         else:
             frame[name] = facts.get(name, _EMPTY.get(name, math.nan))

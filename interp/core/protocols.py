@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
+
+Progress = Callable[[str, int, int], None]
+"""Function that is called with the name of a step, the steps done and their total number."""
 
 
 class TokenModel(Protocol):

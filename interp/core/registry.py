@@ -31,7 +31,8 @@ class Registry(Mapping[str, Entry]):
         noun: for error messages, such as "metric".
         groups: name of a group of entries -> the packages whose files declare them.
         kinds: decorator -> what it fills in by itself.
-        module: where the decorators are defined.
+        reader: "module:function" that takes a user-supplied object as a declaration; the module
+            defines the decorators.
         usual: groups that are meant where nothing is named; all unless given.
         renamed: earlier name of a group -> the present one.
     """
@@ -41,12 +42,13 @@ class Registry(Mapping[str, Entry]):
         noun: str,
         groups: Mapping[str, tuple[str, ...]],
         kinds: Mapping[str, Mapping[str, Any]],
-        module: str,
+        reader: str,
         *,
         usual: tuple[str, ...] = (),
         renamed: Mapping[str, str] | None = None,
     ) -> None:
-        self.noun, self.groups, self.kinds, self.module = noun, groups, kinds, module
+        self.noun, self.groups, self.kinds = noun, groups, kinds
+        self.module, _, self._reader = reader.partition(":")
         self._usual, self._renamed = usual or tuple(groups), renamed or {}
 
     @cached_property
@@ -139,7 +141,7 @@ class Registry(Mapping[str, Entry]):
 
     def _from_file(self, path: Path) -> Any:
         """The one declaration of a file of the caller's own, or the one of the file's name."""
-        declared = import_module(self.module).declared_metric
+        declared = getattr(import_module(self.module), self._reader)
         decorators = " or ".join(f"@{kind}" for kind in self.kinds)
         if not path.is_file():
             raise OptionError(f"{path} does not exist; give the file that declares the {self.noun}")
@@ -179,7 +181,7 @@ METRICS = Registry(
         "weights": {},
         "experiment": {},
     },
-    "interp.heads.declaration",
+    "interp.heads.declaration:declared_metric",
     usual=("detectors", "weights"),
     renamed={"heads": "detectors", "special": "experiments"},
 )
@@ -187,12 +189,12 @@ ATTRIBUTION_METHODS = Registry(
     "attribution method",
     {"attribution methods": ("attribution.methods",)},
     {"attribution": {}},
-    "interp.attribution.declaration",
+    "interp.attribution.declaration:declared_attribution",
 )
 CIRCUIT_METHODS = Registry(
     "circuit method",
     {"circuit methods": ("circuits.methods",)},
     {"discovery": {}},
-    "interp.circuits.declaration",
+    "interp.circuits.declaration:declared_circuit_method",
 )
 REGISTRIES = (METRICS, ATTRIBUTION_METHODS, CIRCUIT_METHODS)

@@ -11,9 +11,10 @@ from torch import Tensor
 
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts, bos_id, repeats
+from interp.core.protocols import Progress
 from interp.core.registry import METRICS
 from interp.core.table import HeadTable
-from interp.heads.declaration import NULLS, Analysis, BoundAnalysis, Null, Tell, declared_metric
+from interp.heads.declaration import NULLS, Analysis, BoundAnalysis, Null, declared_metric
 from interp.heads.engine import applies, batches, engine_used, reduce_patterns, require_engine
 from interp.heads.score_rows import MetricScores, means_by_site, table_of
 from interp.heads.scoring_without_prompts import from_experiment, from_weights
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
 
 
 STORED_BYTES = 2**24  # of patterns per layer, up to which "auto" stores them
-
-Progress = Tell
-"""Told what runs, how many layers (over all batches) are done and how many there are."""
 
 
 PerMetric = dict[str, dict[Site, np.ndarray]]  # label -> attention -> [prompt, head]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from interp.core.errors import OptionError
 from interp.core.prompts import Prompts
+from interp.core.protocols import Progress
 from interp.core.steps import finishing
 from interp.core.table import HeadTable
 from interp.model.content import model_provenance
@@ -25,7 +26,6 @@ from interp.safety.task import refusal_ids, refusal_log_odds
 if TYPE_CHECKING:
     from interp.model.model import Model
 
-Progress = Callable[[str, int, int], None]
 RANKINGS = ("projection", "ships")
 
 

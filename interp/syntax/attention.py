@@ -6,7 +6,7 @@ itself is set to zero, since no word is its own head.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
+from interp.core.protocols import Progress
 from interp.model.given import takes_model
 from interp.syntax.align import Aligned, By, align, how
 from interp.syntax.treebank import Sentence, Treebank
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 Join = Literal["sum", "mean", "first", "max"]
 JOINS = ("sum", "mean", "first", "max")
-Progress = Callable[[str, int, int], None]
 Array = np.ndarray
 _COUNTED = ("sentences", "read", "words", "words_in_pieces", "single_words", "too_long",
             "without_pieces", "words_without_pieces", "text_differs")  # fmt: skip

@@ -68,17 +68,14 @@ class PairCheck(Result):
     _units = ("heads", "set")
     _same_as = MappingProxyType({"score": "drop"})
 
-    def heads(self) -> tuple[Head, ...]:
-        """The checked heads."""
-        return tuple(map(Head.parse, self.checked))
-
     def _facts(self) -> Mapping[str, Any]:
         return {"metric": "drop of the margin", "unit": "nats"}
 
     @property
     def per_prompt(self) -> Float[Array, "set pair"]:  # type: ignore[override]
         """The drop of the margin on each pair, the checked set first; nats."""
-        return self.margin - np.concatenate([self.without[None], self.random])
+        drops = self.margin - np.concatenate([self.without[None], self.random])
+        return drops if self._kept is None else drops[list(self._kept)]
 
     @property
     def accuracy(self) -> float:

@@ -132,7 +132,7 @@ class TreeScores(Result):
     def _facts(self) -> Mapping[str, Any]:
         return {"metric": "accuracy of the best head", "unit": "share of dependents"}
 
-    def heads(self) -> tuple[Head, ...]:
+    def best_heads(self) -> tuple[Head, ...]:
         """The best head of each relation, each once, with its stack."""
         found = [r.head.rpartition(" ") for r in self.relations]
         return tuple(dict.fromkeys(Head(*Head.parse(h), stack or None) for stack, _, h in found))

@@ -76,7 +76,7 @@ class Counter:
         train = CIRCUIT_METHODS.load("codes").function.__globals__
         self.patches = [
             patch.object(Model, "run", counting(Model.run)),
-            patch.dict(train, train=counting(train["train"])),
+            patch.dict(train, train_autoencoder=counting(train["train_autoencoder"])),
         ]
         for p in self.patches:
             p.start()

@@ -155,7 +155,7 @@ def test_the_same_command_is_served_what_is_kept(run, place, work, command) -> N
 
 def test_a_command_reads_the_weights_once(run, place, monkeypatch) -> None:
     from interp.model import content
-    from interp.model import model as model_file
+    from interp.model import transformer as model_file
 
     hashed, read = [], []
     whole, tensors = content.content_hash, content._tensors
@@ -166,7 +166,7 @@ def test_a_command_reads_the_weights_once(run, place, monkeypatch) -> None:
 
     monkeypatch.setattr(model_file, "content_hash", lambda m: hashed.append(m) or whole(m))
     monkeypatch.setattr(content, "_tensors", counted)
-    command = ("score", place.model, "-m", "heads,ov_norm", "--null", "none", "-o", place.out)
+    command = ("score", place.model, "-m", "detectors,ov_norm", "--null", "none", "-o", place.out)
     assert run(*command).exit_code == 0
     assert (len(hashed), len(read)) == (1, 2)  # one sha256, and the one checksum it is known by
     assert not content._held

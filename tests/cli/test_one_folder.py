@@ -165,7 +165,7 @@ def test_circuits_of_two_tasks_and_models_of_one_name_have_folders_of_their_own(
         f"model-{hashes[1]}.induction.gim_patching.head",
     ])  # fmt: skip
     methods = [Circuit.from_json(path).method for path in sorted(out.glob("*/circuit.json"))]
-    assert sorted(methods) == ["exact_patching", "gim", "gim"]
+    assert sorted(methods) == ["exact_patching", "gim_patching", "gim_patching"]
 
 
 FEW = ("-n", 2, "--longest", 10, "-q")

@@ -120,7 +120,7 @@ def test_a_ranking_that_is_not_known() -> None:
     from interp.core.errors import OptionError
 
     with pytest.raises(OptionError, match="projection or ships"):
-        study(None, [], [], ranking="best")  # type: ignore[arg-type]
+        study("bundled:refusal", [], [], ranking="best")
 
 
 def test_a_template_that_nothing_is_framed_by_is_refused(errors) -> None:

@@ -7,6 +7,8 @@ from dataclasses import fields
 from functools import cache
 
 import numpy as np
+import torch
+from syntax.found import scores
 
 import interp
 from interp import causal
@@ -27,6 +29,9 @@ from interp.heads.outliers import activations, channels, sinks
 from interp.heads.weights._composition import composition_scores
 from interp.lens.direct import direct_logit_attribution
 from interp.lens.logit import logit_lens
+from interp.safety.direction import Direction
+from interp.safety.selection import DirectionSearch, TriedDirection
+from interp.syntax.pairs import PairCheck
 
 MADE = {"model_id": "m", "prompts_hash": "p", "made_by": "a test", "versions": {"interp": "0"}}
 
@@ -100,6 +105,23 @@ def instances() -> list[Instance]:
     return needle.ids_instances(model(), needles=2, lengths=(20,), depths=(0, 1))
 
 
+def directions() -> DirectionSearch:
+    tried = tuple(
+        TriedDirection(Direction(torch.ones(4), layer, -1), 0.5 - layer, 1.0, 0.01, ())
+        for layer in (0, 1)
+    )
+    used = {"harmful for the choice": 4}
+    limits = {"kl": 0.1, "added": 0.0, "layer_share": 0.8}
+    return DirectionSearch(tried, (1.0, 0.0), (1.5, -1.5), used, limits, (3,), MADE)
+
+
+def pair_check() -> PairCheck:
+    margin, lost = np.random.default_rng(0).normal(size=(2, 6))
+    random = np.stack([margin, margin + 0.1])
+    drawn = (("L0H1",), ("L0H2",))
+    return PairCheck(("L0H0",), margin, lost, random, drawn, "log-likelihood", MADE)
+
+
 EXAMPLES: dict[str, Callable[[], Result]] = {
     "interp.causal.comparison.result.Comparison": comparison,
     "interp.causal.importance.Importance": importance,
@@ -121,4 +143,7 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "interp.heads.weights._composition.Compositions": lambda: composition_scores(model(), "k"),
     "interp.lens.direct.DirectLogits": lambda: direct_logit_attribution(model(), prompts().ids[0]),
     "interp.lens.logit.LogitLens": lambda: logit_lens(model(), prompts().ids[0], k=2),
+    "interp.safety.selection.DirectionSearch": directions,
+    "interp.syntax.pairs.PairCheck": pair_check,
+    "interp.syntax.result.TreeScores": lambda: scores("m", provenance=MADE),
 }

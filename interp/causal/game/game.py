@@ -12,7 +12,7 @@ logits that the task reads are computed, and short prompts share a batch with ot
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -33,14 +33,12 @@ from interp.causal.game.verify import reuse_of
 from interp.causal.task import Task
 from interp.core.errors import NonFiniteError, OptionError
 from interp.core.prompts import Prompts
+from interp.core.protocols import Progress
 from interp.model.hooks.inference import inference
 from interp.model.locate.sites import Site
 
 if TYPE_CHECKING:
     from interp.model.model import Model
-
-Progress = Callable[[str, int, int], None]
-"""Told what is run, how many coalitions are done and how many there are."""
 
 
 class Game:

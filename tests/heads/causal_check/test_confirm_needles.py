@@ -19,7 +19,7 @@ from interp.heads.causal_check.needles import Unanswered, needle_task
 from interp.heads.causal_check.tasks import own_task
 from interp.heads.experiments._needles import instances_of
 
-IDS = str(Path(__file__).parent / "needles_of_ids.jsonl")
+IDS = str(Path(__file__).parents[1] / "experiments" / "needles_of_ids.jsonl")
 STORIES = Path(__file__).parents[4] / "shared" / "models" / "tinystories-instruct-3m"
 FEW = "needles=2,lengths=1,depths=2"
 METRICS = ["retrieval", "qr_retrieval"]
