@@ -294,7 +294,7 @@ def test_what_a_ledger_cannot_tell_apart_is_refused(model, task, tmp_path) -> No
         score_nodes(model, task, by(("L0H0",)), ledger=tmp_path)
     with pytest.raises(OptionError, match="heads are edited"), model.edited(interp.zero([(0, 3)])):
         score_nodes(model, task, "gim_patching", ledger=tmp_path)
-    with pytest.raises(OptionError, match="option steps of integrated_patching is a list"):
+    with pytest.raises(OptionError, match="is not a whole number"):
         score_nodes(model, task, "integrated_patching", ledger=tmp_path, steps=[5])
     assert not list(tmp_path.glob("*.sqlite"))
 

@@ -174,7 +174,7 @@ def test_the_benchmark_makes_the_tables_that_score_makes() -> None:
     bounds = [interp.heads.scoring.bound(n) for n in names]
     mine = bench.found_by(model, bounds, 0)
     others = [
-        {label: bench.means(f.values) for label, f in bench.found_by(m, bounds, 0).items()}
+        {label: bench.means_by_site(f.values) for label, f in bench.found_by(m, bounds, 0).items()}
         for m in RandomWeights(model, 0, 3)
     ]
     made = interp.HeadTable.concat(bench.tables(model, mine, others).values()).to_pandas()

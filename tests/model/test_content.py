@@ -8,7 +8,7 @@ import zoo
 
 import interp
 from interp.model import content
-from interp.model import model as model_file
+from interp.model import transformer as model_file
 
 
 @pytest.fixture

@@ -132,7 +132,7 @@ def test_buffers_that_are_not_saved_count(folder) -> None:
 
 def test_weights_are_hashed_once(folder, monkeypatch) -> None:
     from interp.model import content
-    from interp.model import model as model_file
+    from interp.model import transformer as model_file
 
     taken = []
     own = content.content_hash
