@@ -269,7 +269,7 @@ def cannot_write(path: Path, error: OSError | sqlite3.Error) -> str:
     """One line for an error on the way to path: what is wrong and what to do."""
     if isinstance(error, sqlite3.Error):
         code = _OF_SQLITE.get(error.sqlite_errorcode & 0xFF, 0)
-        error = OSError(errno.EISDIR if path.is_dir() else code, str(error))
+        error = OSError(errno.EISDIR if os.path.isdir(path) else code, str(error))
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"no space left for {path}; free some, then run again: finished results are kept"
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
