@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -14,7 +15,8 @@ _ROWS = b'{"format": "interp faithfulness'
 
 def refuse_steps(folder: Path) -> None:
     """Raise StoreError where a folder holds steps in the format of version 0.1.0."""
-    there = listed(folder) if folder.is_dir() else []
+    # isdir, not Path.is_dir: a folder that may not be searched is reported where it is written to
+    there = listed(folder) if os.path.isdir(folder) else []
     found = [path.name for path in there if _STEPS.fullmatch(path.name)]
     if found:
         raise StoreError(

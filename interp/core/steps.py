@@ -49,7 +49,7 @@ class Steps:
         self._held: dict[str, bytes] = {}  # rows of the Parquet file, as it was at `_stamp`
         self._stamp: tuple[int, ...] = ()
         refuse_steps(finished.parent)
-        if not finished.exists():
+        if not os.path.exists(finished):  # false in a folder that may not be searched
             files.require_writable(finished.parent)
         if (opened := _open.get()) is not None:
             opened.append(self)

@@ -12,7 +12,8 @@ import pytest
 RUN = """
 import json, resource, time
 import interp
-from interp import needle, planted
+from interp import planted
+from interp.heads import needle
 
 built = planted.induction(layers=2, heads=2, kv_heads=1, vocab=8, context=16384)
 model = interp.load(built.model, name="long")
