@@ -10,15 +10,15 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 import torch
-from report.viewer import reading
+from report import reading
 from zoo import FAMILIES
 
 import interp
 from interp.core.errors import OptionError, PromptError
-from interp.draw.coding import coarser
 from interp.draw.sprite import shrunk, thumbnails
-from interp.report.viewer import View, cached, view
-from interp.report.viewer.stack import Stack, stack_summary
+from interp.heads.patterns import View, cached, view
+from interp.heads.patterns.coding import coarser
+from interp.heads.patterns.stack import Stack, stack_summary
 
 EVIL = "<script>alert(1)</script>"
 

@@ -15,7 +15,7 @@ from interp.core.display import Displayed
 from interp.core.doors import behind
 from interp.core.errors import OptionError
 from interp.core.head import Head
-from interp.report.viewer.stack import Picture, Stack, stack_summary
+from interp.heads.patterns.stack import Picture, Stack, stack_summary
 
 if TYPE_CHECKING:
     import os

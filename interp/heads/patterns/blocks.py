@@ -18,20 +18,20 @@ from torch import Tensor
 from interp.core.errors import OptionError, PromptError, StatisticsError
 from interp.core.head import Head
 from interp.core.prompts import Prompts
-from interp.model.content import model_provenance
-from interp.model.given import one_model
-from interp.model.hooks.calls import Call, RecordedCall
-from interp.model.hooks.tap import to_attention
-from interp.model.locate.sites import Site
-from interp.report.viewer.running import (
+from interp.heads.patterns.capturing import (
     edited_notes,
     named_heads,
     refuse_elsewhere,
     sequences_of,
     stack_tokens,
 )
-from interp.report.viewer.showing import View
-from interp.report.viewer.stack import Stack, Tile
+from interp.heads.patterns.result import View
+from interp.heads.patterns.stack import Stack, Tile
+from interp.model.content import model_provenance
+from interp.model.given import one_model
+from interp.model.hooks.calls import Call, RecordedCall
+from interp.model.hooks.tap import to_attention
+from interp.model.locate.sites import Site
 from interp_kernels import attention_statistics, reference
 from interp_kernels.errors import KernelError
 from interp_kernels.reductions import PooledMap, Reduction
@@ -270,7 +270,7 @@ def long_view(
     _streamed(model, inputs, reductions, keep, advance)
     stacks = tuple(_in_blocks(name, masses, tokens[name], size) for name in tokens)
     made = model_provenance(model) | {
-        "made_by": "interp.report.viewer.long_view",
+        "made_by": "interp.heads.patterns.long_view",
         "prompts": {"design": prompts.design, "hash": prompts.hash, "n": 1, "tokens": n},
         "block": size,
         "edits": list(model.active_edits),
