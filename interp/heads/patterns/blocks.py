@@ -6,6 +6,7 @@ length, not with its square. Blocks are exact sums; a tile is computed again fro
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -74,9 +75,15 @@ class LongView(View):
         default_factory=dict
     )
     block: int = 1
-    model: Model = None  # type: ignore[assignment]  # pyright: ignore
+    model: Model | None = None
     inputs: Mapping[str, Tensor] = field(default_factory=dict)
     tokens: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = field(default_factory=dict)
+
+    def _stored(self) -> LongView:
+        """Return the view without its model, which files do not hold."""
+        stored = copy.copy(self)
+        object.__setattr__(stored, "model", None)
+        return stored
 
     def tile(
         self,
@@ -173,8 +180,14 @@ class LongView(View):
                 one.why,
             )
 
-        if asked:
-            _streamed(self.model, self.inputs, reductions, keep, lambda done, of: None)
+        if not asked:
+            return []
+        if self.model is None:
+            raise OptionError(
+                "This view was read from a file and holds no model. Compute it again with "
+                "long_view to show further tiles."
+            )
+        _streamed(self.model, self.inputs, reductions, keep, lambda done, of: None)
         return [found[at] for at in range(len(asked))]
 
 
