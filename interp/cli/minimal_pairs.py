@@ -27,8 +27,8 @@ def checked_pairs(
     Raises:
         InterpError: the model gives no likelihood of sentences, or has no such heads.
     """
-    from interp.report.tree_tables import verdict
     from interp.syntax.pairs import check_pairs
+    from interp.syntax.wording import verdict
 
     if heads is not None:
         chosen = [Head.parse(head) for head in heads.split(",")]

@@ -229,7 +229,7 @@ def _csv(frame: Any) -> str:
 
 def trees_text(one: TreeScores, top: int) -> str:
     """One model for a terminal: the first relations, trees, notes."""
-    from interp.report.tree_tables import ORDER, by_gain, fraction, headed, share, verdict
+    from interp.syntax.wording import ORDER, by_gain, fraction, headed, share, verdict
 
     relations = [("relation", "head", "found %", "best offset", "difference", "p", "", "n")]
     for r in by_gain(one.relations)[:top]:

@@ -1,4 +1,4 @@
-"""The page of a view: pictures and tables first, then what a script needs to show one head."""
+"""Page of a view: pictures and tables, and the data with which scripts show one head."""
 
 from __future__ import annotations
 
@@ -27,10 +27,15 @@ SCRIPTS = tuple(f"view_{name}" for name in ("decode", "draw", "lines", "pair", "
 
 
 def assembled(view: View, title: str, budget: int) -> str:
-    """The page with the most detail that `budget` bytes hold.
+    """Return the page with the most detail that `budget` bytes hold.
+
+    Args:
+        view: The patterns.
+        title: The title of the page.
+        budget: The largest size of the page in bytes.
 
     Raises:
-        OptionError: none does.
+        OptionError: The page exceeds the budget with the least detail.
     """
     frame = _Frame(view, title)
     least = 0
@@ -48,14 +53,14 @@ def assembled(view: View, title: str, budget: int) -> str:
     if not least:  # not even the last one was written to its end
         least = frame.size + 1
     raise OptionError(
-        f"a page of {sum(len(s.weights) for s in view.stacks):,} heads takes more than "
-        f"{budget / 1e6:g} MB with the least detail; give one stack, fewer tokens or a larger "
-        "budget"
+        f"A page of {sum(len(s.weights) for s in view.stacks):,} heads takes more than "
+        f"{budget / 1e6:g} MB with the least detail. Give one stack, fewer tokens or a larger "
+        "budget."
     )
 
 
 def _written(view: View, detail: Detail, store: LetterBlocks, room: float) -> list[dict] | None:
-    """Every stack as the script reads it; None where it takes more than `room` bytes."""
+    """Return every stack as the script reads it, or None if it takes more than `room` bytes."""
     stacks = []
     for stack in view.stacks:
         heads = heads_written(stack, detail, store, room)
@@ -97,7 +102,7 @@ def _tile(tile: Tile, store: LetterBlocks) -> dict[str, object]:
 def _add_terms(
     view: View, detail: Detail, store: LetterBlocks, written: list[dict], room: float
 ) -> tuple[int, int]:
-    """Add queries and keys of as many heads as fit; how many have them, and how many could."""
+    """Add queries and keys of as many heads as fit; return their number and the possible one."""
     by_name = {stack.name: stack for stack in view.stacks}
     items = {(stack["name"], item["name"]): item for stack in written for item in stack["heads"]}
     could = done = 0
@@ -116,7 +121,7 @@ def _add_terms(
 def _told(
     view: View, detail: Detail, best: Detail, terms: tuple[int, int], budget: int
 ) -> list[str]:
-    """What the page says about the numbers in it."""
+    """Return sentences about the precision and the detail of the numbers."""
     step = resolution(detail.bits)
     told = [
         f"Weights are stored in {detail.bits} bits as the square root: each is within "
@@ -143,7 +148,7 @@ def _told(
 
 
 class _Frame:
-    """The parts of a page that do not depend on how much detail its numbers have."""
+    """Parts of a page that do not depend on the detail of its numbers."""
 
     def __init__(self, view: View, title: str):
         self.view, self.title = view, title
@@ -157,7 +162,7 @@ class _Frame:
         self.size += sum(120 * (len(s.weights) + len(s.tiles)) for s in view.stacks)
 
     def filled(self, written: list[dict], store: LetterBlocks, told: list[str]) -> str:
-        """The whole page."""
+        """Return the complete page."""
         data = {
             "palette": palette(False),
             "signed": palette(True),
@@ -172,7 +177,7 @@ class _Frame:
 
 
 def _first(view: View) -> list[int] | None:
-    """The stack and place of the head that a page opens with, if there is a reason for one."""
+    """Return the stack and place of the head that the page opens first, if there is one."""
     for at, stack in enumerate(view.stacks):
         heads = list(stack.weights)
         for head in view.named:
@@ -184,7 +189,7 @@ def _first(view: View) -> list[int] | None:
 
 
 def _json(data: object) -> Markup:
-    """JSON that no text in it can end or comment out."""
+    """Return JSON in which no text can end the script element."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     for sign in "<\u2028\u2029":
         text = text.replace(sign, f"\\u{ord(sign):04x}")

@@ -285,7 +285,7 @@ class PruningCurve(Result):
 
     def to_json(self) -> bytes:
         """All values per prompt and how they were made, as one JSON document; see `read`."""
-        from interp.draw.page import json_document
+        from interp.core.json_document import json_document
 
         # areas are made anew
         told = {k: v for k, v in vars(self).items() if k not in ("area", "held_out_area", "_asked")}

@@ -157,7 +157,8 @@ def _sets(
 def write_safety(found: SafetyStudy, folder: Path, command: str) -> None:
     """Tables, one JSON document and a page, each whole or not at all."""
     from interp.core.files import write_atomically
-    from interp.draw.page import json_document, page
+    from interp.core.json_document import json_document
+    from interp.draw.page import page
     from interp.draw.svg import element
 
     heads = found.table.to_pandas()

@@ -1,4 +1,4 @@
-"""A cache of activations shows its patterns."""
+"""Display of the patterns in a cache of activations."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from interp.model.capture import ActivationCache, NotCaptured
 if TYPE_CHECKING:
     import numpy as np
 
-ITEMS = 12  # captured tensors that a notebook lists
-WEIGHTS = 10_000_000  # shown without being asked; more take seconds to write
+ITEMS = 12  # of the list of captured tensors in a notebook
+WEIGHTS = 10_000_000  # displayed by default; writing more takes seconds
 
 
 def view_of_cache(cache: ActivationCache, tokens: Sequence[str] | None, item: int) -> View:
-    """The patterns of one prompt, stack by stack.
+    """Return the patterns of one prompt as a view.
 
     Raises:
-        NotCaptured: no patterns were captured.
-        OptionError: no such prompt, or tokens of another number than positions.
+        NotCaptured: No patterns were captured.
+        OptionError: The prompt does not exist, or the numbers of tokens and positions differ.
     """
     patterns = cache.by_site("pattern")
     if not patterns:
@@ -58,7 +58,7 @@ def _labels(tokens: Sequence[str] | None, n: int, stack: str) -> tuple[str, ...]
 
 
 def cache_html(cache: ActivationCache) -> str:
-    """What was captured, and the patterns of the first prompt where they are among it."""
+    """Return a list of the captured tensors, and the patterns of the first prompt."""
     rows = "".join(
         f"<tr><td>{escape(name)}</td><td>{escape(stack)}</td><td>{layer}</td>"
         f"<td>{escape(str(list(x.shape)))}</td></tr>"
@@ -76,5 +76,5 @@ def cache_html(cache: ActivationCache) -> str:
         return f"<p>view() shows the patterns; there are more than {WEIGHTS:,} weights</p>{table}"
     try:
         return view_of_cache(cache, None, 0)._repr_html_() + table
-    except OptionError as error:  # rows of several shapes, or too large for a notebook
+    except OptionError as error:  # patterns of several shapes, or too large for a notebook
         return f"<p>{escape(str(error))}</p>{table}"
