@@ -1,14 +1,14 @@
-"""How large pages are and how fast they open: attention of 12 x 12 heads, and tables of scores.
+"""Sizes of pages and times to open them: attention of 12 x 12 heads, and tables of scores.
 
-    python benchmarks/pages.py [--peers SITE_PACKAGES] [--repeats 5] [--only report]
+    python benchmarks/pages.py [--peers SITE_PACKAGES] [--repeats 5] [--only report|interp]
 
 Patterns of a random GPT-2 of the small size at 32, 128 and 512 tokens, shown by
-`interp.heads.patterns` and, where they are installed (or found in the folder given), by BertViz and CircuitsVis, from the
-same arrays. Chromium opens each file without a network and says when `load` fired, when it first
-painted something, and whether there is anything to see. Peers at 512 tokens get one layer of the
-twelve: all of them would be gigabytes of text. The column says what was shown. Writes pages.md and
-pages.json. `--only report` measures the pages of scores again and keeps the other rows; `--only interp`
-measures all pages of `interp` again and keeps the rows of the other tools.
+`interp.heads.patterns` and, where they are installed (or found in the given folder), by BertViz and
+CircuitsVis, from the same arrays. Chromium opens each file without a network and reports the time
+of `load`, of the first paint, and whether anything is drawn. Peers at 512 tokens get one layer of
+the twelve: all of them would be gigabytes of text. The column states what was shown. Writes
+pages.md and pages.json. `--only report` measures the pages of scores again and keeps the other
+rows; `--only interp` measures all pages of `interp` and keeps the rows of the other tools.
 """
 
 from __future__ import annotations

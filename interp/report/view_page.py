@@ -9,18 +9,9 @@ from markupsafe import Markup
 from interp.core.errors import OptionError
 from interp.draw.colours import palette
 from interp.draw.page import render as fill
-from interp.heads.patterns.coding import quantised, resolution, triangular
-from interp.heads.patterns.detail import (
-    Detail,
-    LetterBlocks,
-    details,
-    heads_written,
-    order,
-    terms_size,
-    terms_written,
-)
+from interp.heads.patterns.coding import resolution
+from interp.heads.patterns.detail import Detail, LetterBlocks, add_terms, details, stacks_written
 from interp.heads.patterns.result import View
-from interp.heads.patterns.stack import Tile
 from interp.report.view_parts import scale_image, static_section
 
 SCRIPTS = tuple(f"view_{name}" for name in ("decode", "draw", "lines", "pair", "page"))
@@ -42,10 +33,10 @@ def assembled(view: View, title: str, budget: int) -> str:
     ways = details(view)
     for detail in ways:
         store = LetterBlocks()
-        written = _written(view, detail, store, budget - frame.size)
+        written = stacks_written(view, detail, store, budget - frame.size)
         if written is None:
             continue
-        kept = _add_terms(view, detail, store, written, budget - frame.size)
+        kept = add_terms(view, store, written, budget - frame.size)
         page = frame.filled(written, store, _told(view, detail, ways[0], kept, budget))
         least = len(page.encode())
         if least <= budget:
@@ -57,65 +48,6 @@ def assembled(view: View, title: str, budget: int) -> str:
         f"{budget / 1e6:g} MB with the least detail. Give one stack, fewer tokens or a larger "
         "budget."
     )
-
-
-def _written(view: View, detail: Detail, store: LetterBlocks, room: float) -> list[dict] | None:
-    """Return every stack as the script reads it, or None if it takes more than `room` bytes."""
-    stacks = []
-    for stack in view.stacks:
-        heads = heads_written(stack, detail, store, room)
-        if heads is None:
-            return None
-        item: dict[str, object] = {
-            "name": stack.name,
-            "queries": stack.queries,
-            "keys": stack.keys,
-            "second": stack.second,
-            "block": stack.block,
-            "tokens": [stack.n_queries, stack.n_keys],
-            "heads": heads,
-            "why": stack.without_terms,
-            "tiles": [_tile(tile, store) for tile in stack.tiles],
-        }
-        if stack.picture is not None:
-            item["picture"] = {
-                "grid": stack.picture.grid,
-                "skip": stack.picture.skip,
-                "size": stack.picture.pixels.shape[:2],
-            }
-        stacks.append(item)
-    return stacks
-
-
-def _tile(tile: Tile, store: LetterBlocks) -> dict[str, object]:
-    return {
-        "name": tile.name,
-        "of": str(tile.head),
-        "first": [tile.queries.start, tile.keys.start],
-        "queries": tile.query_tokens,
-        "keys": tile.key_tokens,
-        "bits": 16,
-        "w": store.put(quantised(tile.weights, 16), triangle=triangular(tile.weights)),
-    }
-
-
-def _add_terms(
-    view: View, detail: Detail, store: LetterBlocks, written: list[dict], room: float
-) -> tuple[int, int]:
-    """Add queries and keys of as many heads as fit; return their number and the possible one."""
-    by_name = {stack.name: stack for stack in view.stacks}
-    items = {(stack["name"], item["name"]): item for stack in written for item in stack["heads"]}
-    could = done = 0
-    for name, head in order(view):
-        terms = by_name[name].terms.get(head)
-        if terms is None:
-            continue
-        could += 1
-        item = items[name, str(head)]
-        if item["block"] == 1 and store.size + terms_size(terms) < room - 20_000:
-            item["terms"] = terms_written(terms, store)
-            done += 1
-    return done, could
 
 
 def _told(

@@ -9,7 +9,7 @@ import numpy as np
 from interp.core.head import Head
 from interp.heads.patterns.coding import as_letters, coarser, compressed, quantised, triangular
 from interp.heads.patterns.result import View
-from interp.heads.patterns.stack import Stack, Terms, stack_summary
+from interp.heads.patterns.stack import Stack, Terms, Tile, stack_summary
 
 KEPT = 12  # heads in full where the others are reduced, if none is named
 PARTS = (0.75, 0.5, 0.25)  # shares of the heads in full, tried first
@@ -113,3 +113,62 @@ def terms_size(terms: Terms) -> int:
     """Estimate the bytes of terms in a page."""
     numbers = terms.q.size + terms.k.size + (0 if terms.bias is None else terms.bias.size)
     return int(2 * numbers * 1.34) + 800
+
+
+def stacks_written(
+    view: View, detail: Detail, store: LetterBlocks, room: float
+) -> list[dict] | None:
+    """Return every stack as the script reads it, or None if it takes more than `room` bytes."""
+    stacks = []
+    for stack in view.stacks:
+        heads = heads_written(stack, detail, store, room)
+        if heads is None:
+            return None
+        item: dict[str, object] = {
+            "name": stack.name,
+            "queries": stack.queries,
+            "keys": stack.keys,
+            "second": stack.second,
+            "block": stack.block,
+            "tokens": [stack.n_queries, stack.n_keys],
+            "heads": heads,
+            "why": stack.without_terms,
+            "tiles": [_tile(tile, store) for tile in stack.tiles],
+        }
+        if stack.picture is not None:
+            item["picture"] = {
+                "grid": stack.picture.grid,
+                "skip": stack.picture.skip,
+                "size": stack.picture.pixels.shape[:2],
+            }
+        stacks.append(item)
+    return stacks
+
+
+def _tile(tile: Tile, store: LetterBlocks) -> dict[str, object]:
+    return {
+        "name": tile.name,
+        "of": str(tile.head),
+        "first": [tile.queries.start, tile.keys.start],
+        "queries": tile.query_tokens,
+        "keys": tile.key_tokens,
+        "bits": 16,
+        "w": store.put(quantised(tile.weights, 16), triangle=triangular(tile.weights)),
+    }
+
+
+def add_terms(view: View, store: LetterBlocks, written: list[dict], room: float) -> tuple[int, int]:
+    """Add queries and keys of as many heads as fit; return their number and the possible one."""
+    by_name = {stack.name: stack for stack in view.stacks}
+    items = {(stack["name"], item["name"]): item for stack in written for item in stack["heads"]}
+    could = done = 0
+    for name, head in order(view):
+        terms = by_name[name].terms.get(head)
+        if terms is None:
+            continue
+        could += 1
+        item = items[name, str(head)]
+        if item["block"] == 1 and store.size + terms_size(terms) < room - 20_000:
+            item["terms"] = terms_written(terms, store)
+            done += 1
+    return done, could
