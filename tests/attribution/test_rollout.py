@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from math import comb
 from pathlib import Path
 
@@ -225,9 +224,9 @@ def test_weights_of_heads_reach_the_result_s_record(tmp_path: Path) -> None:
     found = rollout.of(example, heads=weights)
     alone = np.stack([p[[layer]] for (_, layer), p in patterns.items()])
     np.testing.assert_allclose(found.scores, by_hand(alone)[-1], atol=1e-6)
-    found.save_json(tmp_path / "rollout.json")
-    kept = json.loads((tmp_path / "rollout.json").read_text())
-    assert kept["provenance"]["options"]["heads"] == weights.tolist()
+    found.save(tmp_path / "rollout.json")
+    kept = interp.Attribution.load(tmp_path / "rollout.json")
+    assert kept.provenance["options"]["heads"] == weights.tolist()
 
 
 # --- encoder-decoder ------------------------------------------------------------------------------

@@ -152,13 +152,13 @@ def faithfulness(
             rows.add(_measured(example, i, missing, how, how_set, batch_size))
         if tell is not None:
             tell("texts x methods", (i + 1) * len(chosen), total)
-    warned = deceived(chosen) if warn else []
+    units = dict.fromkeys(e.target.unit for e in examples)
     return Faithfulness(
         rows.of([c.label for c in chosen], len(texts)),
         tuple(texts),
         {c.label: c.method.needs for c in chosen},
-        tuple(warned),
-        about,
+        deceived(chosen).ranks if warn else (),
+        about | {"prompts_hash": about["texts"], "unit": ", ".join(units)},
     )
 
 
