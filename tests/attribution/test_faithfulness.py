@@ -303,7 +303,7 @@ def test_a_method_that_fails_is_told_not_dropped(model) -> None:
     ]
     assert "no mask token" in result.failures[0][2]
     assert {k: n for k, _, _, n in result.summary("aopc")}["occlusion:how=mask"] == 0
-    assert all("how=mask" not in (d.first, d.second) for d in result.differences("aopc"))
+    assert all("how=mask" not in (d.first, d.second) for d in result.differences("aopc").pairs)
 
 
 def test_the_nearest_other_text_is_that_of_largest_cosine() -> None:

@@ -129,10 +129,10 @@ def attributed() -> attribution.Attribution:
 
 
 def faithful() -> Faithfulness:
-    methods = ("first", "random_scores", "failing")
+    methods = ("first", "random_scores", "third", "failing")
     rows = tuple(
         {"method": m, "text": t, "tokens": 5, "error": ""}
-        | {"spearman": 0.1 * t + i if i < 2 else None, "sufficiency": 1.0 - 0.1 * t * i}
+        | {"spearman": 0.1 * t * t * i + i if i < 3 else None, "sufficiency": 1.0 - 0.1 * t * i}
         for i, m in enumerate(methods)
         for t in range(4)
     )
@@ -148,6 +148,7 @@ def deception() -> DeceptionTest:
 
 EXAMPLES: dict[str, Callable[[], Result]] = {
     "interp.attribution.evaluation.deceived.DeceptionTest": deception,
+    "interp.attribution.evaluation.paired.MethodDifferences": lambda: faithful().differences(),
     "interp.attribution.evaluation.result.Faithfulness": faithful,
     "interp.attribution.result.Attribution": attributed,
     "interp.causal.comparison.result.Comparison": comparison,

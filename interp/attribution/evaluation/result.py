@@ -13,7 +13,12 @@ import numpy as np
 from jaxtyping import Float
 
 from interp.attribution.evaluation.deceived import Deceived, warning
-from interp.attribution.evaluation.paired import Difference, Limit, limit, method_differences
+from interp.attribution.evaluation.paired import (
+    Limit,
+    MethodDifferences,
+    limit,
+    method_differences,
+)
 from interp.attribution.result import LARGEST_SHARE
 from interp.core.doors import behind
 from interp.core.errors import UnknownName
@@ -154,13 +159,21 @@ class Faithfulness(Result):
             best_first, key=lambda row: (math.isnan(row[1]), sign * row[1] if row[3] else 0)
         )
 
-    def differences(self, measure: str = "spearman", *, seed: int = 0) -> list[Difference]:
+    def differences(self, measure: str = "spearman", *, seed: int = 0) -> MethodDifferences:
         """Test every pair of methods by a paired permutation test, Holm-corrected over pairs.
 
         `compare` tests this result against another one.
         """
         values = self._measured(measure)
-        return method_differences(values, seed=seed) if len(values) > 1 else []
+        found = method_differences(values, seed=seed) if len(values) > 1 else []
+        apart = [values[d.first] - values[d.second] for d in found]
+        per_prompt = np.stack(apart) if apart else np.empty((0, len(self.texts)))
+        return MethodDifferences(
+            tuple(found), per_prompt, measure, self._unit(measure), self.provenance
+        )
+
+    def _unit(self, measure: str) -> str:
+        return "correlation" if measure in CORRELATIONS else str(self.provenance.get("unit", ""))
 
     def _measured(self, measure: str) -> dict[str, np.ndarray]:
         return {m: x for m, x in self.values(measure).items() if not np.isnan(x).all()}
@@ -177,7 +190,7 @@ class Faithfulness(Result):
         """
         more = MEASURES[measure][1]
         found: dict[str, list[str]] = {m: [] for m in self.methods}
-        for d in self.differences(measure):
+        for d in self.differences(measure).pairs:
             if d.p_holm < level:
                 wins = (d.difference > 0) == more
                 found[d.first if wins else d.second].append(d.second if wins else d.first)
@@ -191,10 +204,11 @@ class Faithfulness(Result):
         for measure in MEASURES:
             found = self.summary(measure)
             null = next((mean for method, mean, _, _ in found if method == NULL), math.nan)
-            unit = "correlation" if measure in CORRELATIONS else self.provenance.get("unit", "")
             for method, mean, sem, n in found if any(n for *_, n in found) else ():
                 row = {"metric": measure, "method": method, "score": mean, "sem": sem, "n": n}
-                rows.append(row | {"null": null, "unit": unit, "needs": self.needs[method]})
+                rows.append(
+                    row | {"null": null, "unit": self._unit(measure), "needs": self.needs[method]}
+                )
         columns = ["metric", "method", "score", "sem", "n", "null", "unit", "needs"]
         return pd.DataFrame(rows, columns=pd.Index(columns))
 
@@ -247,7 +261,9 @@ class Faithfulness(Result):
                 for m in MEASURES
             },
             "differences": {
-                m: [{k: _number(v) for k, v in asdict(d).items()} for d in self.differences(m)]
+                m: [
+                    {k: _number(v) for k, v in asdict(d).items()} for d in self.differences(m).pairs
+                ]
                 for m in MEASURES
             },
             "limits": {
