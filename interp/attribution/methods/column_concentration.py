@@ -28,7 +28,8 @@ def column_concentration(example: Example, *, stack: str = "") -> Scores:
         stack: name of the stack, if the model has several.
 
     The definition is this project's own; column sums as a measure of importance are from Zhang et
-    al. 2023, "H2O: Heavy-Hitter Oracle for Efficient Generative Inference of Large Language Models".
+    al. 2023, "H2O: Heavy-Hitter Oracle for Efficient Generative Inference of Large Language
+    Models".
     """
     sites, patterns = stored_layers(example, stack)
     share = torch.cat(

@@ -67,7 +67,7 @@ def integrated_gradients(
     scores = (mean.double() * way.double()).sum(-1)[0] / steps
     value, before = float(end.values[0]), float(first.values[0])
     notes = {
-        "completeness": "approached as steps grow; more steps or another baseline reduce the residual",
+        "completeness": "as steps grow; more steps or another baseline make the residual smaller",
         "baseline": baseline,
         "baseline_value": before,
     }
