@@ -96,12 +96,12 @@ def check_graph(
         if node not in trusted:
             if freeze_norms and kind in _NORMS:
                 raise UnreadableAttention(
-                    f"module {module} contains a normalisation ({kind}) that no rule covers; use "
+                    f"module {module}: a normalisation ({kind}) inside it has no rule; use "
                     "integrated_gradients or gradient_x_input, which need no rules"
                 )
             if identity_activations and not _has_rule(node, kind):
                 raise UnreadableAttention(
-                    f"module {module}: no rule that conserves relevance covers {kind}; use "
+                    f"module {module}: {kind} has no rule that conserves relevance; use "
                     "integrated_gradients or gradient_x_input, which need no rules"
                 )
         left += [(n, module) for n in _carrying(node)]
