@@ -119,7 +119,7 @@ class ActivationCache(Mapping):
     def view(self, tokens: Sequence[str] | None = None, *, item: int = 0) -> Any:
         """The captured patterns of one prompt of the batch, to look at: `.save_html`, `.plot`.
 
-        See `interp.report.viewer.View`.
+        See `interp.heads.patterns.View`.
 
         Args:
             tokens: texts of the positions; numbers without them.

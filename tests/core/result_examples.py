@@ -25,7 +25,7 @@ from interp.causal.pruning.result import PruningCurve
 from interp.causal.shapley_values.scores import Sampled
 from interp.core.prompts import repeats
 from interp.core.result import Differences, Result
-from interp.heads import needle
+from interp.heads import needle, patterns
 from interp.heads.causal_check.result import CausalCheck, Confirmation
 from interp.heads.outliers import activations, channels, sinks
 from interp.heads.weights._composition import composition_scores
@@ -169,6 +169,10 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "interp.heads.outliers.channels.Massive": lambda: channels.massive(model(), prompts()),
     "interp.heads.outliers.sinks.SinkMass": lambda: sinks.sink_mass(model(), prompts()),
     "interp.heads.weights._composition.Compositions": lambda: composition_scores(model(), "k"),
+    "interp.heads.patterns.blocks.LongView": lambda: patterns.long_view(
+        model(), prompts().ids[0], heaviest=1
+    ),
+    "interp.heads.patterns.result.View": lambda: patterns.view(model(), prompts().ids[0]),
     "interp.lens.direct.DirectLogits": lambda: direct_logit_attribution(model(), prompts().ids[0]),
     "interp.lens.logit.LogitLens": lambda: logit_lens(model(), prompts().ids[0], k=2),
     "interp.safety.selection.DirectionSearch": directions,
