@@ -134,7 +134,7 @@ def test_concat_keeps_halves_and_refuses_contradiction():
     assert len(HeadTable.concat([])) == 0
     assert HeadTable.concat([HeadTable.concat([]), whole]) == whole
     with pytest.raises(
-        OptionError, match="'induction' of 'tiny' decoder L0H0: the row comes twice"
+        OptionError, match="'induction' of 'tiny' decoder L0H0: the row is repeated"
     ):
         HeadTable.concat([whole, small(provenance={"seed": 1}, scores=[[0.7, 0.8]])])
     other = small(provenance={"seed": 2}).where(layer=1)
@@ -178,8 +178,8 @@ def test_frozen():
         ("n", None, "some are missing"),
         ("layer", -1, "layer is below 0"),
         ("layer", np.uint64(2**63), "too large"),
-        ("sem", -0.1, "sem is no standard error"),
-        ("null_sem", math.inf, "null_sem is no standard error"),
+        ("sem", -0.1, "sem is not a standard error"),
+        ("null_sem", math.inf, "null_sem is not a standard error"),
         ("null", "0.1", "null holds numbers"),
         ("null", 1j, "null holds numbers"),
         ("model", 3, "model is a text, not"),
