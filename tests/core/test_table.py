@@ -170,9 +170,9 @@ def test_frozen():
 @pytest.mark.parametrize(
     ("column", "value", "why"),
     [
-        ("score", math.nan, "NaN though n > 0"),
+        ("score", math.nan, "NaN although n > 0"),
         ("score", math.inf, "infinite"),
-        ("n", 0, "a mean of nothing"),
+        ("n", 0, "there is a score although n is 0"),
         ("n", 2.5, "n holds whole numbers"),
         ("n", True, "n holds whole numbers"),
         ("n", None, "some are missing"),
@@ -184,7 +184,7 @@ def test_frozen():
         ("null", 1j, "null holds numbers"),
         ("model", 3, "model is a text, not"),
         ("unit", None, "unit is a text"),
-        ("unit", "\ud800", "no valid Unicode"),
+        ("unit", "\ud800", "not valid Unicode"),
     ],
 )
 def test_refuses_rows_that_cannot_be_true(column, value, why):
@@ -201,7 +201,7 @@ def test_refuses_wrong_columns_and_shapes():
     with pytest.raises(OptionError, match=r"p_value \(unknown\), sem \(missing\)"):
         HeadTable(frame, small().provenance)
     for wrong, why in [
-        ({"scores": [0.1, 0.2]}, "score is a"),
+        ({"scores": [0.1, 0.2]}, "score must be a"),
         ({"sem": [0.1]}, "sem is for 1 layers, score for 2"),
         ({"sem": [[0.1], [0.2]]}, r"sem has shape \(1,\) where 2 heads"),
         ({"n_kv_heads": 3}, "2 heads cannot share 3 kv heads"),
