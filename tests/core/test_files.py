@@ -108,7 +108,7 @@ def test_a_truncated_file_is_named(tmp_path, suffix, part):
 def test_a_csv_that_lost_whole_lines_is_refused(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("".join(small().to_csv().splitlines(keepends=True)[:-1]))
-    with pytest.raises(StoreError, match="holds 3 rows of the 4 it began with"):
+    with pytest.raises(StoreError, match="holds 3 of the 4 rows that its first line states"):
         HeadTable.read(path)
 
 

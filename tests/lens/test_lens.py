@@ -100,7 +100,7 @@ def test_by_hand_on_llama_at_the_first_layer() -> None:
 
 
 def test_what_is_not_linear_or_not_there_is_refused_in_one_line() -> None:
-    with pytest.raises(UnreadableAttention, match="nonlinearity stands before the unembedding"):
+    with pytest.raises(UnreadableAttention, match="nonlinear layer precedes the unembedding"):
         logit_lens(tiny("bert"), IDS)
     with pytest.raises(UnreadableAttention, match="post-norm"):
         direct_logit_attribution(tiny("bart"), IDS, 6, contrast=4)
