@@ -31,8 +31,12 @@ class Comparable(Protocol):
 
     per_prompt: Any
     provenance: Any
-    why_no_per_prompt: ClassVar[str]
     _units: ClassVar[tuple[str, ...]]
+
+    @property
+    def why_no_per_prompt(self) -> str:
+        """The reason for which `per_prompt` is None."""
+        ...
 
     def to_pandas(self) -> pd.DataFrame:
         """Rows in the common columns."""

@@ -50,7 +50,7 @@ class Result(Displayed):
 
     provenance: Any
     per_prompt: Any
-    why_no_per_prompt: ClassVar[str] = ""
+    why_no_per_prompt: str = ""
     _units: ClassVar[tuple[str, ...]] = ()
     _same_as: ClassVar[Mapping[str, str]] = {}
     _per_row: ClassVar[tuple[str, ...]] = ()

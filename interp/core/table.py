@@ -21,6 +21,7 @@ from interp.core.columns import (
 from interp.core.errors import OptionError, UnknownName
 from interp.core.long_rows import t_bounds
 from interp.core.order import first_of_each
+from interp.core.prompt_values import PromptValues
 from interp.core.result import Result
 
 # pandas, numpy and plotly are imported where they are used, so that listing stays fast
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
     import plotly.graph_objects as go
+    from jaxtyping import Float
 
 
 class HeadTable(Result):
@@ -45,14 +47,14 @@ class HeadTable(Result):
 
     _frame: pd.DataFrame
     _provenance: Provenance
+    _prompt_values: Mapping[tuple[str, str], PromptValues]
     _units = ("stack", "layer", "head")
     _by = "end"
-    per_prompt = None
-    why_no_per_prompt = "a table of heads keeps means and errors, not the values of each prompt"
 
     def __init__(self, frame: pd.DataFrame, provenance: Mapping[tuple[str, str], Mapping]) -> None:
         object.__setattr__(self, "_frame", checked_frame(frame))
         object.__setattr__(self, "_provenance", checked_provenance(self._frame, provenance))
+        object.__setattr__(self, "_prompt_values", {})
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError("a HeadTable is frozen; to_pandas() gives a copy to change")
@@ -108,7 +110,43 @@ class HeadTable(Result):
     @classmethod
     def concat(cls, tables: Iterable[HeadTable]) -> HeadTable:
         """Concatenate all rows of all tables, in order; raises OptionError for repeated rows."""
-        return cls(*joined([(table._frame, table._provenance) for table in tables]))
+        tables = list(tables)
+        made = cls(*joined([(table._frame, table._provenance) for table in tables]))
+        return made.with_prompt_values(
+            {key: values for table in tables for key, values in table._prompt_values.items()}
+        )
+
+    def with_prompt_values(self, values: Mapping[tuple[str, str], PromptValues]) -> HeadTable:
+        """Return this table with the values per prompt of some metrics, keyed by (model, metric).
+
+        They are not written to files, and equality of tables does not depend on them.
+        """
+        table = copy.copy(self)
+        object.__setattr__(table, "_prompt_values", dict(values))
+        return table
+
+    @property
+    def per_prompt(self) -> Float[np.ndarray, "row prompt"] | None:
+        """Values behind the means, in a table of one metric of one model that has them."""
+        values = self._only_values()
+        return None if values is None else values.of_rows(self._frame)
+
+    @property
+    def clusters(self) -> tuple[str, ...] | None:
+        """Label of each prompt of `per_prompt`, where prompts share something."""
+        values = self._only_values()
+        return None if values is None else values.clusters
+
+    @property
+    def why_no_per_prompt(self) -> str:  # type: ignore[override]
+        """Reason for which `per_prompt` is None."""
+        if len(self._provenance) > 1:
+            return "each metric and model has its own values; choose one, as in table['induction']"
+        return "the table was read from a file, which holds means, or its scores are of weights"
+
+    def _only_values(self) -> PromptValues | None:
+        keys = list(self._provenance)
+        return self._prompt_values.get(keys[0]) if len(keys) == 1 else None
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -329,6 +367,8 @@ class HeadTable(Result):
     def _part(self, frame: pd.DataFrame, asked: int | None = None) -> HeadTable:
         pairs = set(zip(frame["model"], frame["metric"], strict=True))
         kept = {key: made for key, made in self._provenance.items() if key in pairs}
-        table = type(self)(frame, kept)
+        table = type(self)(frame, kept).with_prompt_values(
+            {key: values for key, values in self._prompt_values.items() if key in pairs}
+        )
         object.__setattr__(table, "_asked", self._asked if asked is None else asked)
         return table
