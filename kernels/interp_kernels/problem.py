@@ -86,8 +86,7 @@ class Attention:
     k: Float[Tensor, "batch kv_head key_pos d_head"]
     v: Float[Tensor, "batch kv_head key_pos d_value"]
     causal: bool
-    # pyright: ignore[reportAssignmentType] - set below, as are offset and start
-    scale: float = None
+    scale: float = None  # pyright: ignore[reportAssignmentType] - set below, as are offset and start
     window: int | None = None
     bias: Float[Tensor, "#batch #head #query_pos #key_pos"] | Bool[Tensor, "#b #h #q #k"] | None = (
         None
