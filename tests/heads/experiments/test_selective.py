@@ -251,7 +251,7 @@ def test_a_law_that_is_none_is_refused(built) -> None:
     kept = model.config.transition_matrix
     model.config.transition_matrix = [[0.5, 0.2], [0.5, 0.5]]
     try:
-        with pytest.raises(PromptError, match="is no law"):
+        with pytest.raises(PromptError, match="is not valid"):
             interp.score(model, "selective_induction")
     finally:
         model.config.transition_matrix = kept
