@@ -82,9 +82,7 @@ def chosen_heads(game: Game, table: Any, name: str, k: int | None, by: str) -> C
     scored = {key: v for key, v in zip(keys, value.tolist(), strict=True) if not math.isnan(v)}
     players = {p: scored[at] for p, at in _places(game).items() if at in scored}
     if k > len(players):
-        raise OptionError(
-            f"{name}: the top {k} of {len(players)} heads with a score cannot be taken; lower k"
-        )
+        raise OptionError(f"{name}: k={k} exceeds the {len(players)} heads with a score; lower k")
     best = sorted(players, key=lambda p: (-players[p], p))[:k]
     return Chosen(name, tuple(sorted(best)))
 

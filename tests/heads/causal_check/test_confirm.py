@@ -273,7 +273,7 @@ def test_what_it_hands_back(model, built, task) -> None:
 @pytest.mark.parametrize(
     ("change", "line"),
     [
-        ({"k": 9}, "entropy: the top 9 of 8 heads with a score cannot be taken; lower k"),
+        ({"k": 9}, "entropy: k=9 exceeds the 8 heads with a score; lower k"),
         ({"k": 0}, "k=0 is not valid: k is the number of heads ablated together, at least 1"),
         ({"k": None}, "k is the number of heads ablated together"),
         ({"k": 8}, "the 8 top heads are all heads of their layers and of the model"),

@@ -89,7 +89,7 @@ def test_needles_that_do_not_fit_the_haystack_or_the_model(model) -> None:
     with pytest.raises(PromptError, match="the ids of its answer are not part of it"):
         needle.text_instances(bundled, [replace(ids, answer=[9])], list(range(90)), lengths=(40,))
     text = Needle("The code is 4 7.", "What is the code?", "the code")
-    with pytest.raises(PromptError, match="'the code' does not stand in it letter by letter"):
+    with pytest.raises(PromptError, match="'the code' is not an exact part of it"):
         needle.text_instances(bundled, [text], "A day. " * 90, lengths=(60,))
     with pytest.raises(PromptError, match="zoo has no tokenizer"):
         needle.text_instances(model, [text], "A day. " * 90, lengths=(60,))
