@@ -279,7 +279,7 @@ def test_what_it_hands_back(model, built, task) -> None:
         ({"k": 8}, "the 8 top heads are all heads of their layers and of the model"),
         ({"n_random": 0}, "n_random=0"),
         ({"players": "layers"}, "players='layers'"),
-        ({"heads": ["L0H1"], "k": 2}, "top 2 of 1 heads"),
+        ({"heads": ["L0H1"], "k": 2}, "k=2 exceeds the 1 heads"),
     ],
 )
 def test_bad_input(model, task, change, line) -> None:

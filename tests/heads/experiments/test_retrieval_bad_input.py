@@ -42,11 +42,11 @@ def test_no_instance_succeeds() -> None:
     [
         ("retrieval:shortest=8,lengths=1,longest=8", PromptError, "fewer than the needle's 5"),
         ("retrieval:longest=10", OptionError, "longest=10 is shorter than shortest=24"),
-        ("retrieval:depths=0", OptionError, "depths=0: at least 1"),
+        ("retrieval:depths=0", OptionError, "depths=0: there must be at least 1"),
         ("retrieval:needles=0", OptionError, "needles=0"),
         ("retrieval:answer=0", OptionError, "answer=0"),
         ("retrieval:answer=36", PromptError, "40 tokens to draw from|39 tokens to draw from"),
-        ("retrieval:success=1.5", OptionError, "success=1.5: a share"),
+        ("retrieval:success=1.5", OptionError, "success=1.5: it must be a share"),
         ("retrieval:task=words", OptionError, "auto, ids, completion, question or a .jsonl"),
         ("retrieval:task=no.jsonl", PromptError, "needles cannot be read from no.jsonl"),
         ("echo:copies=1", OptionError, "copies=1"),
@@ -62,7 +62,7 @@ def test_options_out_of_range(metric, error, says, model) -> None:
 @pytest.mark.parametrize(
     ("lines", "says"),
     [
-        (["{"], "line 1 is no JSON"),
+        (["{"], "line 1 is not valid JSON"),
         (["[1]"], "line 1 is not an object"),
         (['{"needle": "a", "question": "b"}'], "line 1 has no 'answer'"),
         (['{"needle": "a", "question": "b", "answer": "a", "x": 1}'], "has the field 'x'"),

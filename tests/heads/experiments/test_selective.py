@@ -232,7 +232,11 @@ def test_random_weights_are_at_chance(model) -> None:
     ("make", "error", "says"),
     [
         (lambda m: interp.score(m, "selective_induction:lags=1"), OptionError, "lags=1"),
-        (lambda m: interp.score(m, "selective_induction:length=9"), PromptError, "at least 12"),
+        (
+            lambda m: interp.score(m, "selective_induction:length=9"),
+            PromptError,
+            "length=12 or more",
+        ),
         (lambda m: planted.selective_induction(layers=2), OptionError, "layers=2: needs at least"),
         (lambda m: planted.selective_induction(kv_heads=2), OptionError, "groups no heads"),
         (lambda m: planted.selective_induction(heads=2), OptionError, "one per lag, 3"),
