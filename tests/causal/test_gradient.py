@@ -23,7 +23,7 @@ from interp.causal import (
     patching_gradient,
     repeats_task,
 )
-from interp.causal.gradient import frozen
+from interp.causal.gate_derivatives import frozen
 from interp.core.errors import NonFiniteError, OptionError, UnknownName
 from interp.core.head import Head
 from interp.core.prompts import Prompts
