@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from interp.attribution.declaration import Scores
 from interp.attribution.roles import close, find_roles
 from interp.attribution.rules import Rules, as_is, mixed, ruled
-from interp.causal.gradient import frozen
+from interp.causal.gate_derivatives import frozen
 from interp.core.errors import NonFiniteError, UnreadableAttention
 from interp.model.hooks.calls import Call
 from interp.model.hooks.inference import in_this_thread, inference

@@ -129,7 +129,7 @@ def previous(query, key):
 
 
 def copied(query, key, tokens):
-    """Attends to earlier copies of the current token."""
+    """Attend to earlier copies of the current token."""
     return (key < query) & (tokens[key] == tokens[query])
 
 
