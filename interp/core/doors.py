@@ -1,8 +1,8 @@
-"""Doors: functions of later files that an earlier file calls, looked up by name when it does.
+"""Functions of later folders that earlier folders call, imported by name at the time of the call.
 
-Imports run one way, from later folders to earlier ones. Three things need the other direction, and
-they are listed here with all that they open. Nothing else in the package resolves a name of its
-own at run time, except registries and the packages' public faces.
+Imports run in one direction, from later folders to earlier ones. Three features need the other
+direction; they are listed here with every function that they import. Apart from the registries and
+the packages' public names, no other module of the package imports by name at run time.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Values of results as plain JSON data and back, bit for bit.
+"""Lossless encoding of result values as plain JSON data.
 
-Only the types that a result class names can come out of a file: nothing in it is executed.
+Decoding creates only instances of types that a result class lists; it executes no code of the file.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def encoded(value: Any) -> Any:
     """Turn a value into JSON data that `decoded` turns back.
 
     Raises:
-        TypeError: a value of a type that no result may hold.
+        TypeError: a value has a type that results cannot hold.
     """
     if hasattr(value, "detach"):  # a tensor, recognised without importing torch
         return _array(value.detach().cpu().numpy()) | {"kind": "tensor"}
@@ -69,13 +69,14 @@ def _array(x: Any) -> dict[str, Any]:
 
 
 def decoded(value: Any, known: Sequence[type]) -> Any:
-    """Turn what `encoded` gave back into values.
+    """Turn the data that `encoded` returned back into values.
 
     Args:
-        known: dataclasses, named tuples and tables that may be among them.
+        value: the JSON data.
+        known: dataclasses, named tuples and tables that the data may contain.
 
     Raises:
-        ValueError, KeyError, TypeError: it is something else.
+        ValueError, KeyError, TypeError: the data was not made by `encoded`, or names another type.
     """
     if not isinstance(value, dict):
         return [decoded(x, known) for x in value] if isinstance(value, list) else value
@@ -98,7 +99,7 @@ _OF_ONE = {"float": float, "head": lambda x: Head(*x), "range": lambda x: range(
 
 
 def remade(cls: Any, fields: Mapping[str, Any], known: Sequence[type]) -> Any:
-    """Make a dataclass again from its encoded fields."""
+    """Recreate a dataclass from its encoded fields."""
     values = {name: decoded(x, known) for name, x in fields.items() if name != "_kept"}
     made = cls(**values)
     if "_kept" in fields:

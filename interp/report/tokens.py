@@ -56,13 +56,10 @@ def _contents(one: Attribution, top: int) -> list[Markup]:
         **{k: v for k, v in one.notes.items() if not isinstance(v, (list, tuple, dict))},
     }
     name = "".join(c if c.isalnum() or c in "-_" else "-" for c in one.method)[:60]
-    frame = one.to_pandas().filter(["position", "token", "score"])
-    largest = np.argsort(-np.abs(one.scores), kind="stable")[:top]
-    scale = Scale.around(np.abs(one.scores).max(initial=0.0), signed=scale_of(one).signed)
-    lines = [
-        [int(i), shown(one.tokens[i]), bar(float(one.scores[i]), scale), f"{one.scores[i]:.4g}"]
-        for i in largest
-    ]
+    frame, largest = one.wide().filter(["position", "token", "score"]), one.largest(top)
+    size = max((abs(score) for _, _, score in largest), default=0.0)
+    scale = Scale.around(size, signed=scale_of(one).signed)
+    lines = [[i, shown(token), bar(score, scale), f"{score:.4g}"] for i, token, score in largest]
     unit = f"{one.unit}; bars from {scale.low:.3g} to {scale.high:.3g}"
     columns = ["position", ("token", "token"), "", "score"]
     flag = {"class_": "warning", "role": "note"} if one.incomplete else {}

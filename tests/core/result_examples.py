@@ -11,7 +11,9 @@ import torch
 from syntax.found import scores
 
 import interp
-from interp import causal
+from interp import attribution, causal
+from interp.attribution.evaluation.deceived import DeceptionTest
+from interp.attribution.evaluation.result import Faithfulness
 from interp.causal.comparison.compare import compare
 from interp.causal.comparison.result import Comparison
 from interp.causal.importance import Importance
@@ -122,7 +124,33 @@ def pair_check() -> PairCheck:
     return PairCheck(("L0H0",), margin, lost, random, drawn, "log-likelihood", MADE)
 
 
+def attributed() -> attribution.Attribution:
+    return attribution.attribute(model(), prompts().ids[0], "occlusion", how="mean")
+
+
+def faithful() -> Faithfulness:
+    methods = ("first", "random_scores", "third", "failing")
+    rows = tuple(
+        {"method": m, "text": t, "tokens": 5, "error": ""}
+        | {"spearman": 0.1 * t * t * i + i if i < 3 else None, "sufficiency": 1.0 - 0.1 * t * i}
+        for i, m in enumerate(methods)
+        for t in range(4)
+    )
+    needs = dict.fromkeys(methods, "forward")
+    return Faithfulness(rows, ("a b", "c d", "e f", "g h"), needs, deception().ranks, MADE)
+
+
+@cache
+def deception() -> DeceptionTest:
+    methods = ["raw_attention", "random_scores", "occlusion:how=mask"]
+    return attribution.deceived(attribution.choose_methods(methods), n=3)
+
+
 EXAMPLES: dict[str, Callable[[], Result]] = {
+    "interp.attribution.evaluation.deceived.DeceptionTest": deception,
+    "interp.attribution.evaluation.paired.MethodDifferences": lambda: faithful().differences(),
+    "interp.attribution.evaluation.result.Faithfulness": faithful,
+    "interp.attribution.result.Attribution": attributed,
     "interp.causal.comparison.result.Comparison": comparison,
     "interp.causal.importance.Importance": importance,
     "interp.causal.influence.result.TextScores": text_scores,

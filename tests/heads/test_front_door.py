@@ -129,7 +129,7 @@ def previous(query, key):
 
 
 def copied(query, key, tokens):
-    """Attends to earlier copies of the current token."""
+    """Attend to earlier copies of the current token."""
     return (key < query) & (tokens[key] == tokens[query])
 
 
@@ -262,10 +262,10 @@ def test_files_of_the_package_keep_their_rule() -> None:
         return key == query
 
     other_name.__module__ = "interp.heads.detectors.some_name"
-    with pytest.raises(TypeError, match="give both one name"):
+    with pytest.raises(TypeError, match="give the function and its file one name"):
         detector(other_name)
     other_name.__module__, other_name.__doc__ = "interp.heads.detectors.other_name", None
-    with pytest.raises(TypeError, match="the docstring is the help"):
+    with pytest.raises(TypeError, match="it has no docstring"):
         statistic(unit="")(other_name)
 
 

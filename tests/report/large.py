@@ -92,7 +92,7 @@ def faithfulness(path: Path) -> None:
         tuple(rows), tuple(f"text {t}" for t in range(texts)),
         dict.fromkeys(methods, "gradients"), provenance=MADE,
     )  # fmt: skip
-    found.save(path.parent)
+    found.save_folder(path.parent)
     path.parent.joinpath("faithfulness.html").replace(path)
 
 
