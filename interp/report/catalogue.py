@@ -29,7 +29,7 @@ def catalogue_section(scores: HeadTable, ends: Mapping[str, float | None] | None
     """
     found = catalogue_of(scores, ends)
     if not found.tests:
-        return element("p", f"No head can be told from chance here. {not_judged(found)}")
+        return element("p", f"No head differs from chance. {not_judged(found)}")
     heads = found.by_head()
     judged = len(scores.metrics) - len(found.without_null) - len(found.one_draw)
     told = (

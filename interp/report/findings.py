@@ -90,7 +90,7 @@ def _unjudged(metrics: list[str]) -> str:
     if not metrics:
         return ""
     return (
-        f" Nothing is claimed of {', '.join(metrics)}: no null, or too few draws of random weights."
+        f" No head is judged in {', '.join(metrics)}: no null, or too few draws of random weights."
     )
 
 
