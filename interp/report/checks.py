@@ -89,8 +89,8 @@ def _drawn(row: Mapping[str, Any]) -> Markup:
     return svg_picture(
         _WIDTH, 18,
         element("rect", class_="band", x=left, y=5, width=max(right - left, 1.0), height=8),
-        element("path", class_="tick", d=f"M{tick} 3v12"),
-        element("path", class_="clean", d=f"M{clean} 0v18"),
+        element("path", class_="tick", d=f"M{tick:g} 3v12"),
+        element("path", class_="clean", d=f"M{clean:g} 0v18"),
         element("circle", class_="out", cx=out, cy=9, r=4),
         class_="check", aria_hidden="true",
     )  # fmt: skip
