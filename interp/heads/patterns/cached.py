@@ -6,8 +6,11 @@ from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
+from markupsafe import Markup
+
 from interp.core.errors import OptionError
 from interp.core.head import Head
+from interp.draw.page import table
 from interp.heads.patterns.result import View, to_numpy
 from interp.heads.patterns.stack import Stack
 from interp.model.capture import ActivationCache, NotCaptured
@@ -59,22 +62,18 @@ def _labels(tokens: Sequence[str] | None, n: int, stack: str) -> tuple[str, ...]
 
 def cache_html(cache: ActivationCache) -> str:
     """Return a list of the captured tensors, and the patterns of the first prompt."""
-    rows = "".join(
-        f"<tr><td>{escape(name)}</td><td>{escape(stack)}</td><td>{layer}</td>"
-        f"<td>{escape(str(list(x.shape)))}</td></tr>"
+    rows = [
+        (name, stack, layer, str(list(x.shape)))
         for (name, stack, layer), x in list(cache.values.items())[:ITEMS]
-    )
+    ]
     more = f"<p>and {len(cache) - ITEMS} more</p>" if len(cache) > ITEMS else ""
-    table = (
-        "<table><thead><tr><th>activation</th><th>stack</th><th>layer</th><th>shape</th></tr>"
-        f"</thead><tbody>{rows}</tbody></table>{more}"
-    )
+    listed = table(["activation", "stack", "layer", "shape"], rows, headed=False) + Markup(more)
     patterns = cache.by_site("pattern").values()
     if not patterns:
-        return table
+        return str(listed)
     if sum(x[0].numel() for x in patterns) > WEIGHTS:
-        return f"<p>view() shows the patterns; there are more than {WEIGHTS:,} weights</p>{table}"
+        return f"<p>view() shows the patterns; there are more than {WEIGHTS:,} weights</p>{listed}"
     try:
-        return view_of_cache(cache, None, 0)._repr_html_() + table
+        return view_of_cache(cache, None, 0)._repr_html_() + str(listed)
     except OptionError as error:  # patterns of several shapes, or too large for a notebook
-        return f"<p>{escape(str(error))}</p>{table}"
+        return f"<p>{escape(str(error))}</p>{listed}"
