@@ -56,16 +56,16 @@ def _told(
     """Return sentences about the precision and the detail of the numbers."""
     step = resolution(detail.bits)
     told = [
-        f"Weights are stored in {detail.bits} bits as the square root: each is within "
-        f"{step:.1g} of the weight of the run, small ones within much less."
+        f"Weights are stored in {detail.bits} bits as the square root: each differs from the "
+        f"computed weight by at most {step:.1g}, small weights by much less."
     ]
     if detail.block > 1:
         kept = len(detail.kept)
         told.append(
             f"With all tokens of all heads the page would be larger than {budget / 1e6:g} MB: "
             f"{kept or 'no'} head{' is' if kept == 1 else 's are'} in full, and in the others a "
-            f"row and a column stand for {detail.block} tokens (the mean over the queries of what "
-            "they give to the keys together)."
+            f"row and a column stand for {detail.block} tokens (the mean over the queries of "
+            "their total weight on the keys)."
         )
     elif detail.bits < best.bits:
         told.append(f"In 16 bits the page would be larger than {budget / 1e6:g} MB.")
@@ -74,7 +74,7 @@ def _told(
         each = "every head" if done == could else f"{done:,} of {could:,} heads"
         told.append(
             f"Queries and keys of {each} are stored, in 16 bits per number relative to the largest "
-            "of each vector."
+            "number of each vector."
         )
     return told
 
