@@ -266,7 +266,8 @@ def from_file(path: str | Path, model: TokenModel, *, context: int | None = None
     whole = Prompts.of([text], model)
     if len(whole.ids[0]) < context:
         raise PromptError(
-            f"{path} has {len(whole.ids[0])} tokens; --context {context} asks for more"
+            f"{path} has {len(whole.ids[0])} tokens, fewer than --context {context}; give a "
+            "smaller --context"
         )
     return Prompts((whole.ids[0][:context],), f"first {context} tokens of {path.name}")
 

@@ -355,8 +355,9 @@ def calibrate(
     """
     if not 0 <= keep <= 1 or over <= 0 or first < 0 or (threshold is not None and threshold < 0):
         raise OptionError(
-            f"keep={keep}, over={over}, threshold={threshold}, first={first}; keep is in 0 to 1, "
-            "the others are not negative"
+            f"keep={keep}, over={over}, threshold={threshold}, first={first}; keep must be from 0 "
+            "to 1, "
+            "the others not negative"
         )
 
     def replace(call: Call, site: Site, real: Tensor) -> Tensor:

@@ -175,7 +175,7 @@ def workspace_limit(
     if results + least > memory:
         raise TooLittleMemory(
             f"backend {backend!r} needs {results:,} bytes for the results and at least {least:,} "
-            f"for its workspace; {memory:,} are free. Ask for fewer reductions or a shorter context"
+            f"for its workspace; {memory:,} are free. Use fewer reductions or a shorter context"
         )
     return memory - results
 

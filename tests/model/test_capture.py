@@ -238,7 +238,7 @@ def test_a_cache_is_a_read_only_mapping(loaded):
         cache["pattern", 1]
     with pytest.raises(UnknownName, match="did you mean pattern"):
         cache["patern", 0]
-    with pytest.raises(OptionError, match="ask for a name and a layer"):
+    with pytest.raises(OptionError, match="give a name and a layer"):
         cache["pattern"]
     with pytest.raises(TypeError):
         cache["pattern", 0] = torch.zeros(1)  # type: ignore[index]
