@@ -39,6 +39,8 @@ def _scalar(value: Any) -> Any:
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else {"float": repr(value)}
+    if isinstance(value, range):
+        return {"range": [value.start, value.stop, value.step]}
     if isinstance(value, Path):
         return str(value)
     raise TypeError(f"a {type(value).__name__} cannot be written to a file")
@@ -87,10 +89,13 @@ def decoded(value: Any, known: Sequence[type]) -> Any:
     ((tag, inside),) = value.items()
     if tag == "mapping":
         return {decoded(k, known): decoded(v, known) for k, v in inside}
-    if tag in ("float", "head"):
-        return float(inside) if tag == "float" else Head(*inside)
+    if tag in _OF_ONE:
+        return _OF_ONE[tag](inside)
     items = [decoded(x, known) for x in inside]
     return tuple(items) if tag == "tuple" else types[tag](*items)
+
+
+_OF_ONE = {"float": float, "head": lambda x: Head(*x), "range": lambda x: range(*x)}
 
 
 def remade(cls: Any, fields: Mapping[str, Any], known: Sequence[type]) -> Any:

@@ -120,7 +120,7 @@ class ActivationCache(Mapping):
     def view(self, tokens: Sequence[str] | None = None, *, item: int = 0) -> Any:
         """Return a view of the captured patterns of one prompt, with `.save_html` and `.plot`.
 
-        See `interp.report.viewer.View`.
+        See `interp.heads.patterns.View`.
 
         Args:
             tokens: texts of the positions; their numbers unless given.
