@@ -246,6 +246,11 @@ def repeats(
 def from_file(path: str | Path, model: TokenModel, *, context: int | None = None) -> Prompts:
     """Read the texts of a file: one prompt per line, or the whole file cut to `context` tokens.
 
+    Args:
+        path: the text file, in UTF-8.
+        model: the loaded model, for its tokenizer.
+        context: length of a single prompt, in tokens; by default each line is a prompt.
+
     Raises:
         PromptError: the file is missing or empty, or the model has no tokenizer.
     """

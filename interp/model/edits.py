@@ -147,7 +147,13 @@ def parse_heads(heads: HeadLike | Iterable[HeadLike] | Result) -> tuple[Head, ..
 
 
 def zero(heads, *, positions: Positions = None, stack: str | None = None) -> Edit:
-    """Replace z by 0: the output of a head whose values are all zero."""
+    """Replace z by 0: the output of a head whose values are all zero.
+
+    Args:
+        heads: edited heads.
+        positions: edited query positions; all by default.
+        stack: attention stack; all by default.
+    """
     return Edit(
         "zero",
         parse_heads(heads),
@@ -161,6 +167,12 @@ def gate(
     heads, factor: float | Tensor, *, positions: Positions = None, stack: str | None = None
 ) -> Edit:
     """Multiply z by a factor; a tensor `[len(heads)]` that requires grad gives gate gradients.
+
+    Args:
+        heads: edited heads.
+        factor: one factor, or one per head.
+        positions: edited query positions; all by default.
+        stack: attention stack; all by default.
 
     Not for: estimating the effect of zeroing a head from the gradient: 0 is far from 1.
     """
