@@ -235,7 +235,7 @@ def _function(package: str, name: str) -> Row:
 
 
 def functions(package: str) -> Iterator[str]:
-    """Return the public functions of a package that are methods."""
+    """Yield the names of the public functions of a package that are methods."""
     module: ModuleType = import_module(package)
     for name in module.__all__:
         value = getattr(module, name)

@@ -103,7 +103,7 @@ def furnish(module: ModuleType) -> None:
 
 
 def undocumented(holder: Any) -> list[str]:
-    """Yield public functions, classes and methods of a module without a docstring."""
+    """Return public functions, classes and methods of a module without a docstring."""
     found = [] if holder.docstring else [holder.fullname]
     for member in holder.own_members:
         if member.name.startswith("_") or isinstance(member, pdoc.doc.Module):
