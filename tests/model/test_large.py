@@ -99,7 +99,7 @@ def test_two_ways_to_place_a_model_are_one_too_many(folder) -> None:
         interp.load(folder, device="cpu", device_map="auto")
     with pytest.raises(LoadError, match=r"tp_plan spreads .* torchrun"):
         interp.load(folder, tp_plan="auto")
-    with pytest.raises(LoadError, match=r"device_map cannot be chosen for a model that is already loaded"):
+    with pytest.raises(LoadError, match="device_map cannot be chosen for a model that is already"):
         interp.load(zoo.FAMILIES["llama"].model("sdpa"), device_map="auto")
 
 
