@@ -137,7 +137,10 @@ def test_two_processes_with_half_the_heads_each_give_the_scores_of_one(folder, t
     # numbers, never patterns: two prompts by three heads, for each metric and layer
     assert spread["sent"] == [(2, 3)] * 9
     assert "spread over 2 processes" in spread["refused"][0]
-    assert "ov_norm: its weights stay where m runs, on 2 processes" in spread["refused"][1]
+    assert (
+        "ov_norm: its weights are not available here, since m runs on 2 processes"
+        in spread["refused"][1]
+    )
     assert "no head L0H6; it has 6 heads" in spread["refused"][2]
 
 
