@@ -118,7 +118,9 @@ def test_weights_scores_are_the_same_and_refused_elsewhere() -> None:
             loaded_as(source, "llama"), ["ov_norm", "qk_norm", "k_composition"], null="none"
         )
         same(*(torch.tensor(t["score"].to_numpy()) for t in (got.to_pandas(), want)))
-    with pytest.raises(OptionError, match=r"ov_norm: its weights are not available here, since llama runs"):
+    with pytest.raises(
+        OptionError, match=r"ov_norm: its weights are not available here, since llama runs"
+    ):
         interp.score(loaded_as(REMOTE, "llama"), ["ov_norm"])
 
 
