@@ -290,7 +290,14 @@ def auroc_interval(
     draws: int = DRAWS,
     seed: int = 0,
 ) -> tuple[float, float]:
-    """Return the 95 % percentile interval of the AUROC over redrawn true and other items."""
+    """Return the 95 % percentile interval of the AUROC over redrawn true and other items.
+
+    Args:
+        score: scores of the items.
+        truth: True for the true items.
+        draws: number of bootstrap draws.
+        seed: seed of the draws.
+    """
     inside, outside = score[truth], score[~truth]
     if not len(inside) or not len(outside):
         return float("nan"), float("nan")
@@ -310,6 +317,11 @@ def sign_flip_p(x: Float[Array, " unit"], *, flips: int = RANDOM_FLIPS, seed: in
     """Compute the two-sided p value of a mean of paired differences under random sign flips.
 
     Exact up to 14 differences, otherwise from random arrangements of signs.
+
+    Args:
+        x: the differences.
+        flips: number of random arrangements.
+        seed: seed of the arrangements.
     """
     n = len(x)
     if n == 0 or not np.any(x):
