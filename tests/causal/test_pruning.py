@@ -279,7 +279,7 @@ def test_a_curve_is_written_and_read_back(tmp_path):
     assert html.count("<polyline") == 2  # the curve and the mean of random orders
     assert "&lt;true> &amp; known" in curve._repr_html_()
     paths[1].write_text("{}")
-    with pytest.raises(StoreError, match="no pruning curve"):
+    with pytest.raises(StoreError, match="not a pruning curve"):
         PruningCurve.read(paths[1])
     empty = pruning_curve(model, task, working + rest, n_random=0)
     empty.save(tmp_path / "no band")
@@ -302,7 +302,7 @@ def test_curves_share_a_figure_with_one_band():
     other = pruning_curve(model, repeats_task(model, n=3, longest=8), rest + working, n_random=0)
     with pytest.raises(OptionError, match="differ in task_hash"):
         plot_curves([true, other])
-    with pytest.raises(OptionError, match="no pruning curve"):
+    with pytest.raises(OptionError, match="not a pruning curve"):
         plot_curves([])
     assert len(other.plot().data) == 2
 

@@ -81,7 +81,7 @@ def test_long_and_single_word_sentences_are_left_out_and_counted(bert) -> None:
 
 def test_a_text_not_made_of_its_words_is_left_out_where_it_is_read(bert) -> None:
     odd = Sentence(("a", "b"), (1, -1), ("dep", "root"), ("X", "X"), "other", None)
-    with pytest.raises(PromptError, match="1 with a text not made of their words"):
+    with pytest.raises(PromptError, match="1 with a text that differs from their words"):
         word_attention(bert, bank(odd), WordReading(by="offsets"))
     assert len(word_attention(bert, bank(odd), WordReading(by="words"))) == 1
 

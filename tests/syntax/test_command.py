@@ -254,7 +254,7 @@ def test_heads_chosen_on_one_file_and_reported_on_another(
 def test_a_decoder_is_read_by_its_text(run: Run) -> None:
     result = run("bundled:induction", "--no-controls", "--json", "-q")
     [told] = json.loads(result.stdout)
-    assert any("each word sees only those before it" in note for note in told["notes"])
+    assert any("each word attends only to earlier words" in note for note in told["notes"])
     assert list(told["by_head"]) == ["decoder"]
     assert result.stderr == ""
 
