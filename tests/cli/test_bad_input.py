@@ -189,7 +189,7 @@ def test_files_among_the_models_are_passed_over(run, errors, llama, tmp_path) ->
     (tmp_path / "README.md").write_text("# models")
     result = run("score", tmp_path / "README.md", llama, *QUICK)
     assert result.exit_code == 0
-    assert f"{tmp_path / 'README.md'} is a file, no model folder" in result.stderr
+    assert f"{tmp_path / 'README.md'} is a file, not a model folder" in result.stderr
     code, lines = errors("score", tmp_path / "README.md", *QUICK)
     assert code == 1
     assert "is no folder" in lines[0]

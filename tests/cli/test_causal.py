@@ -129,9 +129,9 @@ def test_shapley_values_add_up_and_find_the_backup(run, tmp_path):
     assert value["L1H0"] == pytest.approx(value["L2H0"], rel=0.05)
     assert abs(value["L1H1"]) < abs(value["L2H0"]) / 100
     assert "L1H0 x L2H0" in shown.stdout or "L0H3 x L" in shown.stdout
-    assert f"all heads together: {float(whole[1] - whole[0]):.4g} nats/token" in shown.stdout
+    assert f"joint effect of all heads: {float(whole[1] - whole[0]):.4g} nats/token" in shown.stdout
     assert "the values of all heads add up to this; they do on every prompt" in shown.stdout
-    assert "every set of heads was run, 14 besides all and none" in shown.stdout
+    assert "every set of heads was run, 14 besides the full and the empty one" in shown.stdout
     assert (tmp_path / "planted-backup" / "interactions.csv").is_file()
 
 
@@ -171,7 +171,7 @@ def test_texts_are_listed_with_what_their_numbers_are(run, tmp_path):
     assert lines[0] == (
         "bundled:induction without L0H3 (uniform-attention): the first 2 of 2 texts"
     )
-    assert "rise: of the loss per predicted token" in lines[1]
+    assert "rise: increase of the loss per predicted token" in lines[1]
     assert "z: the rise minus its mean over 3 random sets" in lines[2]
     assert lines[3].split() == ["rise", "z", "loss,", "nats/token", "tokens", "text"]
     first = frame.sort_values("relative", ascending=False).iloc[0]
@@ -208,7 +208,7 @@ def test_a_mean_over_prompts_of_ones_own(run, errors, tmp_path):
     assert scores[0] == scores[2]
     assert scores[0] != scores[1]
     for given, told in (
-        (("--kind", "mean-dataset"), "name them with --reference"),
+        (("--kind", "mean-dataset"), "name their file with --reference"),
         (("--reference", one), "--reference is for --kind mean-dataset"),
         (("--kind", "mean-dataset", "--reference", tmp_path / "no.txt"), "is not a file"),
     ):

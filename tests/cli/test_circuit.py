@@ -34,7 +34,7 @@ def test_a_mean_over_prompts_of_yours_replaces_heads(run, errors, tmp_path) -> N
         assert f"lines of {reference.name}" in told.read_text()
         shown.append(json.loads(told.read_text())["figures"])
     assert shown[0] != shown[1]
-    assert "name them with --reference" in errors(*args, "mean-dataset")[1][0]
+    assert "name their file with --reference" in errors(*args, "mean-dataset")[1][0]
     wrong = errors(*args, "zero", "--reference", reference)[1][0]
     assert "--reference is for --ablation mean-dataset; --ablation zero takes none" in wrong
 

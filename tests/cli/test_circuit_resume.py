@@ -114,7 +114,7 @@ def test_interrupted_without_a_folder(run, monkeypatch) -> None:
     result = run(*QUICK)
     assert result.exit_code == 130
     assert result.stdout == ""
-    assert "nothing is kept without --out" in result.stderr
+    assert "nothing is stored without --out" in result.stderr
 
 
 def test_a_damaged_ledger_is_set_aside(run, tmp_path) -> None:

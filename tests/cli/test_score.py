@@ -104,7 +104,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped(
         patch.setattr(Store, "write", stopped)
         result = run(*command)
     assert result.exit_code == 130
-    assert "4 results are safe in" in result.stderr
+    assert "4 results are stored in" in result.stderr
     assert "run the same command again" in result.stderr
     assert "other" in result.stdout, "what was scored before is printed"
 
@@ -158,7 +158,7 @@ main(sys.argv[1:])
         check=False,
     )  # fmt: skip
     assert done.returncode == code, done.stderr
-    assert ("results are safe in" in done.stderr) == (sent != signal.SIGKILL)
+    assert ("results are stored in" in done.stderr) == (sent != signal.SIGKILL)
     assert "Traceback" not in done.stderr
     kept = {key.metric for key in Store(tmp_path / "out").keys()}  # noqa: SIM118
     assert kept == set(LABELS[:2])

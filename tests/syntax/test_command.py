@@ -226,7 +226,7 @@ def test_two_commands_leave_the_trees_of_both(run: Run, bert: Path, tmp_path: Pa
     assert page.count("<section") == 3
     assert set(pd.read_csv(out / "relations.csv")["model"]) == {one["model"] for one in told}
     again = run(third, *FEW, *rest, "--seed", 1)
-    assert "1 more results of these models, with other settings, are kept in" in again.stderr
+    assert "1 more results of these models, with other settings, are stored in" in again.stderr
     told = json.loads((out / "trees.json").read_text())
     assert (told[0]["model"], told[0]["provenance"]["seed"]) == ("third", 1)
     assert len(told) == 3
@@ -265,7 +265,9 @@ def test_what_cannot_be_read_is_one_line_before_any_model_is_loaded(
     monkeypatch.setattr("interp.cli.loading.Loading.load", never)
     missing = run("no/such/model", "--treebank", tmp_path / "none.conllu")
     assert missing.exit_code == 2
-    assert errors(missing) == [f"{tmp_path / 'none.conllu'} is no file; give a treebank in CoNLL-U"]
+    assert errors(missing) == [
+        f"{tmp_path / 'none.conllu'} is not a file; give a treebank in CoNLL-U"
+    ]
     bad = tmp_path / "bad.conllu"
     bad.write_text("1\ta\t_\tX\t_\t_\t2\tdep\t_\t_\n2\tb\t_\tX\t_\t_\t1\tdep\t_\t_\n")
     for option in ("--treebank", "--train"):

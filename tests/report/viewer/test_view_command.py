@@ -100,7 +100,7 @@ def test_without_pillow_it_is_said_what_to_install(monkeypatch, tmp_path) -> Non
 @pytest.mark.parametrize(
     ("args", "says"),
     [
-        ((), "give --text, --prompt-file or --image"),
+        ((), "give exactly one of --text, --prompt-file and --image"),
         (("--text", "a", "--prompt-file", "x"), "one of them"),
         (("--text", " "), "the text is empty"),
         (("--text", "a b", "--heads", "L9H0"), "no head L9H0; it has L0H0 to L1H7"),
