@@ -240,7 +240,7 @@ def test_edges_are_listed_and_written(run, tmp_path) -> None:
 
 def test_controls_of_codes_are_on_the_screen(run) -> None:
     """Where the help says to read them: per head, over all heads, and as a ranking."""
-    assert "controls are printed" in " ".join(run("circuit", "--help").stdout.split())
+    assert "controls, printed below the scores" in " ".join(run("circuit", "--help").stdout.split())
     shown = run("circuit", "induction", "planted:bystander", *FAST).stdout
     assert "control: heads ranked alike by trained and untrained codes (Spearman): " in shown
     assert "control: heads with a p value below 0.05 over all heads: 0" in shown

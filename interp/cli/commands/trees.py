@@ -75,7 +75,7 @@ OF_SEARCH = ("stack", "to", "attending", "by", "controls", "seed")
     "--controls/--no-controls",
     default=True,
     show_default=True,
-    help="Also run random weights and shuffled words, which takes more time.",
+    help="Also run random weights and shuffled words, which takes twice as long.",
 )
 @click.option(
     "--pairs",
