@@ -16,6 +16,7 @@ from interp.core.clusters import (
     null_spread,
     p_of_random_weights,
 )
+from interp.core.prompt_values import PromptValues
 from interp.core.table import HeadTable
 from interp.heads.declaration import BoundAnalysis
 from interp.model.content import model_provenance
@@ -93,7 +94,12 @@ def table_of(
             ]
             told = {"null": "none", "clusters": {label: int(mine.sum())}}
             provenance[model.name, name] = made | told
-    return HeadTable.from_records(records, provenance)
+    table = HeadTable.from_records(records, provenance)
+    if metric.analysis.kind == "weights":
+        return table
+    sites = {(site.stack, site.layer): x for site, x in found.values.items()}
+    clusters = None if found.clusters is None else tuple(map(str, found.clusters))
+    return table.with_prompt_values({(model.name, metric.label): PromptValues(sites, clusters)})
 
 
 def _records(model: Model, metric: BoundAnalysis, found: MetricScores) -> list[dict[str, Any]]:

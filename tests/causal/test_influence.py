@@ -132,7 +132,7 @@ def test_texts_that_say_nothing_are_kept_with_the_reason(tmp_path):
     assert short["reason"].tolist() == ["one token, so nothing is predicted", "", "empty"]
     assert short["n_tokens"].tolist() == [1, 2, 0]
     odd = attention_influence(model, ["a \ud800 b", "fine words"], ["L0H3"], n_random=0)
-    assert odd.to_pandas()["reason"].tolist() == ["no valid Unicode", ""]
+    assert odd.to_pandas()["reason"].tolist() == ["not valid Unicode", ""]
 
 
 def test_json_lines_keep_their_ids(tmp_path):

@@ -56,7 +56,7 @@ def _listed(context: click.Context, _: click.Parameter, wanted: bool) -> None:
 @click.option(
     "--method", default="screen_verify", show_default=True, type=CIRCUIT_METHOD_NAME,
     metavar="NAME[:OPTION=VALUE,...]",
-    help="Method that finds the circuit: one of those listed above, or a .py file that declares one.",
+    help="Method that finds the circuit: one listed above, or a .py file that declares one.",
 )  # fmt: skip
 @click.option("--level", default="head", show_default=True, type=click.Choice(["head", "edge"]))
 @click.option(
@@ -75,7 +75,7 @@ def _listed(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     help="Evaluate an existing circuit (circuit.toml or .json) instead of finding one.",
 )  # fmt: skip
 @click.option("--same-templates", is_flag=True,
-              help="Evaluate on the templates of the search, not on held-out ones.")  # fmt: skip
+              help="Evaluate on the templates of the search, not held-out ones.")  # fmt: skip
 @click.option(
     "--top",
     default=10,

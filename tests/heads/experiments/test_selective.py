@@ -238,7 +238,7 @@ def test_random_weights_are_at_chance(model) -> None:
             "length=12 or more",
         ),
         (lambda m: planted.selective_induction(layers=2), OptionError, "layers=2: needs at least"),
-        (lambda m: planted.selective_induction(kv_heads=2), OptionError, "groups no heads"),
+        (lambda m: planted.selective_induction(kv_heads=2), OptionError, "has no grouped heads"),
         (lambda m: planted.selective_induction(heads=2), OptionError, "one per lag, 3"),
         (lambda m: interleaved(np.eye(2), 5, 5, np.random.default_rng(0)), OptionError, "lag 5"),
         (lambda m: transition(1, np.random.default_rng(0)), OptionError, "states=1"),
