@@ -297,7 +297,7 @@ def _tell_experiments(bounds: Sequence[BoundAnalysis], voice: Voice) -> None:
     if not own:
         return
     told = (
-        f"{', '.join(own)} make{'s' if len(own) == 1 else ''} their own prompts, so --prompt-file "
+        f"{', '.join(own)} make{'s' if len(own) == 1 else ''} special prompts, so --prompt-file "
         f"and --context do not apply; use their options (interp metrics NAME)"
     )
     if len(own) == len(bounds):

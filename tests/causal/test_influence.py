@@ -331,7 +331,7 @@ def test_files_without_texts_and_malformed_lines_are_named(tmp_path):
         scored("empty.txt", b"")
     with pytest.raises(PromptError, match=r"blank\.jsonl contains no text"):
         scored("blank.jsonl", b"\n\n")
-    with pytest.raises(PromptError, match=r"a\.jsonl line 2 is no JSON"):
+    with pytest.raises(PromptError, match=r"a\.jsonl line 2 is not valid JSON"):
         scored("a.jsonl", b'{"text": "a b"}\n{"text": \n')
     with pytest.raises(PromptError, match=r"b\.jsonl line 1 has no text in a field 'text'; its fi"):
         scored("b.jsonl", b'{"content": "a b"}\n')

@@ -302,7 +302,7 @@ def test_curves_share_a_figure_with_one_band():
     other = pruning_curve(model, repeats_task(model, n=3, longest=8), rest + working, n_random=0)
     with pytest.raises(OptionError, match="differ in task_hash"):
         plot_curves([true, other])
-    with pytest.raises(OptionError, match="not a pruning curve"):
+    with pytest.raises(OptionError, match="no pruning curve"):
         plot_curves([])
     assert len(other.plot().data) == 2
 

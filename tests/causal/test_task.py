@@ -204,7 +204,7 @@ def test_games_that_cannot_be_played_are_refused_in_one_line():
     refused(OptionError, "no group of heads", Game, m, task, players={})
     refused(OptionError, "no player is left", Game, m, task, heads=["L0H0"], without=["L0H0"])
     refused(OptionError, "needs reference", Game, m, task, kind="mean-dataset")
-    refused(OptionError, "takes no reference", Game, m, task, reference=PROMPTS)
+    refused(OptionError, "does not accept reference", Game, m, task, reference=PROMPTS)
     refused(PromptError, "3 to 5 tokens", Game, m, task, kind="resample")
     refused(PromptError, "needs a second prompt", Game, m, loss(m, [[5, 6, 7]]), kind="resample")
     refused(PromptError, "equals that prompt", Game, m, loss(m, [[5, 6]]), kind="mean-position")

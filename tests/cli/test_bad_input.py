@@ -34,9 +34,9 @@ def change_config(folder, **fields) -> None:
         (("-m", "local_window:widht=3"), "option of local_window 'widht'; did you mean width"),
         (("-m", "local_window:width=x"), "option width='x' is not a whole number, such as 4"),
         (("-m", "local_window:width"), "write options as local_window:option=value"),
-        (("-m", "entropy,entropy"), "a metric is asked for twice: entropy"),
+        (("-m", "entropy,entropy"), "a metric is given twice: entropy"),
         (("-m", "nowhere.py"), "nowhere.py does not exist"),
-        (("--prompt-file", "nowhere.txt"), "nowhere.txt is no file"),
+        (("--prompt-file", "nowhere.txt"), "nowhere.txt is not a file"),
         (("--device", "quantum"), "device 'quantum' cannot be used"),
     ],
 )  # fmt: skip
@@ -216,7 +216,9 @@ def test_a_context_beyond_the_config_is_said_and_a_long_run_announced(run, llama
     result = run("score", llama, *QUICK, "--context", "2300", "--json")
     assert result.exit_code == 0
     first, second = result.stderr.splitlines()
-    assert first.startswith("interp: llama was made for 64 tokens; its scores on 2,299 are those")
+    assert first.startswith(
+        "interp: llama was trained for 64 tokens; its scores on 2,299 tokens are outside"
+    )
     assert second.startswith("interp: llama: 1 x 2,299 tokens, streamed: about")
     assert "beside the weights" in second
 
@@ -226,7 +228,7 @@ def test_a_metric_that_does_not_apply_is_a_note_and_no_failure(run, tmp_path, zo
     assert result.exit_code == 0
     assert {row["metric"] for row in json.loads(result.stdout)["rows"]} == {"entropy"}
     [line] = result.stderr.splitlines()
-    assert "induction looks at tokens" in line
+    assert "induction needs tokens" in line
 
 
 @pytest.fixture

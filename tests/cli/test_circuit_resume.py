@@ -72,7 +72,7 @@ def test_a_killed_search_goes_on(run, tmp_path, sent) -> None:
     assert running.returncode == CODES[sent], said
     if sent != signal.SIGKILL:
         assert said == (
-            "interp: error: interrupted; the same command goes on from what is finished\n"
+            "interp: error: interrupted; the same command resumes from the finished steps\n"
         )
     assert not (tmp_path / "out" / "bundled-induction").exists()
     again, rest = counting(run, *PATHS, "-o", tmp_path / "out")

@@ -138,7 +138,7 @@ def test_models_of_a_file_by_pattern(run, tmp_path, llama) -> None:
         ("metric = {a = 1}", 2, "must be a text, a number, true, false or a list of texts"),
         ("metric = [", 2, "is not valid TOML"),
         ("metric = 'a'\nmetrics = ['b']", 2, "repeats another key"),
-        ("models = ['/nowhere/*']", 2, "no file or folder is called /nowhere/"),
+        ("models = ['/nowhere/*']", 2, "no file or folder has the name /nowhere/"),
     ],
 )
 def test_a_wrong_file(errors, tmp_path, text, code, told) -> None:

@@ -260,8 +260,8 @@ def test_prompts_that_experiments_do_not_take_are_told(run, errors, tmp_path) ->
     text.write_text("1 2 3\n")
     code, told = errors("score", "planted:zoo", "-m", "echo", "--prompt-file", text)
     assert code == 2
-    assert told[0].startswith("echo makes prompts of their own, which --prompt-file and --context")
+    assert told[0].startswith("echo makes special prompts, so --prompt-file and --context")
     result = run("score", "planted:zoo", "-m", "echo,entropy", "--context", 20, "--null", "none")
     assert result.exit_code == 0
-    assert "echo makes prompts of their own" in result.stderr
+    assert "echo makes special prompts" in result.stderr
     assert "echo" in result.stdout

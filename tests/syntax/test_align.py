@@ -89,7 +89,7 @@ def test_a_text_not_made_of_its_words_is_left_out_where_it_is_read(bert) -> None
 def test_which_tokenizers_can_be_used(bert) -> None:
     assert how(bert) == "words"
     slow = SimpleNamespace(name="m", tokenizer=SimpleNamespace(is_fast=False), kind="encoder")
-    with pytest.raises(PromptError, match="no fast tokenizer"):
+    with pytest.raises(PromptError, match="not a fast tokenizer"):
         how(slow)
     with pytest.raises(PromptError, match="has no tokenizer"):
         how(SimpleNamespace(name="m", tokenizer=None, kind="encoder"))

@@ -94,7 +94,7 @@ def test_finished_models_are_kept_and_no_other_option_gets_their_numbers(
     again = run(bert, *FEW, "--no-controls", "-o", out)
     assert again.exit_code == 0
     assert again.stdout == first.stdout
-    assert f"bert: kept from an earlier run, by interp {interp.__version__}" in again.stderr
+    assert f"bert: stored by an earlier run of interp {interp.__version__}" in again.stderr
     for changed in (
         (bert, "-n", "25", "--no-controls"),
         (bert, *FEW),
@@ -152,7 +152,7 @@ def test_an_interrupted_run_goes_on_with_the_models_left(
     monkeypatch.setattr(interp.syntax.search, "dependency_trees", once)
     result = run(*asked)
     assert result.exit_code == 130
-    assert errors(result) == ["interrupted; run the same command again to continue"]
+    assert errors(result) == ["interrupted; run the same command again to resume"]
     assert not (tmp_path / "out" / "trees.json").exists()
     searched.clear()
     assert run(*asked).exit_code == 0
@@ -274,7 +274,7 @@ def test_what_cannot_be_read_is_one_line_before_any_model_is_loaded(
         result = run("no/such/model", option, bad)
         assert result.exit_code == 1
         assert errors(result) == [
-            f"{bad}, line 1: not a tree: the heads of 1 -> 2 -> 1 go in a circle, and no word has "
+            f"{bad}, line 1: not a tree: the heads of 1 -> 2 -> 1 form a cycle, and no word has "
             "head 0"
         ]
     assert run().exit_code == 2
@@ -317,7 +317,7 @@ def test_a_model_that_fails_is_told_and_the_others_are_done(run: Run, bert: Path
     result = run("planted:induction", bert, *FEW, "--no-controls", "--top", 1)
     assert result.exit_code == 1
     told = errors(result)
-    assert told[0] == "planted:induction has no tokenizer, and trees need words; give one"
+    assert told[0] == "planted:induction has no tokenizer, but trees need words; load it with one"
     assert told[1] == "1 of 2 models failed: planted:induction"
     assert result.stdout.splitlines()[0] == "bert"
 

@@ -132,7 +132,7 @@ WRONG = {
     lines("1 a _ X _ _ 0 root\n3 b _ X _ _ 1 dep"): (2, "id 3, but 2 is expected"),
     lines("2-3 ab\n1 a _ X _ _ 0 root\n2 b _ X _ _ 1 dep"): (1, "id 2-3, but 1 is expected"),
     lines("1-1 a\n1 a _ X _ _ 0 root"): (1, "fewer than two words"),
-    lines("1-2 a\n1 a _ X _ _ 0 root"): (2, "ends at word 2 of 1"),
+    lines("1-2 a\n1 a _ X _ _ 0 root"): (2, "ends at word 2, but the sentence has 1"),
     lines("1-2 a\n1 a _ X _ _ 0 root\n2-3 b\n2 b _ X _ _ 1 dep"): (3, "overlaps the previous one"),
     lines("1 a _ X _ _ 0 root\n2.1 b"): (2, "follows word 1"),
     lines(HEADED.format("_", 1, 1)): (1, "has no head (_)"),
@@ -191,12 +191,12 @@ def test_wide_encodings_are_refused_whole(tmp_path: Path, name: str, mark: str, 
 
 @pytest.mark.parametrize("content", [b"", b"\n\n", b"# only\n", b"\xef\xbb\xbf"])
 def test_a_file_without_sentences_is_refused(tmp_path: Path, content: bytes) -> None:
-    with pytest.raises(PromptError, match=r"bank\.conllu holds no sentence"):
+    with pytest.raises(PromptError, match=r"bank\.conllu contains no sentence"):
         read(tmp_path, content)
 
 
 def test_a_file_that_is_skipped_whole_is_refused_with_the_first_reason(tmp_path: Path) -> None:
-    with pytest.raises(PromptError, match=r"holds no sentence; 1 skipped.*line 1: 2 columns"):
+    with pytest.raises(PromptError, match=r"contains no sentence; 1 skipped.*line 1: 2 columns"):
         read(tmp_path, "1\ta\n", on_error="skip")
 
 
