@@ -209,7 +209,7 @@ def test_prompts_that_do_not_fit(errors, copy, llama, tmp_path) -> None:
     zoo.FAMILIES["gpt2"].model("sdpa").save_pretrained(table)
     code, [told, _] = errors("score", table, *QUICK, "--context", "65")
     assert code == 1
-    assert "gpt2 has positions for 64 tokens; --context 65 asks for more" in told
+    assert "gpt2 has positions for 64 tokens, fewer than --context 65" in told
 
 
 def test_a_context_beyond_the_config_is_said_and_a_long_run_announced(run, llama) -> None:

@@ -106,7 +106,7 @@ def test_without_pillow_it_is_said_what_to_install(monkeypatch, tmp_path) -> Non
         (("--text", "a b", "--heads", "L9H0"), "no head L9H0; it has L0H0 to L1H7"),
         (("--text", "a b", "--heads", "nine"), "cannot read 'nine' as a head"),
         (("--text", "a b", "--stack", "cross"), "no stack 'cross'"),
-        (("--text", "a b", "--context", "900"), "--context 900 asks for more"),
+        (("--text", "a b", "--context", "900"), "fewer than --context 900"),
         (
             ("--text", "a", "--text-b", "b", "--show", "blocks"),
             "cannot be combined with --show blocks",
@@ -126,7 +126,7 @@ def test_without_pillow_it_is_said_what_to_install(monkeypatch, tmp_path) -> Non
             ("--image", "x.png", "--tile", "L0H0:0-1,0-1"),
             "cannot be combined with --block and --tile",
         ),
-        (("--image", "x.png"), "of kind causal; it reads no image"),
+        (("--image", "x.png"), "of kind causal; it does not read images"),
         (("--prompt-file", "nowhere.txt"), "nowhere.txt cannot be read"),
         (("--text", "a b", "--budget", "0.01"), "more than 0.01 MB"),
     ],

@@ -1,8 +1,8 @@
-"""Attention to look at, in three scales: every head, one head, one query and key by dimension.
+"""Attention patterns for display at three scales: all heads, one head, one query-key pair.
 
-`view` runs a model on a short text and shows its patterns; `View.of_patterns` shows arrays that any
-library made; `long_view` shows a prompt of thousands of tokens as exact masses of blocks, never as
-a pattern. All of them show themselves in a notebook and write one page that works offline.
+`view` runs a model on a short text and shows its patterns; `View.of_patterns` shows arrays from any
+library; `long_view` shows a prompt of thousands of tokens as exact masses of blocks, without
+storing a pattern. All of them display in a notebook and write one page that works offline.
 """
 
 import lazy_loader

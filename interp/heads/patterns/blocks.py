@@ -1,7 +1,7 @@
-"""A long prompt as exact masses of blocks, and any piece of it token by token, without a pattern.
+"""Exact block masses of a long prompt, and tiles of it token by token, without a whole pattern.
 
-The statistics kernels go over the pattern and never keep it, so memory grows with the prompt's
-length, not with its square. Blocks are exact sums; a tile is computed again from queries and keys.
+The statistics kernels do not store the pattern, so memory grows linearly with the prompt's length.
+Blocks are exact sums; a tile is recomputed from queries and keys.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from interp_kernels.reductions import Tile as TileOf
 if TYPE_CHECKING:
     from interp.model.model import Model
 
-BLOCKS = 256  # at most so many down and across, unless a block is asked for
-MOST_BLOCKS = 1_024  # and then; more is a pattern again
+BLOCKS = 256  # default maximum of blocks in each direction
+MOST_BLOCKS = 1_024  # maximum for a given block size
 LARGEST_TILE = 1_024  # queries or keys
 HEAVIEST = 4
 _TILE = re.compile(r"\s*(?:(\w+)\.)?([^:]+):\s*(\d+)\s*-\s*(\d+)\s*,\s*(\d+)\s*-\s*(\d+)\s*")
@@ -50,12 +50,12 @@ Advance = Callable[[int, int], None]
 
 
 class _Enough(Exception):
-    """Ends a forward."""
+    """Exception that ends a forward pass."""
 
 
 @dataclass(frozen=True)
 class TileAsked:
-    """Where a tile lies: `range`s of queries and keys of one head."""
+    """Position of a requested tile: `range`s of queries and keys of one head."""
 
     stack: str
     head: Head
@@ -66,7 +66,7 @@ class TileAsked:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LongView(View):
-    """A long prompt's attention in blocks; made by `long_view`.
+    """Attention of a long prompt in blocks; made by `long_view`.
 
     `masses[stack, head]` are the exact sums of the pattern over each block of queries and keys.
     """
@@ -80,7 +80,7 @@ class LongView(View):
     tokens: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = field(default_factory=dict)
 
     def _stored(self) -> LongView:
-        """Return the view without its model, which files do not hold."""
+        """Return the view without its model, which files do not store."""
         stored = copy.copy(self)
         object.__setattr__(stored, "model", None)
         return stored
@@ -93,22 +93,26 @@ class LongView(View):
         keys: range | tuple[int, int],
         stack: str | None = None,
     ) -> Tile:
-        """A piece of one head's pattern, token by token, from another run of the model.
+        """Compute a part of one head's pattern, token by token, with another run of the model.
 
         Args:
-            queries, keys: from the first to before the last, as a range or a pair.
+            layer: layer of the head.
+            head: number of the head.
+            queries: from the first to before the last, as a range or a pair.
+            keys: in the same form.
+            stack: stack of the head.
 
         Raises:
-            OptionError: a head or positions that do not exist, or more than 1,024 of either.
+            OptionError: the head or positions do not exist, or there are more than 1,024 of either.
         """
         rows, columns = (x if isinstance(x, range) else range(*x) for x in (queries, keys))
         asked = TileAsked(self.stack(stack).name, Head(layer, head), rows, columns)
         return self._computed([asked])[0]
 
     def with_tiles(self, asked: Sequence[str | TileAsked]) -> LongView:
-        """The same with tiles on its page, such as "L1H3:4000-4256,0-256" (ends not included).
+        """Return the view with tiles on its page, such as "L1H3:4000-4256,0-256" (ends excluded).
 
-        Raises OptionError as `tile` does, and for what cannot be read.
+        Raises OptionError as `tile` does, and for text that cannot be parsed.
         """
         read = [self._read(one) for one in asked]
         pieces = list(zip(read, self._computed(read), strict=True))
@@ -119,9 +123,11 @@ class LongView(View):
         return replace(self, stacks=tuple(stacks))
 
     def heaviest(self, n: int = HEAVIEST) -> list[TileAsked]:
-        """Blocks that get the most from their queries, one per head; not near, not at the start.
+        """Return the blocks with the largest share of their queries, one per head.
 
-        Next to the diagonal and on the first keys every model's blocks are heavy.
+        Blocks near the diagonal and at the start are excluded.
+
+        Near the diagonal and on the first keys, blocks are heavy in every model.
         """
         found = []
         for stack in self.stacks:
@@ -184,7 +190,7 @@ class LongView(View):
             return []
         if self.model is None:
             raise OptionError(
-                "This view was read from a file and holds no model. Compute it again with "
+                "This view was read from a file and contains no model. Compute it again with "
                 "long_view to show further tiles."
             )
         _streamed(self.model, self.inputs, reductions, keep, lambda done, of: None)
@@ -206,13 +212,13 @@ def _require_within(part: Sequence[int], n: int, what: str) -> None:
     first, stop = part
     if not 0 <= first < stop <= n:
         raise OptionError(
-            f"a tile of {what} {first} to {stop}; give a first one and one after the last, "
-            f"within 0 and {n:,}"
+            f"a tile of {what} {first} to {stop} is not valid; give the first and one past the "
+            f"last, within 0 and {n:,}"
         )
     if stop - first > LARGEST_TILE:
         raise OptionError(
             f"a tile of {stop - first:,} {what}; at most {LARGEST_TILE:,} can be shown token by "
-            "token, the map in blocks shows more"
+            f"token; use the block map for more"
         )
 
 
@@ -229,20 +235,23 @@ def long_view(
     title: str | None = None,
     advance: Advance = lambda done, of: None,
 ) -> LongView:
-    """Exact block masses of every head over a long text; the pattern itself is never there.
+    """Compute exact block masses of every head over a long text, without storing the pattern.
 
     Args:
-        model: a loaded model, or what `load` takes.
+        model: a loaded model, or anything that `load` accepts.
         text: a text or token ids.
-        context: only so many tokens from its start; an error if it has fewer.
-        block: queries and keys of a block; by default a power of two that makes at most 256.
-        tiles: pieces to show token by token, such as "L1H3:4000-4256,0-256".
-        heaviest: how many heavy blocks to show token by token beside them.
+        context: use only this many tokens from its start; an error if it has fewer.
+        block: queries and keys per block; by default a power of two that gives at most 256 blocks.
+        tiles: parts to show token by token, such as "L1H3:4000-4256,0-256".
+        heaviest: number of heavy blocks to show token by token as well.
         advance: called after each layer with the layers done and their number.
+        stack: stack to show.
+        heads: heads to open first.
+        title: title of the page.
 
     Raises:
-        PromptError: an empty text, or one too long for the model or too short for `context`.
-        OptionError: heads, stacks or tiles that do not exist.
+        PromptError: the text is empty, too long for the model, or too short for `context`.
+        OptionError: heads, stacks or tiles do not exist.
         StatisticsError: the kernels refuse a layer.
     """
     model = one_model(model)
@@ -251,18 +260,19 @@ def long_view(
     inputs = model.inputs(prompts)
     n = len(prompts.ids[0])
     if block is not None and block < 1:
-        raise OptionError(f"block {block}; it holds at least 1 token")
+        raise OptionError(f"block {block} is not valid; a block has at least 1 token")
     size = block or max(16, 1 << max(0, (n - 1).bit_length() - BLOCKS.bit_length() + 1))
     if -(-n // size) > MOST_BLOCKS:
         raise OptionError(
             f"{n:,} tokens in blocks of {size} are {-(-n // size):,} blocks; at most "
-            f"{MOST_BLOCKS:,} down and across are kept, so give a block of {-(-n // MOST_BLOCKS)}"
+            f"{MOST_BLOCKS:,} in each direction are stored, so give a block of "
+            f"{-(-n // MOST_BLOCKS)}"
         )
     sites = [site for site in model.sites if stack in (None, site.stack)]
     if not sites:
         raise OptionError(f"no stack {stack!r}; {model.name} has {', '.join(model.stacks)}")
     named = named_heads(model, heads, stack)
-    for one in tiles:  # before the long run
+    for one in tiles:  # checked before the long run
         _, head, *ends = _parts(one)
         named_heads(model, [head], stack)
         _require_within(ends[:2], n, "queries")
@@ -312,12 +322,12 @@ def _one_prompt(model: Model, text: Any, context: int | None) -> Prompts:
         raise PromptError("the text is empty")
     prompts = Prompts.of(text, model)
     if len(prompts) != 1:
-        raise OptionError(f"{len(prompts)} texts given; show one at a time")
+        raise OptionError(f"{len(prompts)} texts are given; show one at a time")
     if context is None:
         return prompts
     ids = prompts.ids[0]
     if context < 1 or len(ids) < context:
-        raise PromptError(f"the text has {len(ids)} tokens; context {context} asks for more")
+        raise PromptError(f"the text has {len(ids)} tokens, fewer than context {context}")
     design = f"first {context} tokens of a text"
     return replace(prompts, ids=(ids[:context],), clusters=None, design=design)
 
@@ -329,7 +339,7 @@ def _streamed(
     keep: Callable[[str, Tensor, Call, Site], None],
     advance: Advance,
 ) -> None:
-    """Run until every site asked for was seen, and hand over each reduction by its name."""
+    """Run until every site was seen, and pass on each reduction by its name."""
     seen = 0
 
     def visit(site: Site, call: Call, real: Tensor) -> None:
@@ -340,7 +350,7 @@ def _streamed(
         model.require_finite(call, site)
         try:
             attention = to_attention(call, real, None)
-            if isinstance(call, RecordedCall):  # such code stores its pattern itself
+            if isinstance(call, RecordedCall):  # such code stores its own pattern
                 pattern, scores = call.pattern() * call.visible(), call.scores()
                 values = {r.name: reference.evaluate(r, attention, pattern, scores) for r in asked}
             else:
@@ -381,7 +391,7 @@ def _in_blocks(
         {head: sums / rows for (stack, head), sums in masses.items() if stack == name},
         first[0],
         first[1],
-        without_terms="a map in blocks holds no queries and keys",
+        without_terms="a block map does not store queries and keys",
         block=size,
         n_queries=queries,
         n_keys=len(tokens[1]),

@@ -1,4 +1,4 @@
-"""A cache of activations shows its patterns."""
+"""Display of the patterns in a cache of activations."""
 
 from __future__ import annotations
 
@@ -15,23 +15,25 @@ from interp.model.capture import ActivationCache, NotCaptured
 if TYPE_CHECKING:
     import numpy as np
 
-ITEMS = 12  # captured tensors that a notebook lists
-WEIGHTS = 10_000_000  # shown without being asked; more take seconds to write
+ITEMS = 12  # maximum captured tensors listed in a notebook
+WEIGHTS = 10_000_000  # weights shown by default; more take seconds to write
 
 
 def view_of_cache(cache: ActivationCache, tokens: Sequence[str] | None, item: int) -> View:
-    """The patterns of one prompt, stack by stack.
+    """Return the patterns of one prompt, stack by stack.
 
     Raises:
         NotCaptured: no patterns were captured.
-        OptionError: no such prompt, or tokens of another number than positions.
+        OptionError: the prompt does not exist, or the numbers of tokens and positions differ.
     """
     patterns = cache.by_site("pattern")
     if not patterns:
         raise NotCaptured("no patterns were captured; add 'pattern' to the names")
     batch = len(next(iter(patterns.values())))
     if not -batch <= item < batch:
-        raise OptionError(f"item {item}; the cache holds {batch} prompts, counted from 0")
+        raise OptionError(
+            f"item {item} does not exist; the cache contains {batch} prompts, counted from 0"
+        )
     stacks: dict[str, dict[Head, np.ndarray]] = {}
     for (stack, layer), pattern in patterns.items():
         heads = cache.heads[stack, layer]
@@ -58,7 +60,7 @@ def _labels(tokens: Sequence[str] | None, n: int, stack: str) -> tuple[str, ...]
 
 
 def cache_html(cache: ActivationCache) -> str:
-    """What was captured, and the patterns of the first prompt where they are among it."""
+    """Return a list of the captured tensors, and the patterns of the first prompt if captured."""
     rows = "".join(
         f"<tr><td>{escape(name)}</td><td>{escape(stack)}</td><td>{layer}</td>"
         f"<td>{escape(str(list(x.shape)))}</td></tr>"

@@ -1,4 +1,4 @@
-"""Run a model on one text or image and keep what a page of its attention shows."""
+"""Capture of attention patterns from one text or image for a page."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from interp.model.locate.sites import Site
 if TYPE_CHECKING:
     from interp.model.model import Model
 
-LARGEST = 2 * 1024**3  # bytes of patterns kept at once
+LARGEST = 2 * 1024**3  # maximum bytes of patterns stored at once
 _MOST_IN_FRONT = 16
 _NO_PRODUCT = "the scores of this family are not one product of a query and a key"
 
@@ -38,21 +38,23 @@ def view(
     terms: bool = True,
     title: str | None = None,
 ) -> View:
-    """All patterns of a model over one text, with what each score is made of.
+    """Capture all patterns of a model over one text, with the terms of each score.
 
     Args:
-        model: a loaded model, or what `load` takes.
+        model: a loaded model, or anything that `load` accepts.
         text: a text, token ids, or the model's input tensors by name (a batch of one).
-        text_b: the second sentence of a pair; of an encoder-decoder, what the decoder reads.
-            Without it the decoder reads the text itself.
-        stack: only this one of `model.stacks`.
-        heads: which to open first, and to keep in full where a page is too large.
-        terms: keep queries and keys too, for the view of one pair by dimension.
+        text_b: the second sentence of a pair; for an encoder-decoder, the decoder input. Without it
+            the decoder reads the text itself.
+        stack: the only one of `model.stacks` to show.
+        heads: heads to open first, and to keep in full detail if a page is too large.
+        terms: store queries and keys too, for the view of one pair by dimension.
+        title: title of the page.
 
     Raises:
-        PromptError: an empty text, or more tokens than the model has positions.
-        OptionError: an unknown head or stack, several texts, patterns too large to keep.
-        NonFiniteError: NaN or infinity in an attention output, naming the layer.
+        PromptError: the text is empty, or has more tokens than the model has positions.
+        OptionError: a head or stack is not known, there are several texts, or patterns are too
+            large to store.
+        NonFiniteError: NaN or infinity in an attention output; the layer is named.
     """
     model = one_model(model)
     refuse_elsewhere(model)
@@ -80,13 +82,13 @@ def view(
 
 
 def edited_notes(model: Model) -> tuple[str, ...]:
-    """What a page must say about edits in force, since they change what is shown."""
+    """Return notes on active edits, since they change the patterns."""
     edits = "; ".join(map(str, model.active_edits))
     return (f"The model ran under edits: {edits}.",) if edits else ()
 
 
 def refuse_elsewhere(model: Model) -> None:
-    """Raise OptionError for a model whose patterns do not come back whole to this process."""
+    """Raise OptionError for a model whose patterns are not returned whole to this process."""
     if model.elsewhere is not None:
         raise OptionError(
             f"{model.name} runs on {model.elsewhere}, and only numbers per head come back; "
@@ -97,7 +99,7 @@ def refuse_elsewhere(model: Model) -> None:
 
 
 def named_heads(model: Model, heads: Sequence[Any], stack: str | None) -> tuple[Head, ...]:
-    """Heads by their names; raises OptionError for one that the model does not have."""
+    """Return heads by their names; raise OptionError for one that the model does not have."""
     found, known = tuple(Head.parse(h) for h in heads), model.heads(stack)
     for head in found:
         if head not in known:
@@ -138,7 +140,7 @@ class _Collector:
 
 
 def terms_of(call: Call, layer: int) -> dict[Head, Terms]:
-    """What the scores of one call are made of, per head."""
+    """Return the terms of the scores of one call, per head."""
     if call.q is None or call.k is None:
         raise UnreadableAttention(f"layer {layer}: no one q and k give the scores")
     scores = call.scores()[0].double().cpu().numpy()
@@ -164,7 +166,7 @@ def terms_of(call: Call, layer: int) -> dict[Head, Terms]:
         )
         rest = np.where(visible[h], np.where(visible[h], scores[h], 0.0) - bare.scores(), 0.0)
         size = np.abs(scores[h][visible[h]]).max(initial=1.0)
-        # a position bias, ALiBi's slope, or what else a family adds; not the product's rounding
+        # a position bias, ALiBi's slope, or another additive term; not rounding of the product
         biased = bool(np.abs(rest).max(initial=0.0) > 1e-4 * size)
         found[Head(layer, h)] = Terms(
             bare.q,
@@ -179,10 +181,10 @@ def terms_of(call: Call, layer: int) -> dict[Head, Terms]:
 
 
 def _scale(scores: np.ndarray, k: np.ndarray, q: np.ndarray, visible: np.ndarray) -> float:
-    """The scale in attention code of a family's own: d ** -0.5, or 1.
+    """Return the scale of custom attention code: d ** -0.5, or 1.
 
-    The right one leaves what is added to the product, which runs straight along a row (ALiBi) or
-    in steps (buckets of distance); the wrong one leaves a share of the product.
+    The right scale leaves the terms added to the product, which are linear along a row (ALiBi) or a
+    step function (buckets of distance); the wrong one leaves a share of the product.
     """
     product = q.astype(float) @ k.astype(float).transpose(0, 2, 1)
     seen = np.where(visible, scores, 0.0)  # hidden keys may hold -inf
@@ -196,23 +198,23 @@ def _scale(scores: np.ndarray, k: np.ndarray, q: np.ndarray, visible: np.ndarray
 
 
 def inputs_of(model: Model, text: Any, text_b: str | None) -> tuple[dict[str, Any], int | None]:
-    """Input tensors of a batch of one, and where the second text of a pair begins."""
+    """Return input tensors of a batch of one, and the start of the second text of a pair."""
     if isinstance(text, Mapping):
         if text_b is not None:
-            raise OptionError("text_b goes with a text, not with input tensors")
+            raise OptionError("text_b needs a text; omit it with input tensors")
         return model.inputs(text), None
     if isinstance(text, str) and not text.strip():
         raise PromptError("the text is empty")
     if text_b is None:
         prompts = Prompts.of(text, model)
         if len(prompts) != 1:
-            raise OptionError(f"{len(prompts)} texts given; show one at a time")
+            raise OptionError(f"{len(prompts)} texts are given; show one at a time")
         return model.inputs(prompts), None
     if not isinstance(text, str) or not text_b.strip():
-        raise PromptError("a pair is two texts that are not empty")
+        raise PromptError("a pair needs two texts that are not empty")
     tokenizer = model.tokenizer
     if tokenizer is None:
-        raise PromptError(f"{model.name} has no tokenizer, so it takes token ids, not text")
+        raise PromptError(f"{model.name} has no tokenizer; give token ids instead of text")
     if is_encoder_decoder(model.module):
         return _source_and_target(model, text, text_b), None
     coded = tokenizer(text, text_b, verbose=False)
@@ -235,7 +237,8 @@ def _source_and_target(model: Model, text: str, text_b: str) -> dict[str, Any]:
     source = tuple(model.tokenizer(text, verbose=False)["input_ids"])
     target = tuple(model.tokenizer(text_target=text_b, verbose=False)["input_ids"])
     start = getattr(model.config, "decoder_start_token_id", None)
-    # as in training: the decoder reads its target one place later, without the closing token
+    # as in training: the decoder reads its target shifted by one position, without the closing
+    # token
     last = getattr(model.config, "eos_token_id", None)
     read = target[:-1] if target and target[-1] == last else target
     read = read if start is None else (start, *read)
@@ -247,7 +250,7 @@ def _source_and_target(model: Model, text: str, text_b: str) -> dict[str, Any]:
 
 
 def sequences_of(model: Model, inputs: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    """Token texts of what goes in, by role."""
+    """Return the token texts of the inputs, by role."""
     return {
         role: tuple(text_of(inputs[name][0].tolist(), model))
         for role, name in (("source", "input_ids"), ("target", "decoder_input_ids"))
@@ -282,7 +285,7 @@ def _stack(
         keys,
         second=None if second is None else (second, second),
         terms=collected.terms.get(name, {}),
-        without_terms=_NO_PRODUCT if collected.with_terms else "queries and keys were not kept",
+        without_terms=_NO_PRODUCT if collected.with_terms else "queries and keys were not stored",
         picture=over,
     )
 
@@ -290,7 +293,7 @@ def _stack(
 def stack_tokens(
     stack: str, sequences: Mapping[str, tuple[str, ...]], shape: tuple[int, int]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Texts of a stack's queries and keys; numbers where they are no tokens (sound, patches)."""
+    """Return texts of a stack's queries and keys; numbers if they are not tokens."""
     reads = "target" if stack in ("decoder", "cross") and "target" in sequences else "source"
     found = []
     for role, n in zip((reads, "source" if stack == "cross" else reads), shape, strict=True):
@@ -300,7 +303,7 @@ def stack_tokens(
 
 
 def _image(model: Model, inputs: Mapping[str, Any]) -> tuple[np.ndarray, tuple[int, int]] | None:
-    """The image that goes in and its patches down and across, if it is cut in patches."""
+    """Return the input image and its patch grid, if it is cut into patches."""
     given = inputs.get("pixel_values")
     config = getattr(model.config, "vision_config", model.config)
     size = getattr(config, "patch_size", None)
@@ -314,7 +317,7 @@ def _image(model: Model, inputs: Mapping[str, Any]) -> tuple[np.ndarray, tuple[i
 
 
 def _over(image: tuple[np.ndarray, tuple[int, int]] | None, shape: tuple) -> Picture | None:
-    """The image, where these patterns are between its patches and a few tokens in front."""
+    """Return the image if these patterns are between its patches and a few leading tokens."""
     if image is None or shape[0] != shape[1]:
         return None
     pixels, grid = image

@@ -1,4 +1,4 @@
-"""What a page holds of each head, so that all of it stays within a number of bytes."""
+"""Level of detail per head, so that a page stays within a number of bytes."""
 
 from __future__ import annotations
 
@@ -11,45 +11,45 @@ from interp.heads.patterns.coding import as_letters, coarser, compressed, quanti
 from interp.heads.patterns.result import View
 from interp.heads.patterns.stack import Stack, Terms, stack_summary
 
-KEPT = 12  # heads kept in full where the others are not, if none is named
-PARTS = (0.75, 0.5, 0.25)  # of the heads in full, to begin with
-# (bits per weight, tokens per row of the heads that are not kept in full)
+KEPT = 12  # number of heads kept in full detail if not all fit and none is named
+PARTS = (0.75, 0.5, 0.25)  # initial bits of the heads in full detail
+# (bits per weight, tokens per row of the heads not in full detail)
 LEVELS = ((16, 1), (8, 1), (8, 2), (8, 4), (8, 8), (8, 16), (8, 32), (8, 64))
 
 
 @dataclass(frozen=True)
 class Detail:
-    """One way to write a view down."""
+    """One level of detail of a view."""
 
     bits: int
-    block: int  # tokens of a row of a head that is not kept
-    kept: tuple[tuple[str, Head], ...]  # heads in full, by stack
+    block: int  # tokens per row of a head not in full detail
+    kept: tuple[tuple[str, Head], ...]  # heads in full detail, by stack
 
     def block_of(self, stack: str, head: Head) -> int:
-        """Tokens per row of this head."""
+        """Return the tokens per row of this head."""
         return 1 if (stack, head) in self.kept else self.block
 
 
 @dataclass
 class LetterBlocks:
-    """Blocks of letters in a page, and how to read them."""
+    """Encoded blocks of a page, with the information to decode them."""
 
     blobs: dict[str, str] = field(default_factory=dict)
 
     def put(self, values: np.ndarray, *, triangle: bool = False) -> dict[str, object]:
-        """File values; what a script must know to read them back."""
+        """Add values and return the information that a script needs to decode them."""
         name = f"b{len(self.blobs)}"
         self.blobs[name] = as_letters(compressed(values, triangle=triangle))
         return {"b": name, "n": list(values.shape), "t": triangle, "s": values.dtype.itemsize}
 
     @property
     def size(self) -> int:
-        """Bytes in the page."""
+        """Size in bytes in the page."""
         return sum(map(len, self.blobs.values())) + 60 * len(self.blobs)
 
 
 def order(view: View) -> list[tuple[str, Head]]:
-    """Heads by what a reader looks at first: those named, then those that attend to few keys."""
+    """Order heads by priority: those named, then those that attend to few keys."""
     rows = [row for stack in view.stacks for row in stack_summary(stack)]
     rows.sort(key=lambda row: row["entropy"])  # type: ignore[arg-type,return-value]
     found = [(str(r["stack"]), Head(r["layer"], r["head"])) for r in rows]  # type: ignore[arg-type]
@@ -58,7 +58,7 @@ def order(view: View) -> list[tuple[str, Head]]:
 
 
 def details(view: View) -> list[Detail]:
-    """Ways to write it down, from most to least."""
+    """Yield the levels of detail, from most to least."""
     ordered = order(view)
     longest = max(len(s.queries) for s in view.stacks)
     least = sum(head in view.named for _, head in ordered) or KEPT
@@ -69,14 +69,14 @@ def details(view: View) -> list[Detail]:
         counts = [int(len(ordered) * part) for part in PARTS] if block == 2 else []
         for count in [*(c for c in counts if c > least), least]:
             found.append(Detail(bits, block, tuple(ordered[:count])))
-    # at the end nothing is kept in full
+    # finally no head is in full detail
     return [*found, *(Detail(8, block, ()) for _, block in LEVELS if 1 < block <= longest // 4)]
 
 
 def heads_written(
     stack: Stack, detail: Detail, store: LetterBlocks, room: float
 ) -> list[dict] | None:
-    """Every head's weights; None as soon as they take more than `room` bytes."""
+    """Return every head's encoded weights; None as soon as they exceed `room` bytes."""
     found = []
     for head, weights in stack.weights.items():
         block = detail.block_of(stack.name, head)
@@ -90,7 +90,7 @@ def heads_written(
 
 
 def terms_written(terms: Terms, store: LetterBlocks) -> dict[str, object]:
-    """Queries and keys as 16-bit numbers, one scale per vector, and what else enters the score."""
+    """Encode queries and keys as 16-bit numbers, one scale per vector, and the other terms."""
     item: dict[str, object] = {"scale": terms.scale, "softcap": terms.softcap, "sink": terms.sink}
     for name, vectors in (("q", terms.q), ("k", terms.k)):
         sizes = np.abs(vectors).max(1).astype("<f4")
@@ -110,6 +110,6 @@ def terms_written(terms: Terms, store: LetterBlocks) -> dict[str, object]:
 
 
 def terms_size(terms: Terms) -> int:
-    """About the bytes that they take in a page."""
+    """Estimate the bytes of the terms in a page."""
     numbers = terms.q.size + terms.k.size + (0 if terms.bias is None else terms.bias.size)
     return int(2 * numbers * 1.34) + 800

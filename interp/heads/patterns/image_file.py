@@ -1,4 +1,4 @@
-"""An image file as what a vision model is called with, by the checkpoint's own processor."""
+"""Input tensors of a vision model from an image file, by the checkpoint's own processor."""
 
 from __future__ import annotations
 
@@ -16,18 +16,23 @@ if TYPE_CHECKING:
 def image_inputs(
     model: Model, source: str, path: Path, *, revision: str | None = None
 ) -> dict[str, Tensor]:
-    """The pixels as the model sees them: resized, cropped and normalised as it was trained.
+    """Return the pixels as the model receives them: resized, cropped and normalised.
 
     Args:
-        source: folder or hub id that the model came from, which holds its processor.
+        model: the model.
+        source: folder or hub id of the model, which contains its processor.
+        path: the image file.
+        revision: branch, tag or commit of a hub model.
 
     Raises:
-        OptionError: the model reads no images alone, or pillow is not installed.
-        PromptError: a file that is no image.
-        LoadError: no image processor lies beside the weights.
+        OptionError: the model does not read images alone, or pillow is not installed.
+        PromptError: the file is not an image.
+        LoadError: there is no image processor beside the weights.
     """
     if model.kind != "vision":
-        raise OptionError(f"{model.name} is a model of kind {model.kind}; it reads no image alone")
+        raise OptionError(
+            f"{model.name} is a model of kind {model.kind}; it does not read images alone"
+        )
     try:
         from PIL import Image, UnidentifiedImageError
     except ImportError as error:
@@ -36,7 +41,7 @@ def image_inputs(
         with Image.open(path) as file:
             image = file.convert("RGB")
     except UnidentifiedImageError as error:
-        raise PromptError(f"{path} is no image that pillow can read") from error
+        raise PromptError(f"{path} is not an image that pillow can read") from error
     except OSError as error:
         raise PromptError(f"{path} cannot be read: {error.strerror or error}") from error
     from transformers import AutoImageProcessor

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
-BUDGET = 1_500_000  # bytes of a page, which opens at once; more keeps more of a long text
-CELL_BUDGET = 1_500_000  # of a notebook's output, which is saved with the notebook
+BUDGET = 1_500_000  # default bytes of a page; more keeps more detail of a long text
+CELL_BUDGET = 1_500_000  # bytes of a notebook's output, which is saved with the notebook
 _HEIGHT = 720
 
 
@@ -64,7 +64,7 @@ class View(Result):
                 self.stacks[0].head(head)  # raises an error that lists the heads
 
     def _rows(self) -> pd.DataFrame:
-        """One row per head: its entropy, its mean weights and its largest weight."""
+        """Return one row per head: its entropy, its mean weights and its largest weight."""
         import pandas as pd
 
         return pd.DataFrame([row for stack in self.stacks for row in stack_summary(stack)])
@@ -85,16 +85,21 @@ class View(Result):
         named: Sequence[Any] = (),
         provenance: Mapping[str, Any] | None = None,
     ) -> View:
-        """Patterns that are there already, of any library.
+        """Make a view of existing patterns from any library.
 
         Args:
             patterns: `[layer, head, query_pos, key_pos]`, or one such array per layer without the
-                first axis; a batch axis of one is taken off, as in what transformers return.
+                first axis; a batch axis of one is removed, as in the output of transformers.
             tokens: texts of the queries, and of the keys unless `key_tokens` has those.
-            second: where a second text begins, for queries and keys if they differ.
+            second: start of a second text, for queries and keys if they differ.
+            key_tokens: texts of the keys, if they differ.
+            stack: name of the stack.
+            title: title of the page.
+            named: heads that the page opens first.
+            provenance: model and options of the run.
 
         Raises:
-            OptionError: shapes or weights that do not fit.
+            OptionError: shapes or weights do not fit.
         """
         keys = tokens if key_tokens is None else key_tokens
         pair = (second, second) if isinstance(second, int) else second
@@ -115,15 +120,19 @@ class View(Result):
         named: Sequence[Any] = (),
         provenance: Mapping[str, Any] | None = None,
     ) -> View:
-        """Patterns between the patches of an image.
+        """Make a view of patterns between the patches of an image.
 
         Args:
-            patterns: as for `of_patterns`; tokens beyond `grid` come first, as ViT's class token.
+            patterns: as for `of_patterns`; tokens beyond `grid` come first, such as ViT's class
+                token.
             image: `[height, width, 3]` or `[height, width]`, bytes or numbers from 0 to 1.
             grid: patches down and across.
+            title: title of the page.
+            named: heads that the page opens first.
+            provenance: model and options of the run.
 
         Raises:
-            OptionError: shapes or weights that do not fit.
+            OptionError: shapes or weights do not fit.
         """
         weights = _by_head(patterns)
         n = next(iter(weights.values())).shape[-1]
@@ -139,7 +148,7 @@ class View(Result):
         return cls((shown,), title, tuple(Head.parse(h) for h in named), provenance=made)
 
     def stack(self, name: str | None = None) -> Stack:
-        """One stack; the first unless named.
+        """Return one stack; by default the first.
 
         Raises:
             OptionError: there is no such stack.
@@ -153,7 +162,7 @@ class View(Result):
     def pattern(
         self, head: Any, stack: str | None = None
     ) -> Float[np.ndarray, "query_pos key_pos"]:
-        """The weights of one head."""
+        """Return the weights of one head."""
         shown = self.stack(stack)
         return shown.weights[shown.head(head)]
 
@@ -174,7 +183,7 @@ class View(Result):
         )
 
     def _with_kept_heads(self) -> View:
-        """Return the view without the heads that `top` left out."""
+        """Return the view without the heads that `top` dropped."""
         if self._kept is None:
             return self
         kept = {(row["stack"], row["layer"], row["head"]) for row in self.wide().to_dict("records")}
@@ -256,7 +265,7 @@ class View(Result):
         write_atomically(Path(path), self.html(budget=budget, title=title).encode())
 
     def _repr_html_(self) -> str:
-        # a frame of its own: the notebook's styles and ids do not meet the page's
+        # a separate frame, so that styles and ids of notebook and page do not collide
         page = escape(self.html(budget=CELL_BUDGET))
         rows = behind("Result.html_table")(self._first()[0])
         return (
@@ -284,24 +293,24 @@ def _by_head(patterns: Any) -> dict[Head, np.ndarray]:
 
 
 def to_numpy(x: Any) -> np.ndarray:
-    """Any library's array as float32."""
+    """Convert any library's array to float32."""
     if hasattr(x, "detach"):
         x = x.detach().float().cpu().numpy()
     return np.asarray(x, dtype=np.float32)
 
 
 def patch_names(grid: tuple[int, int], skip: int) -> tuple[str, ...]:
-    """Names of image tokens: those without a place, then patches by row and column."""
+    """Name image tokens: leading tokens first, then patches by row and column."""
     others = [f"[{i}]" for i in range(skip)]
     patches = [f"{row},{column}" for row in range(grid[0]) for column in range(grid[1])]
     return (*others, *patches)
 
 
 def as_pixels(image: Any) -> np.ndarray:
-    """An image as `[height, width, 3]` bytes.
+    """Return an image as `[height, width, 3]` bytes.
 
     Raises:
-        OptionError: it is no such image.
+        OptionError: the array is not such an image.
     """
     pixels = image.detach().cpu().numpy() if hasattr(image, "detach") else np.asarray(image)
     if pixels.ndim == 2:
