@@ -130,10 +130,10 @@ class Causal:
 
         Args:
             model: the model.
-            settings: further settings that the files depend on, beside the model, the task and the
-                game.
             task: the task.
             file: one of the files, which must not replace that of another run.
+            settings: further settings that the files depend on, beside the model, the task and the
+                game.
         """
         if self.out is None:
             return None

@@ -32,11 +32,11 @@ def relations(
 
     Args:
         train: attention on the choosing sentences.
-        random: hits of a random-init model on both parts; its own best head is chosen too.
-        shuffled: hits of the same model on the evaluation sentences in shuffled order.
         test: attention on the evaluation sentences.
         gold: gold dependencies of both parts.
         hits: hits on both parts.
+        random: hits of a random-init model on both parts; its own best head is chosen too.
+        shuffled: hits of the same model on the evaluation sentences in shuffled order.
         seed: seed of the bootstrap.
     """
     choose, report = gold

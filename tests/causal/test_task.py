@@ -164,7 +164,7 @@ def refused(error, match, make, *args, **kwargs):
 def test_bad_tasks_are_refused_in_one_line():
     m, bert = model_of(), model_of("bert")
     refused(PromptError, "no prompts", loss, m, [])
-    refused(PromptError, "has one token", loss, m, [[5]])
+    refused(PromptError, "has only one token", loss, m, [[5]])
     refused(OptionError, "no token precedes", loss, m, PROMPTS, [0])
     refused(
         OptionError, "position 4 is outside prompt 1, which has 3 tokens", loss, m, PROMPTS, [4]

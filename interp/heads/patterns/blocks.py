@@ -242,12 +242,12 @@ def long_view(
         text: a text or token ids.
         context: use only this many tokens from its start; an error if it has fewer.
         block: queries and keys per block; by default a power of two that gives at most 256 blocks.
-        tiles: parts to show token by token, such as "L1H3:4000-4256,0-256".
-        heaviest: number of heavy blocks to show token by token as well.
-        advance: called after each layer with the layers done and their number.
         stack: stack to show.
         heads: heads to open first.
+        tiles: parts to show token by token, such as "L1H3:4000-4256,0-256".
+        heaviest: number of heavy blocks to show token by token as well.
         title: title of the page.
+        advance: called after each layer with the layers done and their number.
 
     Raises:
         PromptError: the text is empty, too long for the model, or too short for `context`.

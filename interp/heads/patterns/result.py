@@ -91,8 +91,8 @@ class View(Result):
             patterns: `[layer, head, query_pos, key_pos]`, or one such array per layer without the
                 first axis; a batch axis of one is removed, as in the output of transformers.
             tokens: texts of the queries, and of the keys unless `key_tokens` has those.
-            second: start of a second text, for queries and keys if they differ.
             key_tokens: texts of the keys, if they differ.
+            second: start of a second text, for queries and keys if they differ.
             stack: name of the stack.
             title: title of the page.
             named: heads that the page opens first.
