@@ -159,8 +159,8 @@ def kl_to_clean(
 ) -> Task:
     """Measure KL(clean || run) of the next-token distribution at `positions`, in nats.
 
-    Lower is better; the clean run has 0, the minimum. This is the score of SHIPS (Zhou et al. 2025, arXiv
-    2410.13708) if the position is the last one.
+    Lower is better; the clean run has 0, the minimum. With the last position this is the score of
+    SHIPS (Zhou et al. 2025, arXiv 2410.13708).
     """
     given = _prompts(model, prompts)
 
