@@ -91,7 +91,7 @@ def not_json(folder):
 
 def a_list(folder):
     (folder / "config.json").write_text("[1, 2]")
-    return "config.json holds a list, and a config is an object"
+    return "config.json holds a list, but a config must be an object"
 
 
 def no_heads(folder):
