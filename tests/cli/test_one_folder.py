@@ -99,7 +99,9 @@ def test_a_report_of_one_model_scored_in_two_ways(run, models, tmp_path) -> None
     folders = [tmp_path / at for at in "xyz"]
     result = run("report", *folders, "-o", tmp_path / "page.html")
     assert result.exit_code == 0, result.stderr
-    assert "model: scored in several ways, so each is named with where it is from" in result.stderr
+    assert (
+        "model: scored with different settings, so each name includes its source" in result.stderr
+    )
     found = HeadTable.from_csv(tmp_path / "page.csv")
     assert found.models == tuple(f"model ({folder})" for folder in folders)
     shutil.copytree(folders[0], tmp_path / "copy")
