@@ -151,14 +151,14 @@ def test_weights_that_do_not_fit_the_config(llama_to_damage):
 
 def test_not_a_model(llama_to_damage, tmp_path):
     refused(tmp_path / "absent", "does not exist")
-    refused(llama_to_damage / "config.json", "is no folder; give the folder")
+    refused(llama_to_damage / "config.json", "is not a folder; give the folder")
     empty = tmp_path / "empty"
     empty.mkdir()
     refused(empty, "has no config.json")
     (llama_to_damage / "model.safetensors").unlink()
     refused(llama_to_damage, "has a config but no weights")
     (llama_to_damage / "config.json").write_text("{")
-    refused(llama_to_damage, "config.json is no JSON")
+    refused(llama_to_damage, "config.json is not JSON")
     for other in ("[]", "3", "{}"):
         shutil.copy(__file__, llama_to_damage / "x.safetensors")
         (llama_to_damage / "config.json").write_text(other)
@@ -245,7 +245,7 @@ def test_names_that_are_no_names():
         "unknown planted model 'inductoin'; did you mean induction",
         UnknownName,
     )
-    refused(torch.nn.Linear(2, 2), "no Hugging Face model")
+    refused(torch.nn.Linear(2, 2), "not a Hugging Face model")
 
 
 def test_a_planted_model_loads_by_name():

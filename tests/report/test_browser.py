@@ -4,7 +4,7 @@ import math
 
 import pytest
 from core.examples import small
-from report.viewer.browser import DOWN, ELEMENT, ENTER, ESCAPE, RIGHT, needs_browser
+from report.browser import DOWN, ELEMENT, ENTER, ESCAPE, RIGHT, needs_browser
 
 import interp.report.heads
 from interp.core.table import HeadTable
