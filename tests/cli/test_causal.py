@@ -17,21 +17,13 @@ MODEL = "planted:bystander"
 SHORT = ("-n", "3", "--longest", "8")
 
 
-@pytest.fixture(scope="module")
-def model():
-    return interp.load(MODEL)
-
-
-@pytest.fixture(scope="module")
-def task(model):
-    return repeats_task(model, n=3, longest=8)
-
-
-def test_ablate_gives_the_numbers_of_the_python_call(run, model, task, tmp_path):
+def test_ablate_gives_the_numbers_of_the_python_call(
+    run, planted_bystander, bystander_repeats, tmp_path
+):
     result = run("ablate", MODEL, *SHORT, "--json", "--quiet", "--out", tmp_path)
     assert result.exit_code == 0
     rows = pd.DataFrame(json.loads(result.stdout)["rows"])
-    want = leave_one_out(model, task).table.to_pandas()
+    want = leave_one_out(planted_bystander, bystander_repeats).table.to_pandas()
     for column in ("score", "sem", "null"):
         assert rows[column].to_numpy() == pytest.approx(want[column].to_numpy(), abs=1e-6)
     kept = HeadTable.from_parquet(tmp_path / "ablate.parquet").to_pandas()
@@ -39,10 +31,10 @@ def test_ablate_gives_the_numbers_of_the_python_call(run, model, task, tmp_path)
     assert "bystander" in (tmp_path / "ablate.html").read_text()
 
 
-def test_ablate_prints_the_heads_the_task_needs_most(run, model, task):
+def test_ablate_prints_the_heads_the_task_needs_most(run, planted_bystander, bystander_repeats):
     result = run("ablate", MODEL, *SHORT, "--top", 2, "--null", "none")
     lines = result.stdout.splitlines()
-    best = leave_one_out(model, task, null="none").top(2)
+    best = leave_one_out(planted_bystander, bystander_repeats, null="none").top(2)
     assert lines[0] == MODEL
     for line, row in zip(lines[2:4], best, strict=True):
         assert row["player"] in line.split()
@@ -94,15 +86,15 @@ def test_importances_side_by_side(run, tmp_path):
     assert len(table.metrics) == 3
 
 
-def test_pruning_curves(run, model, task, tmp_path):
+def test_pruning_curves(run, planted_bystander, bystander_repeats, tmp_path):
     result = run(
         "prune", MODEL, *SHORT, "--by", "ablation,greedy", "--random", 3, "--csv", "--out",
         tmp_path, "--quiet",
     )  # fmt: skip
     assert result.exit_code == 0
     frame = pd.read_csv(io.StringIO(result.stdout))
-    ranking = leave_one_out(model, task, null="none")
-    want = pruning_curve(model, task, ranking, n_random=3).to_pandas()
+    ranking = leave_one_out(planted_bystander, bystander_repeats, null="none")
+    want = pruning_curve(planted_bystander, bystander_repeats, ranking, n_random=3).to_pandas()
     mine = frame[frame["ranking"] == "ablation"]
     for column in ("value", "random_mean", "low", "high"):
         assert mine[column].to_numpy() == pytest.approx(want[column].to_numpy(), abs=1e-5)
@@ -217,14 +209,16 @@ def test_a_mean_over_prompts_of_ones_own(run, errors, tmp_path):
         assert told in lines[0]
 
 
-def test_the_null_of_shapley_values(run, errors, model, task):
+def test_the_null_of_shapley_values(run, errors, planted_bystander, bystander_repeats):
     from interp.causal import shapley
 
     args = ("shapley", MODEL, *SHORT, "--heads", "L0H1,L1H0,L1H1", "--csv", "--quiet")
     shown = run(*args, "--null", "random-init")
     frame = pd.read_csv(io.StringIO(shown.stdout), comment="#")
     heads = ["L0H1", "L1H0", "L1H1"]
-    want = shapley(model, task, heads=heads, null="random-init").table.to_pandas()
+    want = shapley(
+        planted_bystander, bystander_repeats, heads=heads, null="random-init"
+    ).table.to_pandas()
     for column in ("score", "null", "null_sem"):
         assert frame[column].to_numpy() == pytest.approx(want[column].to_numpy(), abs=1e-6)
     assert frame["null"].notna().all()

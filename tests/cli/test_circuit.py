@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import torch
 import zoo
-from circuits.test_tasks import speller
+from circuits.speller import speller
 from transformers import GPT2LMHeadModel
 
 from interp.circuits.result import Circuit

@@ -224,9 +224,7 @@ def test_a_page_keeps_its_budget_and_says_what_it_left_out():
     assert "a map is a picture" in texts[2]
     for text in texts[1:]:
         assert "With more detail the page would be larger than" in text
-    with pytest.raises(
-        OptionError, match=r"least detail, more than 0\.01 MB\. Give fewer"
-    ):
+    with pytest.raises(OptionError, match=r"least detail, more than 0\.01 MB\. Give fewer"):
         heads_page(table, budget=10_000)
 
 

@@ -19,16 +19,16 @@ from interp.heads.patterns.image_file import image_inputs
 
 
 @pytest.fixture
-def run():
+def run_view():
     return lambda *args: CliRunner().invoke(main, ["view", *map(str, args)])
 
 
 MODEL = "bundled:induction"
 
 
-def test_a_short_text_makes_a_page_of_tokens(run, tmp_path) -> None:
+def test_a_short_text_makes_a_page_of_tokens(run_view, tmp_path) -> None:
     out = tmp_path / "v.html"
-    done = run(MODEL, "--text", "the cat and the cat", "--heads", "L1H0,L0H2", "-o", out)
+    done = run_view(MODEL, "--text", "the cat and the cat", "--heads", "L1H0,L0H2", "-o", out)
     assert done.exit_code == 0, done.output
     assert done.stdout == f"{out}\n"
     assert re.search(r"interp: .*v\.html: 0\.\d\d MB", done.stderr)
@@ -38,18 +38,20 @@ def test_a_short_text_makes_a_page_of_tokens(run, tmp_path) -> None:
     assert "".join(data["stacks"][0]["queries"]).endswith("the cat")
 
 
-def test_a_long_file_is_shown_in_blocks_and_it_is_said(run, tmp_path) -> None:
+def test_a_long_file_is_shown_in_blocks_and_it_is_said(run_view, tmp_path) -> None:
     text = tmp_path / "t.txt"
     text.write_text("the cat sat on the mat. " * 80, encoding="utf-8")
     out = tmp_path / "v.html"
-    done = run(MODEL, "--prompt-file", text, "--context", 600, "--tile", "L1H0:400-420,0-20",
+    done = run_view(MODEL, "--prompt-file", text, "--context", 600, "--tile", "L1H0:400-420,0-20",
                "-o", out)  # fmt: skip
     assert done.exit_code == 0, done.output
     data = reading.data_of(out.read_text(encoding="utf-8"))["stacks"][0]
     assert (data["block"], data["tiles"][0]["name"]) == (16, "L1H0:400-420,0-20")
-    done = run(MODEL, "--prompt-file", text, "--context", 600, "-o", out)
+    done = run_view(MODEL, "--prompt-file", text, "--context", 600, "-o", out)
     assert "600 tokens are more than 512: shown in blocks" in done.stderr
-    done = run(MODEL, "--prompt-file", text, "--context", 600, "--show", "tokens", "-o", out, "-q")
+    done = run_view(
+        MODEL, "--prompt-file", text, "--context", 600, "--show", "tokens", "-o", out, "-q"
+    )
     assert done.stderr == ""
     assert reading.data_of(out.read_text(encoding="utf-8"))["stacks"][0]["block"] == 1
 
@@ -72,20 +74,20 @@ def vit(tmp_path):
     return folder, tmp_path / "ramp.png"
 
 
-def test_an_image_is_shown_as_the_model_sees_it(run, tmp_path, vit) -> None:
+def test_an_image_is_shown_as_the_model_sees_it(run_view, tmp_path, vit) -> None:
     folder, image = vit
     out = tmp_path / "v.html"
-    done = run(folder, "--image", image, "-o", out)
+    done = run_view(folder, "--image", image, "-o", out)
     assert done.exit_code == 0, done.output
     page = out.read_text(encoding="utf-8")
     picture = reading.data_of(page)["stacks"][0]["picture"]
     config = FAMILIES["vit"].model().config
     assert picture["size"] == [config.image_size] * 2
     assert picture["grid"] == [config.image_size // config.patch_size] * 2
-    done = run(folder, "--image", tmp_path / "v.html", "-o", tmp_path / "w.html")
+    done = run_view(folder, "--image", tmp_path / "v.html", "-o", tmp_path / "w.html")
     assert (done.exit_code, "is no image" in done.stderr) == (1, True)
     (folder / "preprocessor_config.json").unlink()
-    done = run(folder, "--image", image, "-o", tmp_path / "w.html")
+    done = run_view(folder, "--image", image, "-o", tmp_path / "w.html")
     assert "no image processor" in done.stderr
     assert not (tmp_path / "w.html").exists()
 
@@ -131,9 +133,9 @@ def test_without_pillow_it_is_said_what_to_install(monkeypatch, tmp_path) -> Non
         (("--text", "a b", "--budget", "0.01"), "more than 0.01 MB"),
     ],
 )
-def test_what_is_wrong_is_one_line_and_no_page(run, tmp_path, args, says) -> None:
+def test_what_is_wrong_is_one_line_and_no_page(run_view, tmp_path, args, says) -> None:
     out = tmp_path / "v.html"
-    done = run(MODEL, *args, "-o", out)
+    done = run_view(MODEL, *args, "-o", out)
     assert done.exit_code in (1, 2)
     assert says in done.stderr
     assert done.stderr.count("\n") == 1

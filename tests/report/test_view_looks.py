@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from report.browser import needs_browser, started
+from report.browser import needs_browser
 from report.looking import CROWDED, CUT, PALE, SQUEEZED
 
 from interp.heads.patterns import View
@@ -15,13 +15,7 @@ SMALLEST = 7.5  # pixels that a letter of a map has at least
 
 
 @pytest.fixture(scope="module")
-def browser():
-    with started() as opened:
-        yield opened
-
-
-@pytest.fixture(scope="module")
-def page(tmp_path_factory):
+def view_page(tmp_path_factory):
     """Twelve layers of twelve heads, and tokens that are long, empty, wide and hostile."""
     n = 40
     weights = np.tril(np.random.default_rng(0).random((12, 12, n, n))) + 1e-9 * np.eye(n)
@@ -42,8 +36,8 @@ def opened(browser, page, theme, width):
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1400])
-def test_on_a_screen_everything_can_be_read(browser, page, theme, width) -> None:
-    opened(browser, page, theme, width)
+def test_on_a_screen_everything_can_be_read(browser, view_page, theme, width) -> None:
+    opened(browser, view_page, theme, width)
     browser.click(".panel canvas")
     browser.wait("return document.querySelector('.pair h4')")
     assert browser.run(PALE) == []
@@ -59,18 +53,18 @@ def test_on_a_screen_everything_can_be_read(browser, page, theme, width) -> None
     assert browser.log("browser") == []
 
 
-def test_nothing_is_cut_off_on_paper(browser, page) -> None:
+def test_nothing_is_cut_off_on_paper(browser, view_page) -> None:
     browser.emulate("light", 718)
     media = {"cmd": "Emulation.setEmulatedMedia", "params": {"media": "print"}}
     browser.call("POST", "/goog/cdp/execute", media)
-    browser.open(page)
+    browser.open(view_page)
     browser.wait("return document.querySelector('.panel canvas')")
     assert browser.run(CUT) == []
     browser.call("POST", "/goog/cdp/execute", media | {"params": {"media": ""}})
 
 
-def test_what_scrolls_can_be_scrolled_with_the_keyboard(browser, page) -> None:
-    opened(browser, page, "light", 390)
+def test_what_scrolls_can_be_scrolled_with_the_keyboard(browser, view_page) -> None:
+    opened(browser, view_page, "light", 390)
     reached = "return [...document.querySelectorAll('.scroll')].filter((e) => e.scrollWidth > "
     reached += "e.clientWidth + 1 && e.tabIndex < 0 && !e.querySelector('[tabindex=\"0\"],button'))"
     assert browser.run(f"{reached}.map((e) => e.innerHTML.slice(0, 60))") == []

@@ -23,11 +23,6 @@ from interp.heads.patterns.stack import Stack, stack_summary
 EVIL = "<script>alert(1)</script>"
 
 
-@pytest.fixture(scope="module")
-def bundled():
-    return interp.load("bundled:induction")
-
-
 def uniform(tokens, **options) -> View:
     n = len(tokens)
     pattern = np.tri(n) / np.arange(1, n + 1)[:, None]
@@ -153,8 +148,8 @@ def test_the_pair_of_bert_begins_where_its_segment_does() -> None:
     assert reading.data_of(found.html())["stacks"][0]["second"] == [4, 4]
 
 
-def test_a_pair_of_a_fast_tokenizer_begins_where_the_tokenizer_says(bundled) -> None:
-    stack = view(bundled, "the cat", text_b="she said").stacks[0]
+def test_a_pair_of_a_fast_tokenizer_begins_where_the_tokenizer_says(bundled_induction) -> None:
+    stack = view(bundled_induction, "the cat", text_b="she said").stacks[0]
     first, _ = stack.second
     assert "".join(stack.queries[first:]).strip() == "she said"
     assert "".join(stack.queries[:first]).endswith("the cat")
@@ -211,11 +206,11 @@ def test_an_image_lies_under_the_attention_of_its_patches() -> None:
         View.over_image(attentions, stack.picture.pixels, (9, 9))
 
 
-def test_edits_in_force_are_named_on_the_page(bundled) -> None:
-    with bundled.edited(interp.uniform([(1, 0)])):
-        page = view(bundled, "the cat").html()
+def test_edits_in_force_are_named_on_the_page(bundled_induction) -> None:
+    with bundled_induction.edited(interp.uniform([(1, 0)])):
+        page = view(bundled_induction, "the cat").html()
     assert "The model ran under edits: uniform" in page
-    assert "under edits" not in view(bundled, "the cat").html()
+    assert "under edits" not in view(bundled_induction, "the cat").html()
 
 
 def test_windows_of_an_image_are_refused() -> None:
@@ -235,9 +230,11 @@ def test_windows_of_an_image_are_refused() -> None:
         (["a", "b"], {}, OptionError, "one at a time"),
     ],
 )
-def test_what_cannot_be_shown_is_said_in_one_line(bundled, text, options, error, says) -> None:
+def test_what_cannot_be_shown_is_said_in_one_line(
+    bundled_induction, text, options, error, says
+) -> None:
     with pytest.raises(error, match=says) as caught:
-        view(bundled, text, **options)
+        view(bundled_induction, text, **options)
     assert "\n" not in str(caught.value)
 
 
@@ -257,18 +254,20 @@ def test_patterns_that_do_not_fit_their_tokens_are_refused() -> None:
         Stack("x", {}, ("a",), ("a",))
 
 
-def test_a_notebook_shows_a_view_and_a_cache_in_frames_of_their_own(bundled, monkeypatch) -> None:
-    found = view(bundled, "the cat " + EVIL)
+def test_a_notebook_shows_a_view_and_a_cache_in_frames_of_their_own(
+    bundled_induction, monkeypatch
+) -> None:
+    found = view(bundled_induction, "the cat " + EVIL)
     html = found._repr_html_()
     (tag, attributes), *table = tags(html).found
     assert [name for name, _ in table if name in ("iframe", "script")] == []
     assert (tag, attributes["sandbox"]) == ("iframe", "allow-scripts")
     assert attributes["srcdoc"].startswith("<!doctype html>")
-    cache = bundled.capture("the cat", ["pattern", "z"])
+    cache = bundled_induction.capture("the cat", ["pattern", "z"])
     own = cache._repr_html_()
     assert "<iframe" in own
     assert "<td>z</td>" in own
-    assert "<iframe" not in bundled.capture("the cat", ["z"])._repr_html_()
+    assert "<iframe" not in bundled_induction.capture("the cat", ["z"])._repr_html_()
     monkeypatch.setattr(cached, "WEIGHTS", 100)
     assert "<iframe" not in cache._repr_html_()
     assert "more than 100 weights" in cache._repr_html_()
@@ -276,8 +275,8 @@ def test_a_notebook_shows_a_view_and_a_cache_in_frames_of_their_own(bundled, mon
     np.testing.assert_array_equal(shown.pattern("L1H3"), cache["pattern", 1][0, 3].numpy())
 
 
-def test_figures_and_rows_hold_the_same_weights(bundled, tmp_path) -> None:
-    found = view(bundled, "the cat and the cat", heads=["L1H0"])
+def test_figures_and_rows_hold_the_same_weights(bundled_induction, tmp_path) -> None:
+    found = view(bundled_induction, "the cat and the cat", heads=["L1H0"])
     pattern = found.pattern("L1H0")
     figure = found.plot()
     np.testing.assert_array_equal(figure.data[0].z, pattern)

@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 import pytest
-from report.browser import DOWN, ELEMENT, ENTER, ESCAPE, RIGHT, needs_browser, started
+from report.browser import DOWN, ELEMENT, ENTER, ESCAPE, RIGHT, needs_browser
 
 import interp
 from interp.heads.patterns import View, long_view, view
@@ -16,17 +16,6 @@ pytestmark = [
     needs_browser,
 ]
 EVIL = "<script>alert(1)</script>"
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with started() as opened:
-        yield opened
-
-
-@pytest.fixture(scope="module")
-def bundled():
-    return interp.load("bundled:induction")
 
 
 @pytest.fixture
@@ -58,8 +47,8 @@ def head(page) -> str:
                     "return p && !p.hidden ? p.querySelector('h3').textContent : ''")  # fmt: skip
 
 
-def test_a_click_or_enter_opens_a_head_and_escape_closes_it(opened, bundled) -> None:
-    page = opened(view(bundled, "the cat and the cat"))
+def test_a_click_or_enter_opens_a_head_and_escape_closes_it(opened, bundled_induction) -> None:
+    page = opened(view(bundled_induction, "the cat and the cat"))
     assert head(page) == ""
     page.click("rect.pick[data-at='0,9']")
     page.wait("return document.querySelector('.panel h3')?.textContent === 'decoder L1H1'")
@@ -72,8 +61,10 @@ def test_a_click_or_enter_opens_a_head_and_escape_closes_it(opened, bundled) -> 
     page.wait("return document.querySelector('.panel h3')?.textContent === 'decoder L1H2'")
 
 
-def test_the_matrix_reads_the_weights_of_the_run_and_shows_the_pair(opened, bundled) -> None:
-    found = view(bundled, "the cat and the cat", heads=["L1H0"])
+def test_the_matrix_reads_the_weights_of_the_run_and_shows_the_pair(
+    opened, bundled_induction
+) -> None:
+    found = view(bundled_induction, "the cat and the cat", heads=["L1H0"])
     page = opened(found)
     page.wait("return document.querySelector('.panel canvas[tabindex]')")
     # the first arrow lands on the first cell, the next ones move
@@ -97,8 +88,8 @@ def test_the_matrix_reads_the_weights_of_the_run_and_shows_the_pair(opened, bund
     assert np.all(np.diff(np.abs(products)) <= 1e-9)  # largest first
 
 
-def test_lines_follow_the_token_that_is_chosen(opened, bundled) -> None:
-    found = view(bundled, "the cat and the cat", heads=["L1H0"])
+def test_lines_follow_the_token_that_is_chosen(opened, bundled_induction) -> None:
+    found = view(bundled_induction, "the cat and the cat", heads=["L1H0"])
     page = opened(found)
     page.wait("return document.querySelector('.lines button')")
     last = len(found.stacks[0].queries) - 1
@@ -169,8 +160,8 @@ return [arguments[1] ? box.right - 4 : (box.left + box.right) / 2,
 """
 
 
-def test_a_finger_opens_what_lies_under_it(opened, bundled) -> None:
-    found = view(bundled, "the cat and the cat")
+def test_a_finger_opens_what_lies_under_it(opened, bundled_induction) -> None:
+    found = view(bundled_induction, "the cat and the cat")
     last = len(found.stacks[0].queries) - 1
     phone = opened(found, width=390)
     phone.touch(on=True)
@@ -213,9 +204,9 @@ def test_an_image_is_coloured_where_its_patch_looks(opened) -> None:
     assert page.text(".panel figure:last-child output").startswith("query 5 1,1:")
 
 
-def test_tiles_of_a_long_prompt_open_token_by_token(opened, bundled) -> None:
+def test_tiles_of_a_long_prompt_open_token_by_token(opened, bundled_induction) -> None:
     prompt = [10 + i % 97 for i in range(700)]
-    found = long_view(bundled, prompt, tiles=["L1H3:600-640,90-130"], heaviest=0)
+    found = long_view(bundled_induction, prompt, tiles=["L1H3:600-640,90-130"], heaviest=0)
     page = opened(found)
     page.click("figure.tile button")
     page.wait("return document.querySelector('.panel h3')?.textContent.includes('600-640')")
@@ -240,8 +231,8 @@ def test_tiles_of_a_long_prompt_open_token_by_token(opened, bundled) -> None:
     page.wait("return document.querySelector('.pair code')?.textContent.includes(':688-700,0-16')")
 
 
-def test_the_frame_in_a_notebook_answers_too(browser, bundled, tmp_path) -> None:
-    found = view(bundled, "the cat and the cat", heads=["L1H0"])
+def test_the_frame_in_a_notebook_answers_too(browser, bundled_induction, tmp_path) -> None:
+    found = view(bundled_induction, "the cat and the cat", heads=["L1H0"])
     cell = f"<!doctype html><h1>A notebook</h1>{found._repr_html_()}"
     (tmp_path / "cell.html").write_text(cell, encoding="utf-8")
     browser.emulate("light", 1200)
@@ -256,8 +247,8 @@ def test_the_frame_in_a_notebook_answers_too(browser, bundled, tmp_path) -> None
     assert browser.fetched() <= {(tmp_path / "cell.html").as_uri(), "about:srcdoc"}
 
 
-def test_print_shows_the_open_head_without_its_buttons(opened, bundled) -> None:
-    page = opened(view(bundled, "the cat and the cat", heads=["L1H0"]), "dark")
+def test_print_shows_the_open_head_without_its_buttons(opened, bundled_induction) -> None:
+    page = opened(view(bundled_induction, "the cat and the cat", heads=["L1H0"]), "dark")
     page.wait("return document.querySelector('.lines button')")
     media = {"cmd": "Emulation.setEmulatedMedia", "params": {"media": "print"}}
     page.call("POST", "/goog/cdp/execute", media)
@@ -270,8 +261,10 @@ def test_print_shows_the_open_head_without_its_buttons(opened, bundled) -> None:
     assert seen == ["none", "none", "none", "rgb(255, 255, 255)"]
 
 
-def test_without_scripts_the_page_still_shows_every_head(browser, bundled, tmp_path) -> None:
-    view(bundled, "the cat and the cat").save_html(tmp_path / "page.html")
+def test_without_scripts_the_page_still_shows_every_head(
+    browser, bundled_induction, tmp_path
+) -> None:
+    view(bundled_induction, "the cat and the cat").save_html(tmp_path / "page.html")
     browser.scripts(False)
     try:
         browser.open(tmp_path / "page.html")
@@ -285,8 +278,8 @@ def test_without_scripts_the_page_still_shows_every_head(browser, bundled, tmp_p
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [400, 1400])
-def test_fits_the_window_in_both_themes(opened, bundled, theme, width) -> None:
-    found = view(bundled, "the cat and the " + "long" * 30, heads=["L1H0"])
+def test_fits_the_window_in_both_themes(opened, bundled_induction, theme, width) -> None:
+    found = view(bundled_induction, "the cat and the " + "long" * 30, heads=["L1H0"])
     page = opened(found, theme, width)
     page.wait("return document.querySelector('.panel canvas[tabindex]')")
     page.click(".lines .query button[data-at='3']")

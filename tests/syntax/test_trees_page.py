@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from report.browser import needs_browser, started
+from report.browser import needs_browser
 from syntax.found import relation, scores, trees
 
 from interp.core.statistics import RatioBootstrap
@@ -189,12 +189,6 @@ pytest_browser = [
     pytest.mark.slow,
     needs_browser,
 ]
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with started() as opened:
-        yield opened
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

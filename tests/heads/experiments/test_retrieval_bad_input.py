@@ -11,23 +11,12 @@ import pytest
 import zoo
 
 import interp
-from interp import planted
 from interp.core.errors import OptionError, PromptError
 from interp.heads import needle
 from interp.heads.needle.text import Needle
 
 IDS = Path(__file__).parent / "needles_of_ids.jsonl"
 SHARED = Path(__file__).parents[4] / "shared"
-
-
-@pytest.fixture(scope="module")
-def built() -> planted.Planted:
-    return planted.zoo(vocab=40, context=160, seed=2)
-
-
-@pytest.fixture(scope="module")
-def model(built) -> interp.Model:
-    return interp.load(built.model, name="zoo")
 
 
 def test_no_instance_succeeds() -> None:
@@ -53,9 +42,9 @@ def test_no_instance_succeeds() -> None:
         ("retrieval_gates:length=1", OptionError, "length=1"),
     ],
 )
-def test_options_out_of_range(metric, error, says, model) -> None:
+def test_options_out_of_range(metric, error, says, zoo_model) -> None:
     with pytest.raises(error, match=says) as caught:
-        interp.score(model, metric)
+        interp.score(zoo_model, metric)
     assert "\n" not in str(caught.value)
 
 
@@ -81,7 +70,7 @@ def test_needle_files_that_are_refused(lines, says, tmp_path) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_needles_that_do_not_fit_the_haystack_or_the_model(model) -> None:
+def test_needles_that_do_not_fit_the_haystack_or_the_model(zoo_model) -> None:
     bundled = interp.load("bundled:induction")
     ids = Needle([5, 6, 7], [5], [6, 7])
     with pytest.raises(PromptError, match=r"this one has 20"):
@@ -92,11 +81,11 @@ def test_needles_that_do_not_fit_the_haystack_or_the_model(model) -> None:
     with pytest.raises(PromptError, match="'the code' is not an exact part of it"):
         needle.text_instances(bundled, [text], "A day. " * 90, lengths=(60,))
     with pytest.raises(PromptError, match="zoo has no tokenizer"):
-        needle.text_instances(model, [text], "A day. " * 90, lengths=(60,))
+        needle.text_instances(zoo_model, [text], "A day. " * 90, lengths=(60,))
     with pytest.raises(PromptError, match="no needles to search for"):
-        needle.copy_paste(model, [])
+        needle.copy_paste(zoo_model, [])
     with pytest.raises(OptionError, match=r"depths \(2.0,\)"):
-        needle.ids_instances(model, depths=(2.0,))
+        needle.ids_instances(zoo_model, depths=(2.0,))
 
 
 def test_listing_needles_imports_no_torch() -> None:

@@ -17,11 +17,6 @@ from interp.heads.patterns import long_view
 from interp.heads.patterns.coding import resolution
 
 
-@pytest.fixture(scope="module")
-def bundled():
-    return interp.load("bundled:induction")
-
-
 def ids(model, n: int, seed: int = 0) -> list[int]:
     generator = torch.Generator().manual_seed(seed)
     half = torch.randint(10, model.d_vocab, (-(-n // 2),), generator=generator)
@@ -47,10 +42,10 @@ def test_masses_are_the_block_sums_of_the_pattern(family) -> None:
     assert seen == len(found.masses)
 
 
-def test_tiles_are_pieces_of_the_pattern(bundled) -> None:
-    prompt = ids(bundled, 120)
-    dense = bundled.capture([prompt])["pattern", 1][0].numpy()
-    found = long_view(bundled, prompt, tiles=["L1H3:40-72,5-25", "decoder.L0H2:0-8,0-8"])
+def test_tiles_are_pieces_of_the_pattern(bundled_induction) -> None:
+    prompt = ids(bundled_induction, 120)
+    dense = bundled_induction.capture([prompt])["pattern", 1][0].numpy()
+    found = long_view(bundled_induction, prompt, tiles=["L1H3:40-72,5-25", "decoder.L0H2:0-8,0-8"])
     one = found.tile(1, 3, (40, 72), range(5, 25))
     np.testing.assert_allclose(one.weights, dense[3, 40:72, 5:25], atol=1e-6)
     page = found.html()
@@ -74,8 +69,8 @@ def test_the_heaviest_block_is_where_the_planted_copies_are() -> None:
     assert len({one.head for one in other}) == len(other)
 
 
-def test_a_page_says_how_blocks_are_read_and_holds_no_square_of_tokens(bundled) -> None:
-    found = long_view(bundled, ids(bundled, 1500), heaviest=1)
+def test_a_page_says_how_blocks_are_read_and_holds_no_square_of_tokens(bundled_induction) -> None:
+    found = long_view(bundled_induction, ids(bundled_induction, 1500), heaviest=1)
     assert found.block == 16
     page = found.html()
     stack = reading.data_of(page)["stacks"][0]
@@ -99,47 +94,51 @@ def test_a_page_says_how_blocks_are_read_and_holds_no_square_of_tokens(bundled) 
         ("L1H3:0-4,90-200", "within 0 and 100"),
     ],
 )
-def test_a_tile_that_does_not_exist_is_refused_before_the_run(bundled, tile, says) -> None:
+def test_a_tile_that_does_not_exist_is_refused_before_the_run(
+    bundled_induction, tile, says
+) -> None:
     def never(done, of):
         raise AssertionError("a layer ran")
 
     with pytest.raises(OptionError, match=says):
-        long_view(bundled, ids(bundled, 100), tiles=[tile], advance=never)
+        long_view(bundled_induction, ids(bundled_induction, 100), tiles=[tile], advance=never)
 
 
-def test_blocks_as_small_as_tokens_are_refused(bundled) -> None:
+def test_blocks_as_small_as_tokens_are_refused(bundled_induction) -> None:
     with pytest.raises(OptionError, match=r"1,500 blocks; at most 1,024 .* a block of 2"):
-        long_view(bundled, ids(bundled, 1500), block=1)
+        long_view(bundled_induction, ids(bundled_induction, 1500), block=1)
 
 
-def test_a_tile_has_an_upper_size(bundled) -> None:
-    found = long_view(bundled, ids(bundled, 1200), heaviest=0)
+def test_a_tile_has_an_upper_size(bundled_induction) -> None:
+    found = long_view(bundled_induction, ids(bundled_induction, 1200), heaviest=0)
     with pytest.raises(OptionError, match="at most 1,024"):
         found.tile(0, 0, (0, 1100), (0, 8))
 
 
-def test_context_cuts_and_never_stretches(bundled) -> None:
-    prompt = ids(bundled, 100)
-    found = long_view(bundled, prompt, context=64, heaviest=0)
+def test_context_cuts_and_never_stretches(bundled_induction) -> None:
+    prompt = ids(bundled_induction, 100)
+    found = long_view(bundled_induction, prompt, context=64, heaviest=0)
     assert found.stacks[0].n_queries == 64
     assert found.inputs["input_ids"][0].tolist() == prompt[:64]
     with pytest.raises(PromptError, match="context 101"):
-        long_view(bundled, prompt, context=101)
+        long_view(bundled_induction, prompt, context=101)
     with pytest.raises(OptionError, match="at least 1"):
-        long_view(bundled, prompt, block=0)
+        long_view(bundled_induction, prompt, block=0)
 
 
-def test_a_run_that_is_broken_off_leaves_the_model_as_it_was(bundled) -> None:
-    prompt = ids(bundled, 40)
-    before = bundled.run([prompt])
-    long_view(bundled, prompt, stack="decoder").tile(0, 1, (0, 4), (0, 4))
-    assert torch.equal(bundled.run([prompt]), before)
+def test_a_run_that_is_broken_off_leaves_the_model_as_it_was(bundled_induction) -> None:
+    prompt = ids(bundled_induction, 40)
+    before = bundled_induction.run([prompt])
+    long_view(bundled_induction, prompt, stack="decoder").tile(0, 1, (0, 4), (0, 4))
+    assert torch.equal(bundled_induction.run([prompt]), before)
 
 
 @pytest.mark.slow
-def test_sixteen_thousand_tokens_make_a_page_within_its_budget(bundled, tmp_path) -> None:
+def test_sixteen_thousand_tokens_make_a_page_within_its_budget(bundled_induction, tmp_path) -> None:
     start = time.perf_counter()
-    found = long_view(bundled, ids(bundled, 16_384), tiles=["L1H0:9000-9256,800-1056"])
+    found = long_view(
+        bundled_induction, ids(bundled_induction, 16_384), tiles=["L1H0:9000-9256,800-1056"]
+    )
     assert found.block == 64
     found.save_html(tmp_path / "long.html")
     size = (tmp_path / "long.html").stat().st_size
