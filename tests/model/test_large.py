@@ -113,8 +113,8 @@ def test_two_processes_with_half_the_heads_each_give_the_scores_of_one(
     path = os.pathsep.join(p for p in sys.path if p)
     done = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port",
-         "0", "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", str(SCRIPT), str(sharded_folder),
-         str(out)],
+         "0", "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", str(SCRIPT),
+         str(sharded_folder), str(out)],
         capture_output=True, text=True, timeout=300, check=False,
         env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip

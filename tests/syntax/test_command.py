@@ -244,8 +244,8 @@ def test_heads_chosen_on_one_file_and_reported_on_another(
     for name, part in (("a", blocks[:30]), ("b", blocks[30:50])):
         (tmp_path / f"{name}.conllu").write_text("\n\n".join(part) + "\n\n", encoding="utf-8")
     result = run_trees(
-        bert_folder, "--treebank", tmp_path / "b.conllu", "--train", tmp_path / "a.conllu", "--json",
-        "--to", "max", "--attending", "first", "--seed", "3", "--no-controls",
+        bert_folder, "--treebank", tmp_path / "b.conllu", "--train", tmp_path / "a.conllu",
+        "--json", "--to", "max", "--attending", "first", "--seed", "3", "--no-controls",
     )  # fmt: skip
     train, test = (read_conllu(tmp_path / f"{name}.conllu") for name in "ab")
     want = dependency_trees(
