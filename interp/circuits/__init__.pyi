@@ -2,8 +2,9 @@ from . import tasks
 from .contrast import ContrastTask
 from .declaration import Discovery, Found, discovery
 from .edge_evaluation import EdgeEvaluation, evaluate_edges
-from .evaluation import Evaluation, evaluate, evaluate_circuit
+from .evaluation import evaluate, evaluate_circuit
 from .find import find_circuit
+from .head_evaluation import Evaluation
 from .patched import Patched, patch_first
 from .published import Published, published
 from .query_key_signals import Signals, signals

@@ -10,7 +10,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from interp.circuits.edge_evaluation import EdgeEvaluation
-    from interp.circuits.evaluation import Evaluation
+    from interp.circuits.head_evaluation import Evaluation
     from interp.circuits.patched import Patched
     from interp.circuits.published import Published
     from interp.circuits.result import Circuit
@@ -112,8 +112,8 @@ def _nodes(found: Circuit, top: int, patched: Patched | str | None) -> list[str]
 
 
 def _figures(found: Circuit, measured: Evaluation, held_out: str) -> list[str]:
-    low, high = measured.interval()
-    below, above = measured.interval("cpr")
+    low, high = measured.area_interval()
+    below, above = measured.area_interval("cpr")
     drawn, size, shaped = measured.random_cmd, measured.chosen, measured.shaped_faithfulness
     alone, beside = _two(measured.chosen_faithfulness), _two(shaped.mean())
     own = measured.found_on

@@ -119,13 +119,13 @@ class Published:
 
     def plot(self, variant: str | None = None) -> go.Figure:
         """Draw the circuit with layers from bottom to top; see `Circuit.plot`."""
-        from interp.circuits.result import DRAWN
+        from interp.circuits.exports import DRAWN
 
         return self.circuit(variant).plot(DRAWN)
 
     def to_svg(self, path: str | os.PathLike | None = None) -> str:
         """Draw a static picture; see `Circuit.to_svg`."""
-        from interp.circuits.result import DRAWN
+        from interp.circuits.exports import DRAWN
 
         return self.circuit().to_svg(path, k=DRAWN)
 
@@ -141,7 +141,7 @@ class Published:
         if variant is not None and variant not in self.variants:
             raise UnknownName("variant", variant, self.variants or ["(none)"])
         truth = self.heads if variant is None else self.variants[variant]
-        names = circuit.heads
+        names = circuit.head_names
         mask = marked(names, truth)
         if not mask.any():
             raise OptionError(
@@ -154,7 +154,7 @@ class Published:
             )
         size = np.abs([circuit.largest[circuit.nodes.index(h)] for h in names])
         low, high = auroc_interval(size, mask)
-        first = set(circuit.top(len(truth), heads_only=True).heads)
+        first = set(circuit.top(len(truth), heads_only=True).head_names)
         return {
             "auroc": auroc(size, mask), "low": low, "high": high,
             "found": float(len(first & set(truth))), "of": float(len(truth)),
@@ -215,8 +215,10 @@ def _found(path: Path) -> Published:
     from interp.circuits.result import Circuit
 
     found = Circuit.from_toml(path)
-    named = {r: tuple(n for n in names if n in found.heads) for r, names in found.roles.items()}
-    rest = tuple(h for h in found.heads if all(h not in names for names in named.values()))
+    named = {
+        r: tuple(n for n in names if n in found.head_names) for r, names in found.roles.items()
+    }
+    rest = tuple(h for h in found.head_names if all(h not in names for names in named.values()))
     return Published(
         path.stem, found.model, (), found.n_layers, found.n_heads, found.task, found.level,
         f"found by {found.method} on {found.made.get('n_prompts', found.n)} pairs",

@@ -90,7 +90,7 @@ def test_other_forms_say_both(found) -> None:
     node = found.to_networkx().nodes["L2H0"]
     assert node["conditional_on"] == "L1H0"
     assert node["conditional"] == pytest.approx(found.conditional[at])
-    row = found.to_pandas().set_index("node").loc["L2H0"]
+    row = found.nodes_to_pandas().set_index("node").loc["L2H0"]
     assert (row["conditional_on"], row["measured"]) == ("L1H0", "patched alone, and with L1H0 out")
 
 

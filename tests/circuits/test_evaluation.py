@@ -54,7 +54,7 @@ def test_the_true_circuit_is_faithful_from_two_heads_on(model, task) -> None:
     assert found.unneeded == ()
     assert found.against_truth()["auroc"] == 1.0
     assert found.cmd < found.random_cmd.min() + 0.01
-    low, high = found.interval()
+    low, high = found.area_interval()
     assert low <= found.cmd <= high
 
 
@@ -135,7 +135,7 @@ def test_what_cannot_be_evaluated(model, task) -> None:
     with pytest.raises(OptionError, match="no circuit is known"):
         run(model, induction_pairs(model, 6), "L0H3").against_truth()
     with pytest.raises(OptionError, match="ask for cmd or cpr"):
-        evaluate(model, circuit, task).interval("auroc")
+        evaluate(model, circuit, task).area_interval("auroc")
 
 
 def test_areas_by_hand() -> None:

@@ -241,11 +241,12 @@ def test_the_planted_circuit_and_nothing_else_is_traced(bystander, measure: str)
     )
     score = dict(zip(circuit.nodes, circuit.score, strict=True))
     assert auroc(
-        np.array([score[h] for h in circuit.heads]), marked(circuit.heads, {previous, induction})
+        np.array([score[h] for h in circuit.head_names]),
+        marked(circuit.head_names, {previous, induction}),
     ) == 1.0  # fmt: skip
     assert score[induction] == pytest.approx(1.0)
     assert score[previous] == pytest.approx(0.5, abs=1e-6)
-    others = [score[h] for h in circuit.heads if h not in (previous, induction)]
+    others = [score[h] for h in circuit.head_names if h not in (previous, induction)]
     assert max(others) == 0.0
     assert (previous, f"{induction}.k") in circuit.edges
 

@@ -21,6 +21,13 @@ from interp.causal.pairs import Interactions
 from interp.causal.pruning.prune import pruning_curve
 from interp.causal.pruning.result import PruningCurve
 from interp.causal.shapley_values.scores import Sampled
+from interp.circuits.contrast import ContrastTask
+from interp.circuits.edge_evaluation import EdgeEvaluation, evaluate_edges
+from interp.circuits.evaluation import evaluate
+from interp.circuits.find import find_circuit
+from interp.circuits.head_evaluation import Evaluation
+from interp.circuits.result import Circuit
+from interp.circuits.tasks import make_contrast
 from interp.core.prompts import repeats
 from interp.core.result import Differences, Result
 from interp.heads import needle
@@ -122,6 +129,25 @@ def pair_check() -> PairCheck:
     return PairCheck(("L0H0",), margin, lost, random, drawn, "log-likelihood", MADE)
 
 
+@cache
+def contrast() -> ContrastTask:
+    return make_contrast(model(), "planted:bystander", n=5)
+
+
+@cache
+def circuit() -> Circuit:
+    return find_circuit(model(), contrast(), "exact_patching")
+
+
+def evaluation() -> Evaluation:
+    return evaluate(model(), circuit(), contrast(), n_random=2)
+
+
+def edge_evaluation() -> EdgeEvaluation:
+    edges = find_circuit(model(), contrast(), "attribution_patching", "edge")
+    return evaluate_edges(model(), edges, contrast(), n_random=2)
+
+
 EXAMPLES: dict[str, Callable[[], Result]] = {
     "interp.causal.comparison.result.Comparison": comparison,
     "interp.causal.importance.Importance": importance,
@@ -129,6 +155,9 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "interp.causal.pairs.Interactions": interactions,
     "interp.causal.pruning.result.PruningCurve": pruning,
     "interp.causal.shapley_values.scores.Sampled": sampled,
+    "interp.circuits.edge_evaluation.EdgeEvaluation": edge_evaluation,
+    "interp.circuits.head_evaluation.Evaluation": evaluation,
+    "interp.circuits.result.Circuit": circuit,
     "interp.core.result.Differences": differences,
     "interp.core.table.HeadTable": table,
     "interp.heads.causal_check.result.Confirmation": confirmation,
