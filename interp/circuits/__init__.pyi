@@ -7,6 +7,7 @@ from .find import find_circuit
 from .head_evaluation import Evaluation
 from .patched import Patched, patch_first
 from .published import Published, published
+from .published_comparison import PublishedComparison
 from .query_key_signals import Signals, signals
 from .result import Circuit
 from .tasks import TASKS, make_contrast
@@ -21,6 +22,7 @@ __all__ = [
     "Found",
     "Patched",
     "Published",
+    "PublishedComparison",
     "Signals",
     "discovery",
     "evaluate",

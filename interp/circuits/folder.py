@@ -59,7 +59,7 @@ def write_circuit(
     if found.edges:
         frames["edges"] = _largest_first(found.edges_to_pandas())
     if patched is not None and not isinstance(patched, str):
-        frames["patched"] = patched.to_pandas()
+        frames["patched"] = patched.wide()
     for name, frame in frames.items():
         write_atomically(folder / f"{name}.csv", frame.to_csv(index=False).encode())
     write_atomically(
@@ -73,7 +73,7 @@ def write_circuit(
         ("The first heads alone, over sizes", pictured, curve),
     ]
     if against is not None:
-        told = pd.DataFrame([against.compared(found)])
+        told = pd.DataFrame([against.compared(found).figures()])
         theirs = element("div", Markup(against.to_svg()), class_="scroll", tabindex=0)
         parts.insert(0, (f"Published: {against.name}", against.source, told, theirs))
     if found.edges:

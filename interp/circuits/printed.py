@@ -46,7 +46,7 @@ def circuit_lines(
         lines += [*_edges(found, top), f"  nodes of these edges: score ({found.unit})"]
     lines += [*_nodes(found, top, patched), *_figures(found, measured, held_out)]
     if against is not None:
-        told, name = against.compared(found), called or against.name
+        told, name = against.compared(found).figures(), called or against.name
         lines.append(
             f"  {name}: AUROC {told['auroc']:.3f} [{told['low']:.3f}, {told['high']:.3f}];"
             f" {told['found']:.0f} of its {told['of']:.0f} heads among the top {told['of']:.0f}"

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from interp.circuits.methods._ranking import marked
+from interp.circuits.published_comparison import PublishedComparison
 from interp.core.doors import behind
 from interp.core.errors import OptionError, StoreError, UnknownName
 from interp.core.head import Head
 from interp.core.resources import folder
-from interp.core.statistics import auroc, auroc_interval
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -129,7 +129,7 @@ class Published:
 
         return self.circuit().to_svg(path, k=DRAWN)
 
-    def compared(self, circuit: Circuit, variant: str | None = None) -> dict[str, float]:
+    def compared(self, circuit: Circuit, variant: str | None = None) -> PublishedComparison:
         """Compare the absolute scores of a circuit with these heads: AUROC, precision and recall.
 
         Precision is that of the top heads, as many as are published.
@@ -153,12 +153,10 @@ class Published:
                 " compare with; keep only the first heads: circuit.top(k).to_toml(path)"
             )
         size = np.abs([circuit.largest[circuit.nodes.index(h)] for h in names])
-        low, high = auroc_interval(size, mask)
         first = set(circuit.top(len(truth), heads_only=True).head_names)
-        return {
-            "auroc": auroc(size, mask), "low": low, "high": high,
-            "found": float(len(first & set(truth))), "of": float(len(truth)),
-        }  # fmt: skip
+        made = dict(circuit.provenance) | {"published": self.name, "source": self.source}
+        made |= {"variant": variant or "", "made_by": "interp.circuits.Published.compared"}
+        return PublishedComparison(self.name, size, mask, len(first & set(truth)), len(truth), made)
 
 
 def published_names() -> list[str]:

@@ -13,10 +13,9 @@ import numpy as np
 from jaxtyping import Float
 
 from interp.circuits.exports import DRAWN, CircuitFiles
-from interp.circuits.nodes import effect_text, larger_effect, node_of
+from interp.circuits.nodes import effect_text, head_columns, larger_effect, node_of
 from interp.core.doors import behind
 from interp.core.errors import OptionError
-from interp.core.head import Head
 from interp.core.result import Result
 
 if TYPE_CHECKING:
@@ -255,13 +254,7 @@ class Circuit(CircuitFiles, Result):
         """Return nodes and edges; `metric` says which of the two a row is."""
         import pandas as pd
 
-        heads = [Head.parse(n) if n.startswith("L") else None for n in self.nodes]
-        nodes = self.nodes_to_pandas().assign(
-            layer=np.array([math.nan if h is None else h.layer for h in heads]),
-            head=np.array([math.nan if h is None else h.head for h in heads]),
-            stack=[None if h is None else h.stack for h in heads],
-            metric="node score",
-        )
+        nodes = self.nodes_to_pandas().assign(**head_columns(self.nodes), metric="node score")
         edges = self.edges_to_pandas().assign(metric="edge score")
         both = pd.concat([x for x in (nodes, edges) if len(x)] or [nodes], ignore_index=True)
         texts = ["node", "from", "to", "role", "conditional_on", "measured"]

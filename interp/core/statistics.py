@@ -281,8 +281,9 @@ def auroc_interval(
     *,
     draws: int = DRAWS,
     seed: int = 0,
+    tails: tuple[float, float] = TAILS,
 ) -> tuple[float, float]:
-    """The 95 % percentile interval of the AUROC when true and other items are drawn anew."""
+    """The percentile interval of the AUROC when true and other items are drawn anew; 95 %."""
     inside, outside = score[truth], score[~truth]
     if not len(inside) or not len(outside):
         return float("nan"), float("nan")
@@ -294,7 +295,7 @@ def auroc_interval(
     wins = (inside[:, None] > outside) + 0.5 * (inside[:, None] == outside)
     first, second = (np.array(kept, dtype=float) for kept in times)
     found = ((first @ wins) * second).sum(1) / wins.size
-    low, high = percentile_interval(found)
+    low, high = percentile_interval(found, tails)
     return float(low), float(high)
 
 

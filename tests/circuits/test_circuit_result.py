@@ -142,3 +142,27 @@ def test_it_shows_itself(tmp_path) -> None:
     assert len(c.edges_to_pandas()) == 4
     c.save_html(tmp_path / "c.html")
     assert "<b>" not in (tmp_path / "c.html").read_text().partition("<script")[0]
+
+
+def test_nodes_and_edges_are_rows_of_one_table(tmp_path) -> None:
+    c = made(made={"made_by": "a test", "versions": {}})
+    frame = c.to_pandas()
+    assert frame["metric"].tolist() == ["node score"] * 6 + ["edge score"] * 4
+    assert frame["score"].tolist() == [*c.score, *c.edge_score]
+    assert frame["node"].tolist() == [*c.nodes, "", "", "", ""]
+    assert frame["to"].tolist()[6:] == ["L1H0.q", "L1H0.k", "logits", "L0H1.v"]
+    assert [str(h) for h in c.heads()] == list(c.head_names)
+    assert c["edge score"].edges == c.edges
+    assert c["edge score"].plot().data
+    assert c["node score"].nodes == c.nodes
+    assert c.top(3, by="lowest").nodes == ("L0H0", "L0H1")
+    assert len(c.top(0)) == 0
+    for suffix in (".parquet", ".csv", ".json", ".toml"):
+        c.save(tmp_path / f"c{suffix}")
+        assert Circuit.load(tmp_path / f"c{suffix}").equals(c)
+    assert Circuit.from_json(tmp_path / "c.json").equals(c)  # as the command line reads it
+    assert Circuit.from_toml(tmp_path / "c.toml").equals(c)
+    c.to_toml(tmp_path / "own.toml")
+    assert Circuit.load(tmp_path / "own.toml").to_json() == c.to_json()
+    for suffix in (".svg", ".graphml", ".html"):
+        c.save(tmp_path / f"c{suffix}")

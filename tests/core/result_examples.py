@@ -26,6 +26,10 @@ from interp.circuits.edge_evaluation import EdgeEvaluation, evaluate_edges
 from interp.circuits.evaluation import evaluate
 from interp.circuits.find import find_circuit
 from interp.circuits.head_evaluation import Evaluation
+from interp.circuits.patched import Patched, patch_first
+from interp.circuits.published import Published
+from interp.circuits.published_comparison import PublishedComparison
+from interp.circuits.query_key_signals import Signals, signals
 from interp.circuits.result import Circuit
 from interp.circuits.tasks import make_contrast
 from interp.core.prompts import repeats
@@ -148,6 +152,19 @@ def edge_evaluation() -> EdgeEvaluation:
     return evaluate_edges(model(), edges, contrast(), n_random=2)
 
 
+def patched() -> Patched:
+    return patch_first(model(), circuit(), contrast(), 3)
+
+
+def published_comparison() -> PublishedComparison:
+    known = Published("p", "m", (), 2, 2, "t", "heads", "a test", {"r": circuit().head_names[:1]})
+    return known.compared(circuit())
+
+
+def query_key_signals() -> Signals:
+    return signals(model(), contrast().clean)
+
+
 EXAMPLES: dict[str, Callable[[], Result]] = {
     "interp.causal.comparison.result.Comparison": comparison,
     "interp.causal.importance.Importance": importance,
@@ -157,6 +174,9 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "interp.causal.shapley_values.scores.Sampled": sampled,
     "interp.circuits.edge_evaluation.EdgeEvaluation": edge_evaluation,
     "interp.circuits.head_evaluation.Evaluation": evaluation,
+    "interp.circuits.patched.Patched": patched,
+    "interp.circuits.published_comparison.PublishedComparison": published_comparison,
+    "interp.circuits.query_key_signals.Signals": query_key_signals,
     "interp.circuits.result.Circuit": circuit,
     "interp.core.result.Differences": differences,
     "interp.core.table.HeadTable": table,
