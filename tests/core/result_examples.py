@@ -40,8 +40,13 @@ from interp.heads.outliers import activations, channels, sinks
 from interp.heads.weights._composition import composition_scores
 from interp.lens.direct import direct_logit_attribution
 from interp.lens.logit import logit_lens
+from interp.safety.curves import SafetyCurves
 from interp.safety.direction import Direction
+from interp.safety.marker import marker_sets
+from interp.safety.overview import SafetyStudy, study
+from interp.safety.removal import Ships
 from interp.safety.selection import DirectionSearch, TriedDirection
+from interp.safety.subspace import Sahara
 from interp.syntax.pairs import PairCheck
 
 MADE = {"model_id": "m", "prompts_hash": "p", "made_by": "a test", "versions": {"interp": "0"}}
@@ -165,6 +170,25 @@ def query_key_signals() -> Signals:
     return signals(model(), contrast().clean)
 
 
+@cache
+def safety_study() -> SafetyStudy:
+    refusal = interp.load("planted:refusal")
+    sets = marker_sets(refusal, n=4)
+    return study(refusal, sets.harmful, sets.harmless, k=2, n_random=2, forms=["centred"], steps=2)
+
+
+def safety_curves() -> SafetyCurves:
+    return safety_study().curves
+
+
+def ships() -> Ships:
+    return safety_study().ships
+
+
+def sahara() -> Sahara:
+    return safety_study().sahara[0]
+
+
 EXAMPLES: dict[str, Callable[[], Result]] = {
     "interp.causal.comparison.result.Comparison": comparison,
     "interp.causal.importance.Importance": importance,
@@ -192,7 +216,11 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "interp.heads.weights._composition.Compositions": lambda: composition_scores(model(), "k"),
     "interp.lens.direct.DirectLogits": lambda: direct_logit_attribution(model(), prompts().ids[0]),
     "interp.lens.logit.LogitLens": lambda: logit_lens(model(), prompts().ids[0], k=2),
+    "interp.safety.curves.SafetyCurves": safety_curves,
+    "interp.safety.overview.SafetyStudy": safety_study,
+    "interp.safety.removal.Ships": ships,
     "interp.safety.selection.DirectionSearch": directions,
+    "interp.safety.subspace.Sahara": sahara,
     "interp.syntax.pairs.PairCheck": pair_check,
     "interp.syntax.result.TreeScores": lambda: scores("m", provenance=MADE),
 }
