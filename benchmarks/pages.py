@@ -3,7 +3,7 @@
     python benchmarks/pages.py [--peers SITE_PACKAGES] [--repeats 5] [--only report]
 
 Patterns of a random GPT-2 of the small size at 32, 128 and 512 tokens, shown by
-`interp.report.viewer`
+`interp.heads.patterns`
 and, where they are installed (or found in the folder given), by BertViz and CircuitsVis, from the
 same arrays. Chromium opens each file without a network and says when `load` fired, when it first
 painted something, and whether there is anything to see. Peers at 512 tokens get one layer of the
@@ -34,8 +34,8 @@ import torch
 
 import interp
 from interp.core.table import HeadTable
+from interp.heads.patterns import View, long_view, view
 from interp.report import heads_page
-from interp.report.viewer import View, long_view, view
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "tests"))  # the browser that the tests drive
@@ -94,7 +94,7 @@ def peers() -> Iterator[tuple[str, str, Callable | None]]:
 
 def opened(path: Path, tool: str, repeats: int) -> dict[str, Any]:
     """Times in a browser of its own; of a page that keeps it busy for too long, only that."""
-    from report.viewer.browser import started
+    from report.browser import started
 
     with started() as browser:
         limits = {"script": LIMIT * 1000, "pageLoad": LIMIT * 1000}
@@ -273,7 +273,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.peers:
         sys.path.append(str(options.peers))
-    from report.viewer.browser import started
+    from report.browser import started
 
     with started() as browser:
         name = browser.run("return navigator.userAgent")

@@ -64,7 +64,7 @@ def print_attribution(one: Attribution, top: int) -> None:
         line.append(shown(token), style=f"{'italic ' if special else ''}{ink} on {colours[at]}")
         line.append(" ")
     console.print(line)
-    for i, token, score in one.top(top):
+    for i, token, score in one.largest(top):
         click.echo(f"  {i:>4}  {score:>+11.4g}  {shown(token)}")
     for key, value in one.notes.items():
         if isinstance(value, (str, int, float)):
@@ -93,13 +93,13 @@ def write_attributions(
     if csv is not None:
         import pandas as pd
 
-        frames = [f.to_pandas().assign(text=f.provenance.get("text", 0)) for f in found]
+        frames = [f.wide().assign(text=f.provenance.get("text", 0)) for f in found]
         write_atomically(csv, pd.concat(frames).to_csv(index=False).encode())
 
 
 def standing_warning(chosen: Sequence[BoundMethod]) -> str:
-    """What `bundled:deceive` shows about those of the methods that read patterns."""
-    from interp.attribution.evaluation.deceived import deceived, warning
+    """Return the warning that `bundled:deceive` gives about methods that read patterns."""
+    from interp.attribution.evaluation.deceived import deceived
 
     reading = [c for c in chosen if c.method.needs == "patterns"]
-    return warning(deceived(reading, 8)) if reading else ""
+    return deceived(reading, 8).warning if reading else ""

@@ -35,7 +35,7 @@ def render(template: str, title: str, *, scripts: Sequence[str] = (), **context:
             `made` (provenance) are printed by the shell itself.
     """
     context = {"command": None, "beside": (), "made": None} | context
-    script = Markup("".join(asset(f"{name}.js") for name in scripts))
+    script = Markup("".join(asset(f"{name}.js") for name in (scripts and ("make", *scripts))))
     style = Markup(_style())
     return (
         _templates()

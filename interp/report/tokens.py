@@ -45,8 +45,8 @@ def _section(one: Attribution, top: int) -> dict[str, Any]:
         **{k: v for k, v in one.notes.items() if not isinstance(v, (list, tuple, dict))},
     }
     name = "".join(c if c.isalnum() or c in "-_" else "-" for c in one.method)[:60]
-    frame = one.to_pandas().filter(["position", "token", "score"])
-    rows = one.top(top)
+    frame = one.wide().filter(["position", "token", "score"])
+    rows = one.largest(top)
     size = max((abs(score) for _, _, score in rows), default=0.0) or 1.0
     signed = scale_of(one).signed
     scale = Scale(-size if signed else 0.0, size, signed)

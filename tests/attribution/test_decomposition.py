@@ -219,10 +219,10 @@ def test_parts_that_do_not_add_up_are_refused(
 
 @pytest.mark.parametrize("name", METHODS)
 def test_encoder_decoders_and_gates_are_refused(name: str) -> None:
-    with pytest.raises(OptionError, match="one stack"):
+    with pytest.raises(OptionError, match="single stack"):
         method(name).of(of("t5"))
     if name != "value_zeroing":
-        with pytest.raises(UnreadableAttention, match=r"decoder\.\d: z is gated"):
+        with pytest.raises(UnreadableAttention, match=r"decoder\.\d: the head output is gated"):
             method(name).of(of("qwen3_next"))
 
 

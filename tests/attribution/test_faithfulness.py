@@ -227,7 +227,7 @@ def test_incomplete_scores_are_counted_and_said(model, found) -> None:
     told = f"Scores miss their total by more than 10% of it: attn_lrp on {high} of 6 texts."
     assert found.incomplete_warning == told
     assert found.to_dict()["incomplete_warning"] == told
-    frame = found.to_pandas()
+    frame = found.texts_to_pandas()
     assert frame.groupby("method")["incomplete"].sum()["attn_lrp"] == high
 
 
@@ -242,7 +242,7 @@ def test_the_warning_names_what_reads_attention_alone(found) -> None:
 def test_what_is_saved_can_be_read_and_escapes_what_texts_say(model, tmp_path) -> None:
     texts = ["with Anna the <script>alert(1)</script> bird so", "a red dog and Carl rests so"]
     result = faithfulness(model, texts, ["rollout"], "she|he", draws=0)
-    files = result.save(tmp_path, command="interp <b>")
+    files = result.save_folder(tmp_path, command="interp <b>")
     page = files[2].read_text()
     assert "<script" not in page
     assert "interp &lt;b&gt;" in page
@@ -250,10 +250,10 @@ def test_what_is_saved_can_be_read_and_escapes_what_texts_say(model, tmp_path) -
     whole = json.loads(files[1].read_text())
     assert whole["summary"]["soft_sufficiency"][0]["mean"] is None
     assert whole["provenance"]["how"] == "mean"
-    frame = result.to_pandas()
+    frame = result.texts_to_pandas()
     assert len(frame) == 2 * 4
     assert list(frame["method"].unique()) == result.methods
-    figure = result.plot("aopc")
+    figure = result.plot(measure="aopc")
     assert len(figure.data[0].x) == 4
 
 
@@ -303,7 +303,7 @@ def test_a_method_that_fails_is_told_not_dropped(model) -> None:
     ]
     assert "no mask token" in result.failures[0][2]
     assert {k: n for k, _, _, n in result.summary("aopc")}["occlusion:how=mask"] == 0
-    assert all("how=mask" not in (d.first, d.second) for d in result.compare("aopc"))
+    assert all("how=mask" not in (d.first, d.second) for d in result.differences("aopc").pairs)
 
 
 def test_the_nearest_other_text_is_that_of_largest_cosine() -> None:
@@ -325,7 +325,7 @@ def test_the_nearest_other_text_is_that_of_largest_cosine() -> None:
         (TEXTS[:1], [""], {}, OptionError, "no attribution method is named"),
         (TEXTS[:1], ["rollout"], {"share": 1.0}, OptionError, "between 0 and 1"),
         (TEXTS[:1], ["rollout"], {"targets": ["she", "he"]}, OptionError, "2 targets for 1 texts"),
-        (TEXTS[:1], ["rollout"], {"targets": "hee"}, PromptError, "no single token|vocabulary"),
+        (TEXTS[:1], ["rollout"], {"targets": "hee"}, PromptError, "not a single token|vocabulary"),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_line(model, texts, methods, options, error, line: str) -> None:

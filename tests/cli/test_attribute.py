@@ -197,9 +197,9 @@ def test_faithfulness_prints_tables_writes_files_and_goes_on(run, tmp_path) -> N
     [
         (("attribute", TEXT, *MODEL, "-m", "attn_lpr"), 2, "'attn_lpr'; did you mean attn_lrp"),
         (("attribute", TEXT, *MODEL, "-m", "rollout:residal=1"), 2, "did you mean residual"),
-        (("attribute", TEXT, *MODEL, "-t", "hee"), 1, "'hee' is no single token"),
+        (("attribute", TEXT, *MODEL, "-t", "hee"), 1, "'hee' is not a single token"),
         (("attribute", TEXT, *MODEL, "-m", "attn_lrp", "-t", "class:1"), 2, "no logits of classes"),
-        (("attribute", TEXT, *MODEL, "-t", "similarity:x"), 2, "gives logits, no states"),
+        (("attribute", TEXT, *MODEL, "-t", "similarity:x"), 2, "outputs logits, not states"),
         (("attribute", "so", *MODEL, "-m", "rollout"), 1, "1 token(s) that are not special"),
         (("attribute", "<s>", *MODEL, "-m", "rollout"), 1, "0 token(s) that are not special"),
         (("attribute", " ", *MODEL), 2, "TEXT is empty"),

@@ -86,7 +86,7 @@ def pickled(folder):
 
 def not_json(folder):
     (folder / "config.json").write_text("{")
-    return "config.json is no JSON"
+    return "config.json is not JSON"
 
 
 def a_list(folder):
@@ -192,7 +192,7 @@ def test_files_among_the_models_are_passed_over(run, errors, llama, tmp_path) ->
     assert f"{tmp_path / 'README.md'} is a file, no model folder" in result.stderr
     code, lines = errors("score", tmp_path / "README.md", *QUICK)
     assert code == 1
-    assert "is no folder" in lines[0]
+    assert "is not a folder" in lines[0]
 
 
 def test_prompts_that_do_not_fit(errors, copy, llama, tmp_path) -> None:

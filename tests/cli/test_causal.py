@@ -89,7 +89,7 @@ def test_importances_side_by_side(run, tmp_path):
     pairs = [x for x in result.stdout.splitlines() if "(" in x and " to " in x]
     assert len(pairs) == 3
     page = (tmp_path / "planted-bystander" / "comparison.html").read_text()
-    assert "What breaks if only this head goes?" in page
+    assert "How much worse is the task if only this head is removed?" in page
     table = HeadTable.from_csv(tmp_path / "importance.csv")
     assert len(table.metrics) == 3
 

@@ -79,7 +79,7 @@ def test_the_sentences_say_what_the_notes_say(made) -> None:
     [
         (0.045, 0.042, 4, "no bias detected: 0.045 ± 0.042 from 4 pairs of permutations"),
         (0.2, 0.042, 4, "task: bias detected: 0.2 ± 0.042 from 4 pairs"),
-        (0.2, math.nan, 1, "one pair of permutations, which cannot tell bias from its noise"),
+        (0.2, math.nan, 1, "one pair of permutations, which cannot separate bias from noise"),
     ],
 )
 def test_a_bias_is_claimed_only_where_its_error_allows(made, size, noise, pairs, words) -> None:

@@ -76,7 +76,7 @@ def test_machine_output_and_a_given_task(run, folder, built) -> None:
     ("args", "code", "line"),
     [
         (("-m", "inducton"), 2, "unknown metric 'inducton'; did you mean induction"),
-        (("-m", "entropy", "--top", "9"), 1, "entropy: top 9 of 8 heads with a score; lower k"),
+        (("-m", "entropy", "--top", "9"), 1, "entropy: k=9 exceeds the 8 heads with a score"),
         (("-m", "entropy", "--top", "8"), 1, "the 8 top heads are all heads of their layers"),
         (("-m", "entropy", "--players", "layers"), 1, "players='layers'"),
         (("-m", "entropy", "--task", "nothing"), 1, "task 'nothing': it is 'repeats' or a"),

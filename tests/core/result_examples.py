@@ -11,7 +11,9 @@ import torch
 from syntax.found import scores
 
 import interp
-from interp import causal
+from interp import attribution, causal
+from interp.attribution.evaluation.deceived import DeceptionTest
+from interp.attribution.evaluation.result import Faithfulness
 from interp.causal.comparison.compare import compare
 from interp.causal.comparison.result import Comparison
 from interp.causal.importance import Importance
@@ -34,7 +36,7 @@ from interp.circuits.result import Circuit
 from interp.circuits.tasks import make_contrast
 from interp.core.prompts import repeats
 from interp.core.result import Differences, Result
-from interp.heads import needle
+from interp.heads import needle, patterns
 from interp.heads.causal_check.result import CausalCheck, Confirmation
 from interp.heads.outliers import activations, channels, sinks
 from interp.heads.weights._composition import composition_scores
@@ -189,7 +191,33 @@ def sahara() -> Sahara:
     return safety_study().sahara[0]
 
 
+def attributed() -> attribution.Attribution:
+    return attribution.attribute(model(), prompts().ids[0], "occlusion", how="mean")
+
+
+def faithful() -> Faithfulness:
+    methods = ("first", "random_scores", "third", "failing")
+    rows = tuple(
+        {"method": m, "text": t, "tokens": 5, "error": ""}
+        | {"spearman": 0.1 * t * t * i + i if i < 3 else None, "sufficiency": 1.0 - 0.1 * t * i}
+        for i, m in enumerate(methods)
+        for t in range(4)
+    )
+    needs = dict.fromkeys(methods, "forward")
+    return Faithfulness(rows, ("a b", "c d", "e f", "g h"), needs, deception().ranks, MADE)
+
+
+@cache
+def deception() -> DeceptionTest:
+    methods = ["raw_attention", "random_scores", "occlusion:how=mask"]
+    return attribution.deceived(attribution.choose_methods(methods), n=3)
+
+
 EXAMPLES: dict[str, Callable[[], Result]] = {
+    "interp.attribution.evaluation.deceived.DeceptionTest": deception,
+    "interp.attribution.evaluation.paired.MethodDifferences": lambda: faithful().differences(),
+    "interp.attribution.evaluation.result.Faithfulness": faithful,
+    "interp.attribution.result.Attribution": attributed,
     "interp.causal.comparison.result.Comparison": comparison,
     "interp.causal.importance.Importance": importance,
     "interp.causal.influence.result.TextScores": text_scores,
@@ -214,6 +242,10 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "interp.heads.outliers.channels.Massive": lambda: channels.massive(model(), prompts()),
     "interp.heads.outliers.sinks.SinkMass": lambda: sinks.sink_mass(model(), prompts()),
     "interp.heads.weights._composition.Compositions": lambda: composition_scores(model(), "k"),
+    "interp.heads.patterns.blocks.LongView": lambda: patterns.long_view(
+        model(), prompts().ids[0], heaviest=1
+    ),
+    "interp.heads.patterns.result.View": lambda: patterns.view(model(), prompts().ids[0]),
     "interp.lens.direct.DirectLogits": lambda: direct_logit_attribution(model(), prompts().ids[0]),
     "interp.lens.logit.LogitLens": lambda: logit_lens(model(), prompts().ids[0], k=2),
     "interp.safety.curves.SafetyCurves": safety_curves,

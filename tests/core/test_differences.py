@@ -14,6 +14,7 @@ from scipy import stats
 import interp
 from interp import causal
 from interp.core.errors import OptionError
+from interp.core.prompts import repeats
 from interp.core.result import Result
 
 
@@ -127,3 +128,25 @@ def test_two_ablations_of_one_task() -> None:
     other = causal.leave_one_out(model, causal.repeats_task(model, n=6, seed=1))
     with pytest.raises(OptionError, match="prompts differ"):
         zero.compare(other)
+
+
+def test_scores_of_two_models_on_the_same_prompts() -> None:
+    first, second = interp.load("planted:bystander"), interp.load("planted:backup")
+    prompts = repeats(first, n=6, seed=0)
+    one, other = (
+        interp.score(model, ["induction", "previous_token"], prompts, null="none")
+        for model in (first, second)
+    )
+    assert one.per_prompt is None
+    assert "table['induction']" in one.why_no_per_prompt
+    mine, theirs = one["induction"], other["induction"]
+    assert mine.per_prompt is not None
+    np.testing.assert_allclose(np.nanmean(mine.per_prompt, 1), mine.to_pandas()["score"])
+    found = mine.compare(theirs).to_pandas()
+    assert set(zip(found["layer"], found["head"], strict=True)) <= set(mine.heads())
+    assert found["model"].str.contains("planted:bystander - planted:backup").all()
+    top = mine.top(2)
+    np.testing.assert_allclose(np.nanmean(top.per_prompt, 1), top.to_pandas()["score"])
+    assert len(top.compare(theirs)) <= 2
+    again = one["induction"]
+    assert again.clusters == prompts.clusters

@@ -81,7 +81,7 @@ def test_file_names_say_whose_result_it_is():
 
 def test_keys_refuse_settings_no_file_could_hold():
     for value in (object(), float("nan")):
-        with pytest.raises(OptionError, match="no plain JSON data"):
+        with pytest.raises(OptionError, match="not plain JSON data"):
             key(seed=value)
 
 

@@ -121,7 +121,7 @@ def test_a_notebook_is_run_and_its_figure_drawn_in_a_browser(stories, tmp_path) 
     stories.scripts(tmp_path)
     if not (shutil.which("chromium") and shutil.which("chromedriver")):
         pytest.skip("needs chromium and chromedriver (apt-get install chromium chromium-driver)")
-    from report.viewer.browser import started
+    from report.browser import started
 
     [path] = (tmp_path / "notebooks").glob("*.html")
     with started() as browser:

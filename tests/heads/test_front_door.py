@@ -101,19 +101,19 @@ def test_what_is_no_model_is_told_in_one_line_before_any_is_scored(model) -> Non
 def test_other_calls_load_what_is_named_too() -> None:
     """Not only `score`: whoever has no model yet gets one, or one line."""
     from interp import attribution
-    from interp.report import viewer
+    from interp.heads import patterns
 
     name = "planted:induction"
     ids = [0, 40, 41, 42, 40]
     assert interp.check_model(name).model == name
-    assert viewer.view(name, ids).provenance["model_id"] == name
-    assert viewer.long_view(name, ids, heaviest=0).provenance["model_id"] == name
+    assert patterns.view(name, ids).provenance["model_id"] == name
+    assert patterns.long_view(name, ids, heaviest=0).provenance["model_id"] == name
     found = attribution.attribute(name, ids, "gradient_norm")
     assert found.provenance["model_id"] == name
     for call in (
         interp.check_model,
-        lambda x: viewer.view(x, ids),
-        lambda x: viewer.long_view(x, ids),
+        lambda x: patterns.view(x, ids),
+        lambda x: patterns.long_view(x, ids),
         lambda x: attribution.attribute(x, ids, "gradient_norm"),
     ):
         for wrong in (3, [name]):
@@ -129,7 +129,7 @@ def previous(query, key):
 
 
 def copied(query, key, tokens):
-    """Attends to earlier copies of the current token."""
+    """Attend to earlier copies of the current token."""
     return (key < query) & (tokens[key] == tokens[query])
 
 
@@ -262,10 +262,10 @@ def test_files_of_the_package_keep_their_rule() -> None:
         return key == query
 
     other_name.__module__ = "interp.heads.detectors.some_name"
-    with pytest.raises(TypeError, match="give both one name"):
+    with pytest.raises(TypeError, match="give the function and its file one name"):
         detector(other_name)
     other_name.__module__, other_name.__doc__ = "interp.heads.detectors.other_name", None
-    with pytest.raises(TypeError, match="the docstring is the help"):
+    with pytest.raises(TypeError, match="it has no docstring"):
         statistic(unit="")(other_name)
 
 

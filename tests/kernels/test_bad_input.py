@@ -153,8 +153,8 @@ def test_large_numbers_are_no_infinities():
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        (["entropy"], "'entropy' is no reduction"),
-        ([Entropy], "is no reduction; make one, such as Entropy"),
+        (["entropy"], "'entropy' is not a reduction"),
+        ([Entropy], "is not a reduction; make one, such as Entropy"),
         ([TopK(0)], "k is 0"),
         ([TopK(2), TopK(3)], "2 reductions are named 'top_k'; give each its name="),
         ([PooledMap(0)], "block is 0"),

@@ -51,7 +51,7 @@ def backend() -> str:
 
 def test_it_refuses_what_it_does_not_do_and_auto_goes_on(calls):
     wide = calls.make(dtype=torch.float64)
-    assert "inputs are float64; take 'chunked'" in str(backends.why_not("cpu", wide))
+    assert "inputs are float64; use 'chunked'" in str(backends.why_not("cpu", wide))
     assert attention_statistics(wide, [Entropy()]).backend == "chunked"
     for activation in ("softmax", "signed", "sigmoid", "relu"):
         for dtype in (torch.float32, torch.bfloat16, torch.float16):

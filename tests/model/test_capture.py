@@ -234,7 +234,7 @@ def test_a_cache_is_a_read_only_mapping(loaded):
     assert len(cache) == 4
     assert {key: x.shape for key, x in cache.items()}["z", 0, "decoder"] == (2, 6, 12, 8)
     assert cache.stack("z").shape == (2, 2, 6, 12, 8)
-    with pytest.raises(OptionError, match="pattern of layer 1 was not captured; captured: pattern"):
+    with pytest.raises(OptionError, match="layer 1 was not captured; these were captured: pattern"):
         cache["pattern", 1]
     with pytest.raises(UnknownName, match="did you mean pattern"):
         cache["patern", 0]

@@ -177,7 +177,7 @@ def test_fewer_prompts_at_a_time_give_the_same_numbers(kind, model) -> None:
         got = numbers(model, batch_size=7, progress=lambda *step: steps.append(step[1:]))
     hook.remove()
     assert [str(w.message) for w in told] == [
-        f"small: memory ran out with {n} prompts of up to 10 tokens at a time; going on with "
+        f"small: memory ran out with {n} prompts of up to 10 tokens at a time; continuing with "
         f"{n // 2}, which changes no number"
         for n in (7, 3)
     ]
@@ -199,7 +199,7 @@ def test_given_tensors_are_cut_too(loaded) -> None:
     want = interp.score(vit, ["entropy"], pixels, null="none").to_pandas()
     hook = raising(vit.module, ERRORS["gpu"], most=2)
     try:
-        with pytest.warns(LessAtOnce, match="5 prompts at a time; going on with 2"):
+        with pytest.warns(LessAtOnce, match="5 prompts at a time; continuing with 2"):
             got = interp.score(vit, ["entropy"], pixels, null="none").to_pandas()
     finally:
         hook.remove()

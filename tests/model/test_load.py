@@ -147,14 +147,14 @@ def test_weights_that_do_not_fit_the_config(folder):
 
 def test_not_a_model(folder, tmp_path):
     refused(tmp_path / "absent", "does not exist")
-    refused(folder / "config.json", "is no folder; give the folder")
+    refused(folder / "config.json", "is not a folder; give the folder")
     empty = tmp_path / "empty"
     empty.mkdir()
     refused(empty, "has no config.json")
     (folder / "model.safetensors").unlink()
     refused(folder, "has a config but no weights")
     (folder / "config.json").write_text("{")
-    refused(folder, "config.json is no JSON")
+    refused(folder, "config.json is not JSON")
     for other in ("[]", "3", "{}"):
         shutil.copy(__file__, folder / "x.safetensors")
         (folder / "config.json").write_text(other)
@@ -236,7 +236,7 @@ def test_names_that_are_no_names():
         "unknown planted model 'inductoin'; did you mean induction",
         UnknownName,
     )
-    refused(torch.nn.Linear(2, 2), "no Hugging Face model")
+    refused(torch.nn.Linear(2, 2), "not a Hugging Face model")
 
 
 def test_a_planted_model_loads_by_name():

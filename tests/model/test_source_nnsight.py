@@ -123,7 +123,7 @@ def test_a_model_whose_weights_are_not_there_yet_says_what_to_do() -> None:
 def test_what_is_no_language_model_is_refused() -> None:
     import nnsight
 
-    with pytest.raises(LoadError, match="no Hugging Face model"):
+    with pytest.raises(LoadError, match="not a Hugging Face model"):
         interp.load(nnsight.NNsight(torch.nn.Linear(2, 2)))
     with pytest.raises(LoadError, match=r"names no model for a server"):
         interp.load(nnsight.NNsight(build("gpt2")), remote="local")

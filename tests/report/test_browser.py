@@ -4,7 +4,7 @@ import math
 
 import pytest
 from core.examples import small
-from report.viewer.browser import DOWN, ELEMENT, ENTER, ESCAPE, RIGHT, needs_browser, started
+from report.browser import DOWN, ELEMENT, ENTER, ESCAPE, RIGHT, needs_browser, started
 
 import interp.report.heads
 from interp.core.table import HeadTable

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from core.examples import small
+from report.browser import needs_browser, started
 from report.looking import CROWDED, CUT, PALE, SQUEEZED
-from report.viewer.browser import needs_browser, started
 
 from interp.core.table import HeadTable
 from interp.report import write_report

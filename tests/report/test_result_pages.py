@@ -10,8 +10,8 @@ from urllib.parse import unquote
 import numpy as np
 import pandas as pd
 import pytest
+from report.browser import needs_browser, started
 from report.looking import CUT, PALE, SQUEEZED
-from report.viewer.browser import needs_browser, started
 
 import interp.draw.page
 from interp.attribution.result import Attribution

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from report.viewer.browser import needs_browser, started
+from report.browser import needs_browser, started
 from syntax.found import relation, scores, trees
 
 from interp.core.statistics import RatioBootstrap

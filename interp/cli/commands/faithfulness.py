@@ -123,7 +123,7 @@ def faithfulness(
     if found.warning:
         voice.note(found.warning)
     if out is not None:
-        found.save(out, command=shlex.join(["interp", *context.meta[COMMAND]]))
+        found.save_folder(out, command=shlex.join(["interp", *context.meta[COMMAND]]))
         voice.note(f"{out}: faithfulness.html (open it in a browser), .csv, .json")
     for method, text, error in found.failures:
         voice.error(f"text {text + 1}, {method}: {error}")

@@ -14,8 +14,8 @@ from interp.cli.written import page_file
 from interp.core.errors import OptionError, PromptError
 
 if TYPE_CHECKING:
+    from interp.heads.patterns import View
     from interp.model.model import Model
-    from interp.report.viewer import View
 
 LONG = 512  # tokens from which on a prompt is shown in blocks unless asked otherwise
 _MB = 1_000_000
@@ -140,8 +140,8 @@ def view(
     voice = Voice(quiet=quiet, debug=bool(click.get_current_context().meta.get("interp.debug")))
     model = loaded(source, loading, imports)
     if given is None:
-        from interp.report.viewer import view as view_of
-        from interp.report.viewer.image_file import image_inputs
+        from interp.heads.patterns import view as view_of
+        from interp.heads.patterns.image_file import image_inputs
 
         if image is None:
             raise OptionError("nothing to show; give a text or --image FILE")
@@ -151,7 +151,7 @@ def view(
         made = _of_one(model, given, show, any(in_blocks.values()), voice, context=context,
                        block=block, stack=stack, heads=named, tiles=tiles, title=title)  # fmt: skip
     else:
-        from interp.report.viewer import view as view_of
+        from interp.heads.patterns import view as view_of
 
         made = view_of(model, given, text_b=text_b, stack=stack, heads=named, title=title)
     made.save_html(out, budget=round(budget * _MB))
@@ -211,8 +211,8 @@ def _of_one(
     title: str | None,
 ) -> View:
     from interp.core.prompts import Prompts
-    from interp.report.viewer import long_view
-    from interp.report.viewer import view as view_of
+    from interp.heads.patterns import long_view
+    from interp.heads.patterns import view as view_of
 
     ids = Prompts.of(text, model).ids[0]
     if context is not None:

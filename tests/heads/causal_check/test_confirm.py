@@ -185,7 +185,7 @@ def test_heads_are_not_tested_on_the_prompts_they_were_chosen_on(model) -> None:
     table = interp.score(model, ["induction"], repeats(model, n=16, longest=24), null="none")
     same = confirm(model, table, k=1, task=repeats_task(model, n=16)).of("induction", "given")
     assert same.same_prompts
-    assert "chosen on these very prompts" in same.doubts()[-1]
+    assert "chosen on the prompts of this task" in same.doubts()[-1]
 
 
 def test_a_task_where_more_is_better_is_turned(model, built, task) -> None:
@@ -273,13 +273,13 @@ def test_what_it_hands_back(model, built, task) -> None:
 @pytest.mark.parametrize(
     ("change", "line"),
     [
-        ({"k": 9}, "entropy: top 9 of 8 heads with a score; lower k"),
-        ({"k": 0}, "k is how many heads go out together, at least 1, not 0"),
-        ({"k": None}, "k is how many heads go out together"),
+        ({"k": 9}, "entropy: k=9 exceeds the 8 heads with a score; lower k"),
+        ({"k": 0}, "k=0 is not valid: k is the number of heads ablated together, at least 1"),
+        ({"k": None}, "k is the number of heads ablated together"),
         ({"k": 8}, "the 8 top heads are all heads of their layers and of the model"),
         ({"n_random": 0}, "n_random=0"),
         ({"players": "layers"}, "players='layers'"),
-        ({"heads": ["L0H1"], "k": 2}, "top 2 of 1 heads"),
+        ({"heads": ["L0H1"], "k": 2}, "k=2 exceeds the 1 heads"),
     ],
 )
 def test_bad_input(model, task, change, line) -> None:

@@ -213,7 +213,7 @@ def test_a_trained_model_has_retrieval_heads_with_errors() -> None:
     assert rows[rows["layer"] == 0]["score"].max() < 0.3
     [made] = table.provenance.values()
     notes = " ".join(made["notes"])
-    answered = re.search(r"answered: (\d+) of 48 instances wholly", notes)
+    answered = re.search(r"answered: (\d+) of 48 instances completely", notes)
     assert answered
     assert 24 < int(answered[1]) < 48  # it fails some, which count and are told
     assert "counted: 48 of 48" in notes
@@ -268,7 +268,7 @@ def test_needles_in_essays_for_a_model_of_stories() -> None:
     assert float(found.right.max()) < 1
     best = max(found.score().values())
     assert best > 5 * float(found.chance.mean())
-    with pytest.raises(PromptError, match="no instance succeeds"):
+    with pytest.raises(PromptError, match="no instance reaches success"):
         found.solved(1.0)
     frame = needle.selection_stability(found, draws=50)
     assert list(frame["part"]) == ["all", "needle 0", "needle 1", "length 150", "length 300"]

@@ -232,9 +232,13 @@ def test_random_weights_are_at_chance(model) -> None:
     ("make", "error", "says"),
     [
         (lambda m: interp.score(m, "selective_induction:lags=1"), OptionError, "lags=1"),
-        (lambda m: interp.score(m, "selective_induction:length=9"), PromptError, "at least 12"),
+        (
+            lambda m: interp.score(m, "selective_induction:length=9"),
+            PromptError,
+            "length=12 or more",
+        ),
         (lambda m: planted.selective_induction(layers=2), OptionError, "layers=2: needs at least"),
-        (lambda m: planted.selective_induction(kv_heads=2), OptionError, "groups no heads"),
+        (lambda m: planted.selective_induction(kv_heads=2), OptionError, "has no grouped heads"),
         (lambda m: planted.selective_induction(heads=2), OptionError, "one per lag, 3"),
         (lambda m: interleaved(np.eye(2), 5, 5, np.random.default_rng(0)), OptionError, "lag 5"),
         (lambda m: transition(1, np.random.default_rng(0)), OptionError, "states=1"),
@@ -251,7 +255,7 @@ def test_a_law_that_is_none_is_refused(built) -> None:
     kept = model.config.transition_matrix
     model.config.transition_matrix = [[0.5, 0.2], [0.5, 0.5]]
     try:
-        with pytest.raises(PromptError, match="is no law"):
+        with pytest.raises(PromptError, match="is not valid"):
             interp.score(model, "selective_induction")
     finally:
         model.config.transition_matrix = kept

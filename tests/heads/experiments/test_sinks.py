@@ -193,15 +193,19 @@ def test_random_prompts(model) -> None:
     assert all(p[1:5] == p[5:9] == p[9:13] for p in again.ids)
     assert {len(p) for p in again.ids} == {20}
     assert random_tokens(model, seed=1).ids != random_tokens(model, seed=2).ids
-    with pytest.raises(PromptError, match="a block of 12 tokens said twice does not fit into 19"):
+    with pytest.raises(PromptError, match="two copies of a block of 12 tokens do not fit into 19"):
         random_tokens(model, longest=20, period=12)
 
 
 def test_bad_input(model) -> None:
     same = random_tokens(model, n=2, longest=16)
-    with pytest.raises(PromptError, match="2 prompts are in both sets, so they tell no domains"):
+    with pytest.raises(
+        PromptError, match="2 prompts are in both sets, so they do not separate two domains"
+    ):
         active_dormant_sinks(model, same, same)
-    with pytest.raises(OptionError, match="position 16: the shortest prompt has 16 tokens"):
+    with pytest.raises(
+        OptionError, match="position 16 does not exist in every prompt: the shortest has 16 tokens"
+    ):
         sink_mass(model, same, position=16)
     with pytest.raises(OptionError, match="epsilon=1"):
         sink_mass(model, same).share(1.5)

@@ -188,7 +188,7 @@ def test_whole_identity_copies_exactly():
     ("deepseek_v3", "ov_norm", "a latent"),
     ("deepseek_v3", "qk_rank", "a latent"),
     ("bert", "ov_copying", "nonlinearity"),
-    ("vit", "copying_score", "no logits"),
+    ("vit", "copying_score", "not logits"),
     ("qwen3_next", "ov_copying", "gated"),
     ("jamba", "k_composition", "no two attentions"),
 ])  # fmt: skip

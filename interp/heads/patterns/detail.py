@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from interp.core.head import Head
-from interp.draw.coding import as_letters, coarser, compressed, quantised, triangular
-from interp.report.viewer.showing import View
-from interp.report.viewer.stack import Stack, Terms, stack_summary
+from interp.heads.patterns.coding import as_letters, coarser, compressed, quantised, triangular
+from interp.heads.patterns.result import View
+from interp.heads.patterns.stack import Stack, Terms, stack_summary
 
 KEPT = 12  # heads kept in full where the others are not, if none is named
 PARTS = (0.75, 0.5, 0.25)  # of the heads in full, to begin with

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from report.browser import needs_browser, started
 from report.looking import CROWDED, CUT, PALE, SQUEEZED
-from report.viewer.browser import needs_browser, started
 
-from interp.report.viewer import View
+from interp.heads.patterns import View
 
 pytestmark = [pytest.mark.slow, needs_browser]
 EVIL = "<script>alert(1)</script>"

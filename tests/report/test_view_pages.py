@@ -10,15 +10,15 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 import torch
-from report.viewer import reading
+from report import reading
 from zoo import FAMILIES
 
 import interp
 from interp.core.errors import OptionError, PromptError
-from interp.draw.coding import coarser
 from interp.draw.sprite import shrunk, thumbnails
-from interp.report.viewer import View, cached, view
-from interp.report.viewer.stack import Stack, stack_summary
+from interp.heads.patterns import View, cached, view
+from interp.heads.patterns.coding import coarser
+from interp.heads.patterns.stack import Stack, stack_summary
 
 EVIL = "<script>alert(1)</script>"
 
@@ -260,7 +260,8 @@ def test_patterns_that_do_not_fit_their_tokens_are_refused() -> None:
 def test_a_notebook_shows_a_view_and_a_cache_in_frames_of_their_own(bundled, monkeypatch) -> None:
     found = view(bundled, "the cat " + EVIL)
     html = found._repr_html_()
-    [(tag, attributes)] = tags(html).found
+    (tag, attributes), *table = tags(html).found
+    assert [name for name, _ in table if name in ("iframe", "script")] == []
     assert (tag, attributes["sandbox"]) == ("iframe", "allow-scripts")
     assert attributes["srcdoc"].startswith("<!doctype html>")
     cache = bundled.capture("the cat", ["pattern", "z"])
@@ -280,7 +281,7 @@ def test_figures_and_rows_hold_the_same_weights(bundled, tmp_path) -> None:
     pattern = found.pattern("L1H0")
     figure = found.plot()
     np.testing.assert_array_equal(figure.data[0].z, pattern)
-    rows = found.to_pandas("L1H0")
+    rows = found.weights_to_pandas("L1H0")
     assert rows["weight"].sum() == pytest.approx(pattern.sum(), rel=1e-6)
     assert len(rows) == (pattern > 0).sum()
     found.save_html(tmp_path / "a.html")

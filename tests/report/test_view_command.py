@@ -9,13 +9,13 @@ import sys
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from report.viewer import reading
+from report import reading
 from zoo import FAMILIES
 
 import interp
 from interp.cli.main import main
 from interp.core.errors import OptionError
-from interp.report.viewer.image_file import image_inputs
+from interp.heads.patterns.image_file import image_inputs
 
 
 @pytest.fixture

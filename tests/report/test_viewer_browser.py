@@ -6,10 +6,10 @@ import re
 
 import numpy as np
 import pytest
-from report.viewer.browser import DOWN, ELEMENT, ENTER, ESCAPE, RIGHT, needs_browser, started
+from report.browser import DOWN, ELEMENT, ENTER, ESCAPE, RIGHT, needs_browser, started
 
 import interp
-from interp.report.viewer import View, long_view, view
+from interp.heads.patterns import View, long_view, view
 
 pytestmark = [
     pytest.mark.slow,

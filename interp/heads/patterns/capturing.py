@@ -12,13 +12,13 @@ from torch import Tensor
 from interp.core.errors import OptionError, PromptError, UnreadableAttention
 from interp.core.head import Head
 from interp.core.prompts import Prompts, text_of
+from interp.heads.patterns.result import View, as_pixels, patch_names
+from interp.heads.patterns.stack import Picture, Stack, Terms
 from interp.model.content import model_provenance
 from interp.model.given import one_model
 from interp.model.hooks.calls import Call, ComputedCall, precise
 from interp.model.inputs import is_encoder_decoder, takes
 from interp.model.locate.sites import Site
-from interp.report.viewer.showing import View, as_pixels, patch_names
-from interp.report.viewer.stack import Picture, Stack, Terms
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -66,7 +66,7 @@ def view(
     image = _image(model, inputs)
     stacks = tuple(_stack(name, collected, sequences, image, second) for name in collected.weights)
     made = model_provenance(model) | {
-        "made_by": "interp.report.viewer.view",
+        "made_by": "interp.heads.patterns.view",
         "prompts": {
             "design": "given",
             "tokens": {name: len(tokens) for name, tokens in sequences.items()},

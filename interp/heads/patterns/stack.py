@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, UInt8
 
 from interp.core.errors import OptionError
 from interp.core.head import Head
-from interp.draw.coding import checked
+from interp.heads.patterns.coding import checked
 
 
 @dataclass(frozen=True, eq=False, repr=False)

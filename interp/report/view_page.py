@@ -7,10 +7,10 @@ import json
 from markupsafe import Markup
 
 from interp.core.errors import OptionError
-from interp.draw.coding import quantised, resolution, triangular
 from interp.draw.colours import palette
 from interp.draw.page import render as fill
-from interp.report.viewer.budget import (
+from interp.heads.patterns.coding import quantised, resolution, triangular
+from interp.heads.patterns.detail import (
     Detail,
     LetterBlocks,
     details,
@@ -19,9 +19,9 @@ from interp.report.viewer.budget import (
     terms_size,
     terms_written,
 )
-from interp.report.viewer.showing import View
-from interp.report.viewer.stack import Tile
-from interp.report.viewer.static import scale_image, static_section
+from interp.heads.patterns.result import View
+from interp.heads.patterns.stack import Tile
+from interp.report.view_parts import scale_image, static_section
 
 SCRIPTS = tuple(f"view_{name}" for name in ("decode", "draw", "lines", "pair", "page"))
 

@@ -8,13 +8,13 @@ import time
 import numpy as np
 import pytest
 import torch
-from report.viewer import reading
+from report import reading
 from zoo import FAMILIES
 
 import interp
 from interp.core.errors import OptionError, PromptError
-from interp.draw.coding import resolution
-from interp.report.viewer import long_view
+from interp.heads.patterns import long_view
+from interp.heads.patterns.coding import resolution
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@ length, not with its square. Blocks are exact sums; a tile is computed again fro
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,20 +19,20 @@ from torch import Tensor
 from interp.core.errors import OptionError, PromptError, StatisticsError
 from interp.core.head import Head
 from interp.core.prompts import Prompts
-from interp.model.content import model_provenance
-from interp.model.given import one_model
-from interp.model.hooks.calls import Call, RecordedCall
-from interp.model.hooks.tap import to_attention
-from interp.model.locate.sites import Site
-from interp.report.viewer.running import (
+from interp.heads.patterns.capturing import (
     edited_notes,
     named_heads,
     refuse_elsewhere,
     sequences_of,
     stack_tokens,
 )
-from interp.report.viewer.showing import View
-from interp.report.viewer.stack import Stack, Tile
+from interp.heads.patterns.result import View
+from interp.heads.patterns.stack import Stack, Tile
+from interp.model.content import model_provenance
+from interp.model.given import one_model
+from interp.model.hooks.calls import Call, RecordedCall
+from interp.model.hooks.tap import to_attention
+from interp.model.locate.sites import Site
 from interp_kernels import attention_statistics, reference
 from interp_kernels.errors import KernelError
 from interp_kernels.reductions import PooledMap, Reduction
@@ -74,9 +75,15 @@ class LongView(View):
         default_factory=dict
     )
     block: int = 1
-    model: Model = None  # type: ignore[assignment]  # pyright: ignore
+    model: Model | None = None
     inputs: Mapping[str, Tensor] = field(default_factory=dict)
     tokens: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = field(default_factory=dict)
+
+    def _stored(self) -> LongView:
+        """Return the view without its model, which files do not hold."""
+        stored = copy.copy(self)
+        object.__setattr__(stored, "model", None)
+        return stored
 
     def tile(
         self,
@@ -173,8 +180,14 @@ class LongView(View):
                 one.why,
             )
 
-        if asked:
-            _streamed(self.model, self.inputs, reductions, keep, lambda done, of: None)
+        if not asked:
+            return []
+        if self.model is None:
+            raise OptionError(
+                "This view was read from a file and holds no model. Compute it again with "
+                "long_view to show further tiles."
+            )
+        _streamed(self.model, self.inputs, reductions, keep, lambda done, of: None)
         return [found[at] for at in range(len(asked))]
 
 
@@ -270,7 +283,7 @@ def long_view(
     _streamed(model, inputs, reductions, keep, advance)
     stacks = tuple(_in_blocks(name, masses, tokens[name], size) for name in tokens)
     made = model_provenance(model) | {
-        "made_by": "interp.report.viewer.long_view",
+        "made_by": "interp.heads.patterns.long_view",
         "prompts": {"design": prompts.design, "hash": prompts.hash, "n": 1, "tokens": n},
         "block": size,
         "edits": list(model.active_edits),

@@ -46,6 +46,6 @@ def image_inputs(
     except (OSError, ValueError) as error:
         raise LoadError(
             f"{source} has no image processor (preprocessor_config.json); give pixel_values to "
-            "interp.report.viewer.view instead"
+            "interp.heads.patterns.view instead"
         ) from error
     return {"pixel_values": processor(images=image, return_tensors="pt")["pixel_values"]}

@@ -6,13 +6,13 @@ import re
 
 import numpy as np
 import pytest
-from report.viewer import reading
+from report import reading
 from zoo import FAMILIES
 
 import interp
-from interp.draw.coding import checked, quantised, resolution, weights_of
-from interp.report.viewer import View, view
-from interp.report.viewer.budget import order
+from interp.heads.patterns import View, view
+from interp.heads.patterns.coding import checked, quantised, resolution, weights_of
+from interp.heads.patterns.detail import order
 
 WITH_PRODUCTS = ["gpt2", "llama", "gemma2", "gpt_oss", "mistral_sliding", "deepseek_v3", "bert",
                  "t5", "falcon_alibi", "bloom", "gpt_neo", "gptj", "mpnet"]  # fmt: skip

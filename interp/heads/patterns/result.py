@@ -1,21 +1,22 @@
-"""`View`: patterns with their tokens, as a page, in a notebook, as a figure and as rows."""
+"""Attention patterns with their tokens: a result with rows per head, figures and a page."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html import escape
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
 
-from interp.core.display import Displayed
 from interp.core.doors import behind
 from interp.core.errors import OptionError
 from interp.core.head import Head
-from interp.report.viewer.stack import Picture, Stack, stack_summary
+from interp.core.result import Result
+from interp.heads.patterns.stack import Picture, Stack, Terms, Tile, stack_summary
 
 if TYPE_CHECKING:
     import os
@@ -29,10 +30,18 @@ _HEIGHT = 720
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class View(Displayed):
-    """Attention over one text or image, to look at; made by `view`, `of_patterns`, `over_image`.
+class View(Result):
+    """Attention patterns over one text or image, with one row per head.
 
-    `named` are heads to open first and to keep in full where a page has to leave something out.
+    Made by `view`, `View.of_patterns` and `View.over_image`. The score of a row is the mean entropy
+    of the head's attention over the queries; the lowest come first in `top`.
+
+    Args:
+        stacks: The patterns and tokens, per attention stack.
+        title: The title of the page.
+        named: The heads that the page opens first, and keeps in full where it must omit something.
+        notes: Sentences that the page shows about the run.
+        provenance: The model and the options of the run.
     """
 
     stacks: tuple[Stack, ...]
@@ -40,13 +49,28 @@ class View(Displayed):
     named: tuple[Head, ...] = ()
     notes: tuple[str, ...] = ()
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    per_prompt = None
+    why_no_per_prompt = "it holds the patterns of one text"
+    _units = ("stack", "layer", "head")
+    _same_as = MappingProxyType({"score": "entropy"})
+    _by = "lowest"
+    _holds = (Stack, Terms, Picture, Tile)
 
     def __post_init__(self) -> None:
         if not self.stacks:
-            raise OptionError("there is nothing to show; give the patterns of one stack")
+            raise OptionError("There are no patterns to show. Give the patterns of one stack.")
         for head in self.named:
             if not any(head in stack.weights for stack in self.stacks):
-                self.stacks[0].head(head)  # says which heads there are
+                self.stacks[0].head(head)  # raises an error that lists the heads
+
+    def _rows(self) -> pd.DataFrame:
+        """One row per head: its entropy, its mean weights and its largest weight."""
+        import pandas as pd
+
+        return pd.DataFrame([row for stack in self.stacks for row in stack_summary(stack)])
+
+    def _facts(self) -> Mapping[str, Any]:
+        return {"metric": "entropy", "unit": "nats"}
 
     @classmethod
     def of_patterns(
@@ -133,13 +157,10 @@ class View(Displayed):
         shown = self.stack(stack)
         return shown.weights[shown.head(head)]
 
-    def to_pandas(self, head: Any = None, stack: str | None = None) -> pd.DataFrame:
-        """One row per head; of one head, one row per query and key with a weight above zero."""
+    def weights_to_pandas(self, head: Any, stack: str | None = None) -> pd.DataFrame:
+        """Return one row per query and key of a head with a weight above zero."""
         import pandas as pd
 
-        if head is None:
-            stacks = self.stacks if stack is None else (self.stack(stack),)
-            return pd.DataFrame([row for s in stacks for row in stack_summary(s)])
         shown, weights = self.stack(stack), self.pattern(head, stack)
         query, key = np.nonzero(weights)
         return pd.DataFrame(
@@ -152,8 +173,22 @@ class View(Displayed):
             }
         )
 
-    def plot(self, head: Any = None, stack: str | None = None) -> go.Figure:
-        """One head's weights as a plotly heat map; the first named head, or the first of all."""
+    def _with_kept_heads(self) -> View:
+        """Return the view without the heads that `top` left out."""
+        if self._kept is None:
+            return self
+        kept = {(row["stack"], row["layer"], row["head"]) for row in self.wide().to_dict("records")}
+        stacks = []
+        for stack in self.stacks:
+            held = {h: w for h, w in stack.weights.items() if (stack.name, h.layer, h.head) in kept}
+            if held:
+                tiles = tuple(tile for tile in stack.tiles if tile.head in held)
+                stacks.append(replace(stack, weights=held, tiles=tiles))
+        named = tuple(h for h in self.named if any(h in stack.weights for stack in stacks))
+        return replace(self, stacks=tuple(stacks), named=named)
+
+    def plot(self, head: Any = None, stack: str | None = None) -> go.Figure:  # type: ignore[override]
+        """Draw the weights of one head as a heat map: the first named head, or the first head."""
         import plotly.graph_objects as go
 
         from interp.draw.colours import palette
@@ -183,7 +218,7 @@ class View(Displayed):
         return figure
 
     def heading(self) -> str:
-        """The view in one line."""
+        """Describe the view in one line."""
         parts = [f"{s.name} ({len(s.weights)} heads, {s.n_queries:,} queries)" for s in self.stacks]
         return f"{type(self).__name__}({self.title}: {', '.join(parts)})"
 
@@ -191,17 +226,31 @@ class View(Displayed):
         return self.heading()
 
     def html(self, *, budget: int = BUDGET, title: str | None = None) -> str:
-        """The page: one file that needs no network, and no script to be read.
+        """Return one HTML page that needs no network, and whose tables need no script.
+
+        Args:
+            budget: The largest size of the page in bytes.
+            title: The title of the page, if it is not that of the view.
 
         Raises:
-            OptionError: no detail brings it within `budget` bytes.
+            OptionError: The page exceeds `budget` even with the least detail.
         """
-        return behind("View.html")(self, title or self.title, budget)
+        return behind("View.html")(self._with_kept_heads(), title or self.title, budget)
 
     def save_html(
         self, path: str | os.PathLike, *, title: str | None = None, budget: int = BUDGET
     ) -> None:
-        """Write the page, whole or not at all; raises StoreError and what `html` raises."""
+        """Write the page completely or not at all.
+
+        Args:
+            path: The file.
+            title: The title of the page, if it is not that of the view.
+            budget: The largest size of the page in bytes.
+
+        Raises:
+            StoreError: The file cannot be written.
+            OptionError: The page exceeds `budget` even with the least detail.
+        """
         from interp.core.files import write_atomically
 
         write_atomically(Path(path), self.html(budget=budget, title=title).encode())
@@ -209,10 +258,11 @@ class View(Displayed):
     def _repr_html_(self) -> str:
         # a frame of its own: the notebook's styles and ids do not meet the page's
         page = escape(self.html(budget=CELL_BUDGET))
+        rows = behind("Result.html_table")(self._first()[0])
         return (
             f'<iframe sandbox="allow-scripts" width="100%" height="{_HEIGHT}" '
             f'title="{escape(self.title)}" style="border:1px solid #8886;resize:vertical" '
-            f'srcdoc="{page}"></iframe>'
+            f'srcdoc="{page}"></iframe><details><summary>Heads in numbers</summary>{rows}</details>'
         )
 
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from interp.core.errors import OptionError
 from interp.core.head import Head
+from interp.heads.patterns.result import View, to_numpy
+from interp.heads.patterns.stack import Stack
 from interp.model.capture import ActivationCache, NotCaptured
-from interp.report.viewer.showing import View, to_numpy
-from interp.report.viewer.stack import Stack
 
 if TYPE_CHECKING:
     import numpy as np
