@@ -145,6 +145,9 @@ class Circuit(CircuitFiles, Result):
             np.zeros(0) if edges is None else sem(edges), values if by_pair else None, shared,
         )  # fmt: skip
 
+    def __len__(self) -> int:
+        return len(self.nodes) + len(self.edges)
+
     @property
     def provenance(self) -> Mapping[str, Any]:  # type: ignore[override]
         """The model, task, method and options."""
