@@ -124,10 +124,10 @@ class SafetyCurves(Result):
                 y=curve.clean, line={"color": "#000000", "dash": "dot", "width": 1},
                 row=1, col=column,  # type: ignore[arg-type]
             )  # fmt: skip
-            figure.update_xaxes(title_text="heads out", row=1, col=column)
+            figure.update_xaxes(title_text="heads ablated", row=1, col=column)
         heads = ", ".join(self.removed)
         figure.update_layout(
-            template="plotly_white", title=text(f"Heads out in order: {heads}"), height=480,
+            template="plotly_white", title=text(f"Heads ablated in order: {heads}"), height=480,
             legend={"orientation": "h", "y": -0.2},
         )  # fmt: skip
         return figure
@@ -140,7 +140,9 @@ class SafetyCurves(Result):
                 f"{count}: {value:.3g} [{low:.3g}, {high:.3g}]"
                 for count, value, (low, high) in zip(curve.counts, curve.value, band, strict=True)
             )
-            lines.append(f"{curve.made['task']} ({curve.unit}), heads out: value [random] {steps}")
+            lines.append(
+                f"{curve.made['task']} ({curve.unit}), heads ablated: value [random] {steps}"
+            )
         return "\n".join(lines)
 
 
@@ -191,7 +193,9 @@ def safety_curves(
     Not for: a p value: the random heads avoid the top ones. `interp.heads.confirm` draws from all.
     """
     if n_random < 2:
-        raise OptionError(f"n_random={n_random}; a band needs at least 2 random orders")
+        raise OptionError(
+            f"n_random={n_random}; give at least 2 random orders, which the band needs"
+        )
     task = harmless if isinstance(harmless, Task) else next_token_task(model, harmless)
     curves: list[PruningCurve] = []
     top: list[str] = []
@@ -199,7 +203,9 @@ def safety_curves(
         game = Game(model, each, kind=kind, seed=seed, **options)
         name, order = _order(ranking, game)
         if not 1 <= k <= len(order):
-            raise OptionError(f"k={k}; the ranking {name} has {len(order)} heads")
+            raise OptionError(
+                f"k={k}; give 1 to {len(order)}, as many heads as the ranking {name} has"
+            )
         order = order[:k]
         top = [game.players.labels[i] for i in order]
         orders = [order, *_same_layers(game, order, n_random, seed)]
@@ -226,7 +232,7 @@ def _order(ranking: Any, game: Game) -> tuple[str, list[int]]:
     labels = list(game.players.labels)
     if not isinstance(ranking, (HeadTable, Importance)):
         if isinstance(ranking, str):
-            raise OptionError(f"the ranking is the text {ranking!r}; give a list of heads")
+            raise OptionError(f"the ranking is a single text, {ranking!r}; give a list of heads")
         named = [x if x in labels else str(Head.parse(x)) for x in ranking]
         rest = [label for label in labels if label not in named]
         return "given order", given_order([*named, *rest], labels)[: len(named)]
@@ -234,7 +240,7 @@ def _order(ranking: Any, game: Game) -> tuple[str, list[int]]:
     score = dict(zip(ranked.labels, ranked.helps.tolist(), strict=True))
     absent = [label for label in score if label not in labels]
     if absent:
-        raise OptionError(f"the ranking has {absent[0]}, which does not play in {game.model.name}")
+        raise OptionError(f"the ranking has {absent[0]}, which is not a head of {game.model.name}")
     known = [i for i, label in enumerate(labels) if label in score]
     return ranked.name, sorted(known, key=lambda i: (-score[labels[i]], i))
 
@@ -271,7 +277,9 @@ def _values(game: Game, orders: list[list[int]], progress: Progress | None) -> A
 
 def _at(curve: PruningCurve, k: int) -> int:
     if not 0 <= k < len(curve.counts):
-        raise OptionError(f"k={k}; 0 to {len(curve.counts) - 1} heads were taken out")
+        raise OptionError(
+            f"k={k}; give 0 to {len(curve.counts) - 1}, the numbers of heads that were ablated"
+        )
     return k
 
 

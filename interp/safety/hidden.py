@@ -35,7 +35,10 @@ class HiddenGame(Game):
             raise UnreadableAttention(leaving)
         game = cls(model, kl_to_clean(model, prompts, name="hidden_state"), **options)
         if game.players.kind != "heads":
-            raise OptionError(f"players={game.players.kind!r}: heads go out one by one")
+            raise OptionError(
+                f"players={game.players.kind!r} is not supported: heads are ablated one by one; "
+                "give players='heads'"
+            )
         return game
 
     def hidden(self, gates: Any) -> Float[Tensor, "coalition prompt d_model"]:

@@ -100,7 +100,7 @@ class Ships(Result):
         values = self.harmful.per_prompt
         if not 1 <= k <= len(values):
             if k != 10:
-                raise OptionError(f"k={k}; between 1 and {len(values)} heads")
+                raise OptionError(f"k={k}; give 1 to {len(values)}, the number of heads")
             k = len(values)
         order = np.argsort(-values, axis=0, kind="stable")[:k]
         counts = np.bincount(order.ravel(), minlength=len(values)) / values.shape[1]
@@ -192,7 +192,10 @@ def _of(
 ) -> Importance:
     game = Game(model, kl_to_clean(model, prompts, name=f"kl_on_{name}"), kind=kind, **options)
     if game.players.kind != "heads":
-        raise OptionError(f"players={game.players.kind!r}: SHIPS takes heads one by one")
+        raise OptionError(
+            f"players={game.players.kind!r} is not supported: SHIPS ablates heads one by one; give "
+            "players='heads'"
+        )
     gates = 1 - torch.eye(len(game), dtype=torch.double)
     if announce is not None:
         announce(game.estimate(gates))

@@ -149,8 +149,8 @@ class DirectionSearch(Result):
         if self.passing:
             best = self.passing[0]
             lines.append(
-                f"chosen: layer {best.direction.layer}, position {best.direction.position}: taken "
-                f"out, harmful {best.ablated:+.3g}; added, harmless {best.added:+.3g}; "
+                f"chosen: layer {best.direction.layer}, position {best.direction.position}: "
+                f"removed, harmful {best.ablated:+.3g}; added, harmless {best.added:+.3g}; "
                 f"KL on harmless {best.kl:.3g}"
             )
         else:
@@ -215,7 +215,9 @@ def search_direction(
     separates those.
     """
     if kl < 0 or not 0 < layer_share <= 1:
-        raise OptionError(f"kl={kl}, layer_share={layer_share}; at least 0, and in (0, 1]")
+        raise OptionError(
+            f"kl={kl}, layer_share={layer_share}; kl must be at least 0, and layer_share in (0, 1]"
+        )
     ids = refusal_ids(model, refusal_tokens)
     sets = PromptSets.of(model, harmful, harmless)
     odds = [token_log_odds(last_logits(model, p), ids) for p in (sets.harmful, sets.harmless)]

@@ -147,7 +147,7 @@ def test_a_study_holds_what_its_parts_give(model, texts, search) -> None:
         f"L{a}H{b}" for a, b in written[["layer", "head"]].to_numpy()
     ]
     assert set(found.table.metrics) >= {"refusal_projection"}
-    assert "top 3 heads by ships out" in str(found)
+    assert "top 3 heads by ships ablated" in str(found)
 
 
 def test_one_prompt_has_no_error(model, texts) -> None:
