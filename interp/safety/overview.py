@@ -108,9 +108,9 @@ class SafetyStudy(Result):
                 *(f"  spread of {name}: {one}" for name, one in self.spread.items()),
                 f"  {self.ships}",
                 *(f"  {one}" for one in self.sahara),
-                f"  top {len(self.curves.removed)} heads by {self.ranking} ablated ({names}): refusal"
-                f" {effect:.3g} nats lower ({told[outside[0]]} the band of random heads), harmless"
-                f" loss {damage:+.3g} nats/token ({told[outside[1]]} theirs)",
+                f"  top {len(self.curves.removed)} heads by {self.ranking} ablated ({names}):"
+                f" refusal {effect:.3g} nats lower ({told[outside[0]]} the band of random heads),"
+                f" harmless loss {damage:+.3g} nats/token ({told[outside[1]]} theirs)",
             ]
         )
 
