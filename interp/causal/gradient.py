@@ -72,11 +72,11 @@ def gradient_scores(
         model: the model to run.
         task: the task to measure.
         kind: the replacement at gate 0; see `interp.causal.game.replacement`.
+        forms: the forms to compute.
         normalise_layers: divide each attention's scores by their Euclidean norm, as Michel et al.
             do before they compare layers.
         null: "random-init" for the same scores on random weights, or "none".
         options: options of `Game`.
-        forms: the forms to compute.
 
     Raises:
         OptionError: the task has no gradient, or none at the undisturbed model.

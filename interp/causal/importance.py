@@ -288,17 +288,17 @@ def make_importance(
 
     Args:
         game: the evaluated game.
-        method: first part of the metric's label; task, kind and `options` follow.
-        options: further options, for label and provenance.
-        null_kind: description of the null game.
-        sampling_sem: the error over samples, for sampling estimators.
-        unit: unit of the score; by default the task's with the meaning of the sign.
         per_prompt: values in the direction of the task: the change of its value when the player is
             ablated ("removal"), or the player's contribution ("presence"). The sign is unified
             here.
+        method: first part of the metric's label; task, kind and `options` follow.
+        options: further options, for label and provenance.
         of: "removal" or "presence".
         made_by: the call, for provenance.
         null: scores of the null game, as `per_prompt`.
+        null_kind: description of the null game.
+        sampling_sem: the error over samples, for sampling estimators.
+        unit: unit of the score; by default the task's with the meaning of the sign.
         notes: additional diagnostics.
         magnitude: the score has no sign.
     """

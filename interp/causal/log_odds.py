@@ -47,9 +47,9 @@ def log_odds(
         model: the model.
         prompts: the prompts.
         answers: label of each prompt, 0 or 1.
+        wrong: the other label, if it is given.
         position: position of the logit, one for all prompts or one per prompt; by default the last
             token, or 0 if the model has one output per prompt.
-        wrong: the other label, if it is given.
         corrupted: prompts in which the behaviour is absent, one per prompt.
         name: name of the task.
 

@@ -45,10 +45,8 @@ def loss(
     Args:
         model: the model.
         prompts: texts, ids, `Prompts`, or a mapping of input tensors.
-        positions: positions of the predicted tokens, one list for all prompts or one per prompt; by
-            default every token that the model predicts.
-        labels: the correct ids, per prompt one per position. By default the prompts' own tokens;
-            required for an encoder or a classifier.
+        positions: positions of the predicted tokens, for all prompts or per prompt; None for all.
+        labels: correct ids at the positions, by default the prompts' own; an encoder needs them.
         name: name of the task.
 
     Raises:
@@ -76,9 +74,7 @@ def accuracy(
 ) -> Task:
     """Measure the share of tokens at `positions` with the largest logit.
 
-    The arguments are those of `loss`.
-
-    It is a step function, so it has no gradient.
+    The arguments are those of `loss`. It is a step function, so it has no gradient.
     """
     given, at, wanted = _predicted(model, prompts, positions, labels)
 
@@ -107,12 +103,11 @@ def logit_difference(
 
     Args:
         model: the model.
-        position: position of the logits, one for all prompts or one per prompt; by default the last
-            token.
-        corrupted: prompts in which the behaviour is absent, one per prompt.
         prompts: the prompts.
         answers: ids of the answer: one for all prompts, one per prompt, or a list per prompt.
         wrong: ids of the wrong answer, in the same form.
+        position: position of the logits, one for all prompts or one per prompt.
+        corrupted: prompts in which the behaviour is absent, one per prompt.
         name: name of the task.
     """
     given = _prompts(model, prompts)
@@ -143,14 +138,7 @@ def answer_probability(
 ) -> Task:
     """Measure the probability mass of a set of answer ids at a position; higher is better.
 
-    Args:
-        model: the model.
-        prompts: the prompts.
-        answers: one id for all prompts, one per prompt, or a list of ids per prompt.
-        position: position of the logits, one for all prompts or one per prompt; by default the last
-            token.
-        corrupted: prompts in which the behaviour is absent, one per prompt.
-        name: name of the task.
+    The arguments are those of `logit_difference`, without `wrong`.
     """
     given = _prompts(model, prompts)
     right = _sets(model, given, answers, "answers")
@@ -171,10 +159,8 @@ def kl_to_clean(
 ) -> Task:
     """Measure KL(clean || run) of the next-token distribution at `positions`, in nats.
 
-    Lower is better.
-
-    The clean run has 0, the minimum. This is the score of SHIPS (Zhou et al. 2025, arXiv
-    2410.13708) if the position is the last one.
+    Lower is better; the clean run has 0, the minimum. With the last position this is the score of
+    SHIPS (Zhou et al. 2025, arXiv 2410.13708).
     """
     given = _prompts(model, prompts)
 
@@ -191,8 +177,7 @@ def divergence(
 ) -> Float[Tensor, "*row"]:
     """Compute KL(before || after) of two sets of logits, in nats; never below 0.
 
-    Summed as p log(p/q) - p + q, in which no term is negative: if two distributions hardly differ,
-    terms p log(p/q) of both signs would cancel and leave only rounding errors.
+    Summed as p log(p/q) - p + q: no term is negative, so none cancel to leave rounding errors.
     """
     log_p, log_q = before.double().log_softmax(-1), after.double().log_softmax(-1)
     p, apart = log_p.exp(), log_p - log_q
@@ -236,9 +221,7 @@ def repeats_task(model: Model, *, n: int = 16, longest: int = 24, seed: int = 0)
     The first token of the second copy is excluded, since nothing predicts it.
     """
     if model.kind != "causal":
-        raise OptionError(
-            f"repeats_task needs a causal model, but {model.name} is {model.kind}; use a task file"
-        )
+        raise OptionError(f"repeats_task needs a causal model; {model.name} is {model.kind}")
     prompts = repeats(model, n=n, longest=longest, seed=seed)
     first = int(bos_id(model) is not None)
     positions = []
@@ -339,24 +322,19 @@ def _predicted(
     shifted = labels is None
     if shifted and (model.kind not in ("causal", "encoder-decoder") or not tokens):
         raise OptionError(
-            f"{model.name} does not predict the next token ({model.kind}); give labels= for the "
-            f"positions"
+            f"{model.name} does not predict the next token ({model.kind}); give labels="
         )
     if shifted and positions is None:
         positions = [range(1, len(p)) for p in tokens]
         short = next((i for i, p in enumerate(tokens) if len(p) < 2), None)
         if short is not None:
-            raise PromptError(
-                f"prompt {short} has one token, so nothing is predicted; give longer prompts"
-            )
+            raise PromptError(f"prompt {short} has only one token; give at least two")
     at = _positions(given, positions)
     if not shifted:
         return given, at, _labels(labels, at)
     early = next((i for i, chosen in enumerate(at) if 0 in chosen), None)
     if early is not None:
-        raise OptionError(
-            f"position 0 of prompt {early}: no token precedes the first one; use later positions"
-        )
+        raise OptionError(f"position 0 of prompt {early}: no token precedes it; use a later one")
     wanted = [tokens[i][p] for i, chosen in enumerate(at) for p in chosen]
     return given, tuple(tuple(p - 1 for p in chosen) for chosen in at), torch.tensor(wanted)
 
@@ -382,9 +360,7 @@ def _sets(
     n = size(given)
     each = [answers] * n if isinstance(answers, int) else _listed(answers)
     if len(each) != n:
-        raise OptionError(
-            f"{what} for {len(each)} of {n} prompts; give one id or one list per prompt"
-        )
+        raise OptionError(f"{what} for {len(each)} of {n} prompts; give one or as many as prompts")
     sets = tuple((x,) if isinstance(x, int) else tuple(int(i) for i in x) for x in each)
     for i, ids in enumerate(sets):
         if not ids:

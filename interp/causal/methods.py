@@ -50,11 +50,11 @@ def importances(
         task: the task to measure.
         methods: names of `interp.causal.comparison.questions.METHODS`, with options of the function
             of that name after a colon, such as `shapley:method=permutations,target_sem=0.01`.
-        null: "random-init" or "none", for the methods that have a null.
-        game: options of `interp.causal.Game`.
         kind: what replaces an ablated head.
+        null: "random-init" or "none", for the methods that have a null.
         seed: seed of samples and null.
         progress: see `Progress`.
+        game: options of `interp.causal.Game`.
 
     Raises:
         UnknownName: the method or option does not exist.

@@ -202,15 +202,15 @@ def interactions(
         task: the task to measure.
         among: labels of players, or an `Importance` of the same players, of which the first `top`
             are used; by default all players, up to 16.
+        top: number of players taken from an importance.
+        index: "shapley" or "banzhaf".
         method: "exact" runs all coalitions of up to 16 players; "sampled" runs all coalitions of up
             to 8 chosen ones on random backgrounds of the others, in complementary pairs; "auto" is
             exact up to 12 players or if `max_evaluations` allows it.
+        kind: see `interp.causal.shapley`.
         target_sem: see `interp.causal.shapley`; without a target or budget, 32 pairs of backgrounds
             are used.
         max_evaluations: see `interp.causal.shapley`.
-        top: number of players taken from an importance.
-        index: "shapley" or "banzhaf".
-        kind: see `interp.causal.shapley`.
         seed: see `interp.causal.shapley`.
         progress: see `Progress`.
         **options: options of `Game`.

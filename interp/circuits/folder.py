@@ -44,8 +44,9 @@ def write_circuit(
     from markupsafe import Markup
 
     from interp.core.files import write_atomically
+    from interp.core.json_document import json_document
     from interp.draw.figure import svg
-    from interp.draw.page import json_document, page
+    from interp.draw.page import page
     from interp.draw.svg import element, standing
 
     found.to_json(folder / "circuit.json")

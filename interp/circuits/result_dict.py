@@ -32,7 +32,7 @@ TOLD_APART = (
 def told_of(circuit: Any) -> dict[str, Any]:
     """Return all fields of a circuit as plain data, with NaN as None."""
     same = ("model", "n_layers", "n_heads", "task", "method", "level", "n", "unit")
-    from interp.draw.page import plain
+    from interp.core.json_document import plain
 
     return {
         "format": FORMAT, **{name: getattr(circuit, name) for name in same},

@@ -109,7 +109,7 @@ def corrected(p: Float[Array, " test"]) -> tuple[float, ...]:
 def _values(result: Any) -> Float[Array, "row prompt"]:
     if result.per_prompt is None:
         why = result.why_no_per_prompt
-        raise OptionError(f"{type(result).__name__} kept no values per prompt to pair: {why}")
+        raise OptionError(f"{type(result).__name__} has no values per prompt to pair: {why}")
     return np.asarray(result.per_prompt, dtype=float)
 
 

@@ -31,8 +31,8 @@ def merged(
             own = part.where(model=key[0], metric=key[1])
             if key in rows and rows[key] != own:
                 notes.append(
-                    f"{key[1]} of {key[0]} is shown as it was asked for last, and differs from an"
-                    f" earlier one in {_differing(rows[key].provenance[key], made)}"
+                    f"{key[1]} of {key[0]} is shown with its latest settings, which differ from"
+                    f" an earlier result in {_differing(rows[key].provenance[key], made)}"
                 )
             rows[key] = own
     ahead = parts[-1].provenance if lead is not None else {}

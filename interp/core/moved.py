@@ -83,7 +83,7 @@ def _existing(module: str) -> str:
 
 
 def _names(face: str, module: str) -> Iterator[str]:
-    """Return the public names of a folder that one of its modules defines."""
+    """Yield the public names of a folder that one of its modules defines."""
     inner, _, last = module.removeprefix(face).removeprefix(".").rpartition(".")
     if inner in _DECLARED:
         yield last

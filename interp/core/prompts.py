@@ -246,6 +246,11 @@ def repeats(
 def from_file(path: str | Path, model: TokenModel, *, context: int | None = None) -> Prompts:
     """Read the texts of a file: one prompt per line, or the whole file cut to `context` tokens.
 
+    Args:
+        path: the text file, in UTF-8.
+        model: the loaded model, for its tokenizer.
+        context: length of a single prompt, in tokens; by default each line is a prompt.
+
     Raises:
         PromptError: the file is missing or empty, or the model has no tokenizer.
     """
@@ -266,7 +271,8 @@ def from_file(path: str | Path, model: TokenModel, *, context: int | None = None
     whole = Prompts.of([text], model)
     if len(whole.ids[0]) < context:
         raise PromptError(
-            f"{path} has {len(whole.ids[0])} tokens; --context {context} asks for more"
+            f"{path} has {len(whole.ids[0])} tokens, fewer than --context {context}; give a "
+            "smaller --context"
         )
     return Prompts((whole.ids[0][:context],), f"first {context} tokens of {path.name}")
 

@@ -294,11 +294,11 @@ def auroc_interval(
     """Return the percentile interval of the AUROC over redrawn true and other items.
 
     Args:
-        score: Score of each item.
-        truth: True for the items that should score high.
-        draws: Number of bootstrap draws.
-        seed: Seed of the draws.
-        tails: Shares of draws at the two ends, as `tails_of` gives them; 95 % by default.
+        score: scores of the items.
+        truth: True for the true items.
+        draws: number of bootstrap draws.
+        seed: seed of the draws.
+        tails: the shares of draws at the two ends, as `tails_of` gives them; 95 % by default.
     """
     inside, outside = score[truth], score[~truth]
     if not len(inside) or not len(outside):
@@ -319,6 +319,11 @@ def sign_flip_p(x: Float[Array, " unit"], *, flips: int = RANDOM_FLIPS, seed: in
     """Compute the two-sided p value of a mean of paired differences under random sign flips.
 
     Exact up to 14 differences, otherwise from random arrangements of signs.
+
+    Args:
+        x: the differences.
+        flips: number of random arrangements.
+        seed: seed of the arrangements.
     """
     n = len(x)
     if n == 0 or not np.any(x):

@@ -177,7 +177,15 @@ class HeadTable(Result):
         layer: int | Collection[int] | None = None,
         head: int | Collection[int] | None = None,
     ) -> HeadTable:
-        """Select the rows with these values (one, or several); raises UnknownName for others."""
+        """Select the rows with these values (one, or several); raises UnknownName for others.
+
+        Args:
+            metric: label or labels of metrics.
+            model: name or names of models.
+            stack: name or names of attention stacks.
+            layer: layer or layers.
+            head: head or heads within a layer.
+        """
         keep = self._frame["layer"] >= 0
         asked = {"metric": metric, "model": model, "stack": stack, "layer": layer, "head": head}
         for name, wanted in asked.items():
@@ -204,12 +212,20 @@ class HeadTable(Result):
     ) -> HeadTable:
         """Return the first k heads of one metric, or of each: units differ between metrics.
 
-        `by` is "end" (the default), the end of the scale that the metric declares: highest first,
-        lowest first, or half of the k from each end of a signed metric (where the table does not
-        state it, a metric with scores of both signs); "score" for the highest, "lowest", "abs" for
-        the largest magnitude, or "null" for the largest distance from the null (from 0 where there
-        is none). Ties keep the table's order; heads without a score (n = 0) are excluded. Raises
-        OptionError, UnknownName.
+        Ties keep the table's order; heads without a score (n = 0) are excluded.
+
+        Args:
+            k: the number of heads.
+            metric: the metric; by default each.
+            by: "end" (the default), the end of the scale that the metric declares: highest first,
+                lowest first, or half of the k from each end of a signed metric (if the table does
+                not state it, of one with scores of both signs); "score" for the highest, "lowest",
+                "abs" for the largest magnitude, "null" for the largest distance from the null (from
+                0 without one).
+
+        Raises:
+            OptionError: k is negative.
+            UnknownName: there is no such metric or order.
         """
         frame = (self if metric is None else self.where(metric=metric))._frame
         ends = {metric: made.get("end") for (_, metric), made in self._provenance.items()}
@@ -227,6 +243,12 @@ class HeadTable(Result):
 
         All metrics of one model and stack have one shape. Raises OptionError where the table has
         several models or stacks and none is named.
+
+        Args:
+            metric: label of the metric.
+            model: name of the model, where there are several.
+            stack: name of the stack, where there are several.
+            column: any numeric column.
         """
         import numpy as np
 

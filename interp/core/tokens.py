@@ -33,7 +33,7 @@ def token_id(model: TokenModel, token: str | int) -> int:
     parts = [show(model, i) for i in ids]
     raise PromptError(
         f"{token!r} is not a single token of {model.name}: it splits into {' '.join(parts)}; "
-        "take one of these (mind the space in front), or an id"
+        "give one of these (with its leading space), or an id"
     )
 
 

@@ -199,9 +199,9 @@ def detector(
 
     Args:
         function: predicate of `(query, key)` or `(query, key, tokens)`.
-        chance: text that gives the expected score by chance.
         name: name of the metric; by default the function's name. A lambda is called `lambda_`
             followed by a hash of its code and of the values it uses.
+        chance: text that gives the expected score by chance.
 
     Raises:
         OptionError: the function has other parameters, or its name is not a valid metric name.

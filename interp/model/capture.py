@@ -64,7 +64,7 @@ class ActivationCache(Mapping):
     def _key(self, key: Any) -> tuple[str, str, int]:
         if not isinstance(key, tuple) or len(key) not in (2, 3):
             raise OptionError(
-                f"cache[{key!r}]: ask for a name and a layer, such as cache['pattern', 0]"
+                f"cache[{key!r}]: give a name and a layer, such as cache['pattern', 0]"
             )
         name, layer, *rest = key
         if name not in NAMES:
@@ -197,7 +197,7 @@ def requested(
             else list(heads)
         )
         if mine and not all(isinstance(h, int) and -site.n_heads <= h < site.n_heads for h in mine):
-            raise OptionError(f"{site.name} has heads 0 to {site.n_heads - 1}; asked for {mine}")
+            raise OptionError(f"{site.name} has heads 0 to {site.n_heads - 1}; requested: {mine}")
         chosen[site.stack, site.layer] = tuple(h % site.n_heads for h in mine)
     for name in names:
         for site in sites:
@@ -263,7 +263,9 @@ class Recorder:
             elif name in ("q", "k", "v", "z"):
                 x = {"q": call.q, "k": call.k, "v": call.v, "z": call.z}[name]
                 if x is None:
-                    raise UnreadableAttention(f"{site.name} ({site.module}) has no {name} to keep")
+                    raise UnreadableAttention(
+                        f"{site.name} ({site.module}) has no {name} to capture"
+                    )
                 mine = kv if name in ("k", "v") else heads
                 self.keep(name, site, _take(_take(x, 1, mine), 2, positions))
 
@@ -294,7 +296,7 @@ class Recorder:
             if not wanted:
                 return
             if x is None:
-                raise UnreadableAttention(f"{path} has no tensor at its {side}put to keep")
+                raise UnreadableAttention(f"{path} has no tensor at its {side}put to capture")
             x = x.clone()  # the family may add to the stream in place
             for name, site, where in wanted:
                 value = (

@@ -147,7 +147,13 @@ def parse_heads(heads: HeadLike | Iterable[HeadLike] | Result) -> tuple[Head, ..
 
 
 def zero(heads, *, positions: Positions = None, stack: str | None = None) -> Edit:
-    """Replace z by 0: the output of a head whose values are all zero."""
+    """Replace z by 0: the output of a head whose values are all zero.
+
+    Args:
+        heads: edited heads.
+        positions: edited query positions; all by default.
+        stack: attention stack; all by default.
+    """
     return Edit(
         "zero",
         parse_heads(heads),
@@ -161,6 +167,12 @@ def gate(
     heads, factor: float | Tensor, *, positions: Positions = None, stack: str | None = None
 ) -> Edit:
     """Multiply z by a factor; a tensor `[len(heads)]` that requires grad gives gate gradients.
+
+    Args:
+        heads: edited heads.
+        factor: one factor, or one per head.
+        positions: edited query positions; all by default.
+        stack: attention stack; all by default.
 
     Not for: estimating the effect of zeroing a head from the gradient: 0 is far from 1.
     """
@@ -355,8 +367,9 @@ def calibrate(
     """
     if not 0 <= keep <= 1 or over <= 0 or first < 0 or (threshold is not None and threshold < 0):
         raise OptionError(
-            f"keep={keep}, over={over}, threshold={threshold}, first={first}; keep is in 0 to 1, "
-            "the others are not negative"
+            f"keep={keep}, over={over}, threshold={threshold}, first={first}; keep must be from 0 "
+            "to 1, "
+            "the others not negative"
         )
 
     def replace(call: Call, site: Site, real: Tensor) -> Tensor:

@@ -48,6 +48,13 @@ def generate(
     continuation. A sliding-window cache keeps only the last keys: the key axis of a step counts the
     entries of the cache, not positions in the text.
 
+    Args:
+        model: the loaded model.
+        prompts: the prompts.
+        max_new_tokens: number of tokens to generate.
+        names: activations to capture: any of q, k, v, scores, pattern and z.
+        edits: interventions under which to run.
+
     Raises:
         OptionError: the model cannot generate, or an activation is not available during generation.
     """

@@ -109,7 +109,7 @@ def imported(modules: Sequence[ModuleType]) -> Iterator[None]:
 
 
 def _unsaved(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield buffers that are computed and not saved, such as rotary frequencies."""
+    """Return buffers that are computed and not saved, such as rotary frequencies."""
     saved = set(module.state_dict(keep_vars=True))
     return ((name, x) for name, x in sorted(module.named_buffers()) if name not in saved)
 

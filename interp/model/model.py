@@ -37,7 +37,14 @@ class Model(Transformer):
         names: Sequence[str] = (),
         edits: Sequence[Edit] = (),
     ) -> Generation:
-        """Generate greedily with a cache, captured at every step; see `interp.model.generation`."""
+        """Generate greedily with a cache, captured at every step; see `interp.model.generation`.
+
+        Args:
+            prompts: the prompts.
+            max_new_tokens: number of tokens to generate.
+            names: activations to capture.
+            edits: interventions under which to run.
+        """
         return generate(self, prompts, max_new_tokens, names=names, edits=edits)
 
     def weights_of(self, site: Site) -> HeadWeights:

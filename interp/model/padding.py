@@ -206,7 +206,7 @@ def batch_parts(batch: Batch, size: int) -> list[Batch]:
 
 
 def backing_off(todo: Sequence[Batch], run: Callable[[Batch], _Found], name: str) -> list[_Found]:
-    """Yield the results of `run` for every batch, split into as many parts as memory requires.
+    """Return the results of `run` for every batch, split into as many parts as memory requires.
 
     Once memory ran out, no later part is larger than the largest that fitted. `run` must have no
     side effects when it fails.

@@ -156,7 +156,7 @@ def _heads_apart(model: Model, gated: Sequence[Site], seed: int) -> dict[Site, b
 
 
 def _whole(model: Model, events: Sequence[Event], site: Site) -> bool:
-    """Return True if z stays unchanged after an attention that no module projects.
+    """Return True if an attention that no module projects keeps its heads separate.
 
     Its module returns z itself, or holds the output matrix as a bare parameter. Attention heads
     that are combined into fewer heads, as in differential attention, do neither.

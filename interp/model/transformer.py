@@ -213,7 +213,7 @@ class Transformer:
         return inputs
 
     def batches(self, prompts: Prompts, size: int) -> Iterator[Prompts]:
-        """Yield batches of at most `size` prompts, in order, unpadded if padding is inexact."""
+        """Split into batches of at most `size` prompts, in order, padded only where exact."""
         return prompts.batches(size, padded=self.padding.changes(prompts) is None)
 
     def run(

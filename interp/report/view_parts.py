@@ -1,4 +1,4 @@
-"""Pictures and tables that a page of attention shows without a script."""
+"""Pictures and tables of a page of attention that need no script."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from markupsafe import Markup
 
 from interp.draw.colours import palette
-from interp.draw.page import Table, fold
+from interp.draw.page import fold, table
 from interp.draw.sprite import colour_png, data_url, thumbnails
 from interp.draw.svg import element, svg_picture
 from interp.heads.patterns.stack import Stack, Tile, stack_summary
@@ -21,7 +21,7 @@ _LEFT, _TOP = 42, 24
 
 
 def static_section(at: int, stack: Stack) -> dict[str, Any]:
-    """What a page shows of one stack, by the names in the template."""
+    """Return the values of the template for one stack."""
     per_layer = {layer: sum(h.layer == layer for h in stack.weights) for layer in stack.layers}
     one = str(next(iter(stack.weights)))
     what = f"{len(per_layer)} by {max(per_layer.values())} heads" if len(stack.weights) > 1 else one
@@ -36,13 +36,13 @@ def static_section(at: int, stack: Stack) -> dict[str, Any]:
 
 
 def scale_image() -> str:
-    """The colours from 0 to 1, as the address of an image drawn like the maps."""
+    """Return the colours from 0 to 1 as the address of an image."""
     ramp = np.square(np.linspace(0, 1, len(palette(False)), dtype=np.float32))[None]
     return data_url(thumbnails([[ramp]], ramp.shape, palette(False)))
 
 
 def thumbs(at: int, stack: Stack) -> Markup:
-    """All heads of a stack as one picture, layers downwards."""
+    """Return all heads of a stack as one picture, layers downwards."""
     layers = stack.layers
     columns = sorted({head.head for head in stack.weights})
     grid: Any = [[stack.weights.get((layer, head)) for head in columns] for layer in layers]  # type: ignore[call-overload]
@@ -70,7 +70,7 @@ def thumbs(at: int, stack: Stack) -> Markup:
 
 
 def heads_table(stack: Stack) -> Markup:
-    """One row per head: where it looks on average, and its largest weight."""
+    """Return one row per head with its mean weights and its largest weight."""
     rows: Any = stack_summary(stack)
     note = Markup("")
     if len(rows) > ROWS:
@@ -100,11 +100,11 @@ def heads_table(stack: Stack) -> Markup:
     means = "Means over queries" if unit == "token" else "Means over blocks of queries"
     said = element("p", f"{means}; the largest weight is of one pair{first}.")
     columns = ["head", *(titles[n] for n in numbers), ("from query", "token"), ("to key", "token")]
-    return note + said + Markup(Table(columns, lines).__html__())
+    return note + said + table(columns, lines)
 
 
 def _tile(at: int, number: int, tile: Tile) -> Markup:
-    """A tile of a long prompt as a picture."""
+    """Return a tile of a long prompt as a picture."""
     q, k = tile.queries, tile.keys
     src = data_url(thumbnails([[tile.weights]], tile.weights.shape, palette(False)))
     said = f"{tile.head}: queries {q.start:,} to {q.stop - 1:,}, keys {k.start:,} to {k.stop - 1:,}"
@@ -122,7 +122,7 @@ def _tile(at: int, number: int, tile: Tile) -> Markup:
 
 
 def token_list(stack: Stack) -> Markup:
-    """The tokens in order, so that the page can be read and searched without the maps."""
+    """Return the tokens in order, so that the page can be read and searched without the maps."""
     if stack.picture is not None:
         height, width = stack.picture.pixels.shape[:2]
         down, across = stack.picture.grid
@@ -148,5 +148,5 @@ def token_list(stack: Stack) -> Markup:
 
 
 def _place(row: int, block: int) -> str:
-    """The token that a row or a column stands for, or the first and last of its block."""
+    """Return the token of a row or a column, or the first and last token of its block."""
     return str(row) if block == 1 else f"{row * block}–{row * block + block - 1}"  # noqa: RUF001

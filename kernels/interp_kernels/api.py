@@ -92,7 +92,14 @@ def estimate_memory(
     backend: str = "auto",
     block: int | None = None,
 ) -> int:
-    """Estimate the bytes of a call beside its inputs: results and workspace."""
+    """Estimate the bytes of a call beside its inputs: results and workspace.
+
+    Args:
+        shape: sizes of the call.
+        reductions: the requested reductions.
+        backend: name of the backend, or "auto".
+        block: queries at a time; chosen by the backend unless given.
+    """
     attention = shape if isinstance(shape, Attention) else None
     sizes = shape.shape if isinstance(shape, Attention) else shape
     return bytes_of(sizes, reductions, choose(backend, attention, reductions), block)
@@ -175,7 +182,7 @@ def workspace_limit(
     if results + least > memory:
         raise TooLittleMemory(
             f"backend {backend!r} needs {results:,} bytes for the results and at least {least:,} "
-            f"for its workspace; {memory:,} are free. Ask for fewer reductions or a shorter context"
+            f"for its workspace; {memory:,} are free. Use fewer reductions or a shorter context"
         )
     return memory - results
 

@@ -268,7 +268,7 @@ class _Block:
             return row[..., None] * steps.abs()
         if isinstance(r, ask.KeySetMass):
             return row[..., None] * key_set(attention, r.keys)[batch, None, None, keys]
-        assert isinstance(r, ask.Mass), "checked when asked"
+        assert isinstance(r, ask.Mass), "checked with the request"
         return row[..., None] * target_tile(attention, r, self.part)[:, None]
 
 

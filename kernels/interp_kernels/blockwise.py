@@ -188,7 +188,7 @@ def row_statistic(reduction: Reduction, block: Block) -> Tensor:  # noqa: PLR091
         case ask.RightProduct():
             vectors = _matching(reduction.vectors, block)[:, :, keys]
             return block.weight @ vectors.to(block.weight.dtype)
-    raise AssertionError(f"{type(reduction).__name__} is no row statistic of a block")
+    raise AssertionError(f"{type(reduction).__name__} is not a row statistic of a block")
 
 
 def largest_of(block: Block) -> Chosen:

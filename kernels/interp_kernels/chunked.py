@@ -202,7 +202,7 @@ def rows_within(request: Request, reductions: Sequence[Reduction]) -> int:
         if rows == 1 or request.block is not None:
             raise TooLittleMemory(
                 f"a block of {rows} queries needs {need:,} bytes; {request.memory:,} are free. "
-                "Ask for a smaller block, fewer reductions or a shorter context"
+                "Use a smaller block, fewer reductions or a shorter context"
             )
         rows //= 2
     return rows

@@ -73,7 +73,7 @@ def torchs_threads() -> Team | None:
 
 
 def own_threads(work: Callable[[], None], threads: int) -> None:
-    """Return threads that persist between calls; starting them takes as long as a short call."""
+    """Run work in this thread and in others that persist between calls, as starts are slow."""
     beside = [others(threads - 1).submit(work) for _ in range(threads - 1)]
     work()
     wait([future for future in beside if not future.cancel()])

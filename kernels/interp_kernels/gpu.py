@@ -171,7 +171,7 @@ class Pass:
             if rows == 1 or block is not None:
                 raise TooLittleMemory(
                     f"a stripe of {rows} queries needs {need:,} bytes; {memory:,} are free. "
-                    "Ask for a smaller block, fewer reductions or a shorter context"
+                    "Use a smaller block, fewer reductions or a shorter context"
                 )
             rows //= 2
         return rows
@@ -339,7 +339,7 @@ class Pass:
 
 
 def _made(found: Tensor | None) -> Tensor:
-    assert found is not None, "asked of a kernel, so made by it"
+    assert found is not None, "requested from a kernel, so computed by it"
     return found
 
 

@@ -52,7 +52,7 @@ def serves(attention: Attention) -> bool:
 
 def output_and_lse(attention: Attention) -> tuple[Tensor, Tensor]:
     """Compute PyTorch's attention: output in the inputs' dtype, log-sum-exp in float32 or 64."""
-    assert serves(attention), "asked for a call the kernel does not compute"
+    assert serves(attention), "called for attention that the kernel does not compute"
     mask = empty = None
     causal = plain_causal(attention)
     if not causal and (attention.causal or masked(attention)):

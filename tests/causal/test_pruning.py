@@ -279,7 +279,7 @@ def test_a_curve_is_written_and_read_back(tmp_path):
     assert html.count("<polyline") == 2  # the curve and the mean of random orders
     assert "&lt;true> &amp; known" in curve._repr_html_()
     paths[1].write_text("{}")
-    with pytest.raises(StoreError, match="no pruning curve"):
+    with pytest.raises(StoreError, match="not a pruning curve"):
         PruningCurve.read(paths[1])
     empty = pruning_curve(model, task, working + rest, n_random=0)
     empty.save(tmp_path / "no band")

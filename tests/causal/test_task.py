@@ -164,9 +164,11 @@ def refused(error, match, make, *args, **kwargs):
 def test_bad_tasks_are_refused_in_one_line():
     m, bert = model_of(), model_of("bert")
     refused(PromptError, "no prompts", loss, m, [])
-    refused(PromptError, "has one token", loss, m, [[5]])
+    refused(PromptError, "has only one token", loss, m, [[5]])
     refused(OptionError, "no token precedes", loss, m, PROMPTS, [0])
-    refused(OptionError, "position 4 of prompt 1, which has 3 tokens", loss, m, PROMPTS, [4])
+    refused(
+        OptionError, "position 4 is outside prompt 1, which has 3 tokens", loss, m, PROMPTS, [4]
+    )
     refused(OptionError, "positions for 1 of 2", loss, m, PROMPTS, [[1]])
     refused(OptionError, "has no position to read", loss, m, PROMPTS, [[1], []])
     refused(OptionError, "does not predict the next token", loss, bert, PROMPTS)
@@ -200,9 +202,9 @@ def test_games_that_cannot_be_played_are_refused_in_one_line():
     refused(OptionError, "L0H0 is in two groups", Game, m, task,
             players={"a": ["L0H0"], "b": ["L0H0", "L1H0"]})  # fmt: skip
     refused(OptionError, "no group of heads", Game, m, task, players={})
-    refused(OptionError, "nothing left", Game, m, task, heads=["L0H0"], without=["L0H0"])
+    refused(OptionError, "no player is left", Game, m, task, heads=["L0H0"], without=["L0H0"])
     refused(OptionError, "needs reference", Game, m, task, kind="mean-dataset")
-    refused(OptionError, "takes no reference", Game, m, task, reference=PROMPTS)
+    refused(OptionError, "does not accept reference", Game, m, task, reference=PROMPTS)
     refused(PromptError, "3 to 5 tokens", Game, m, task, kind="resample")
     refused(PromptError, "needs a second prompt", Game, m, loss(m, [[5, 6, 7]]), kind="resample")
     refused(PromptError, "equals that prompt", Game, m, loss(m, [[5, 6]]), kind="mean-position")

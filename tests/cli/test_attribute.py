@@ -207,7 +207,7 @@ def test_faithfulness_prints_tables_writes_files_and_goes_on(run, tmp_path) -> N
         (("attribute", "--file", "none.txt", *MODEL), 1, "none.txt cannot be read"),
         (("attribute", TEXT, *MODEL, "--position", "50"), 2, "position 50"),
         (("attribute", TEXT, "--model", "bundled:decieve"), 2, "did you mean deceive"),
-        (("flow", TEXT, *MODEL, "--output", "x"), 2, "output 'x' is no position"),
+        (("flow", TEXT, *MODEL, "--output", "x"), 2, "output 'x' is not a position"),
         (("flow", TEXT, *MODEL, "--output", "40"), 2, "position 40"),
         (("faithfulness", "none.txt", *MODEL), 1, "none.txt cannot be read"),
     ],

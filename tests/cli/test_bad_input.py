@@ -34,9 +34,9 @@ def change_config(folder, **fields) -> None:
         (("-m", "local_window:widht=3"), "option of local_window 'widht'; did you mean width"),
         (("-m", "local_window:width=x"), "option width='x' is not a whole number, such as 4"),
         (("-m", "local_window:width"), "write options as local_window:option=value"),
-        (("-m", "entropy,entropy"), "a metric is asked for twice: entropy"),
+        (("-m", "entropy,entropy"), "a metric is given twice: entropy"),
         (("-m", "nowhere.py"), "nowhere.py does not exist"),
-        (("--prompt-file", "nowhere.txt"), "nowhere.txt is no file"),
+        (("--prompt-file", "nowhere.txt"), "nowhere.txt is not a file"),
         (("--device", "quantum"), "device 'quantum' cannot be used"),
     ],
 )  # fmt: skip
@@ -91,7 +91,7 @@ def not_json(folder):
 
 def a_list(folder):
     (folder / "config.json").write_text("[1, 2]")
-    return "config.json holds a list, and a config is an object"
+    return "config.json holds a list, but a config must be an object"
 
 
 def no_heads(folder):
@@ -189,7 +189,7 @@ def test_files_among_the_models_are_passed_over(run, errors, llama, tmp_path) ->
     (tmp_path / "README.md").write_text("# models")
     result = run("score", tmp_path / "README.md", llama, *QUICK)
     assert result.exit_code == 0
-    assert f"{tmp_path / 'README.md'} is a file, no model folder" in result.stderr
+    assert f"{tmp_path / 'README.md'} is a file, not a model folder" in result.stderr
     code, lines = errors("score", tmp_path / "README.md", *QUICK)
     assert code == 1
     assert "is not a folder" in lines[0]
@@ -209,14 +209,16 @@ def test_prompts_that_do_not_fit(errors, copy, llama, tmp_path) -> None:
     zoo.FAMILIES["gpt2"].model("sdpa").save_pretrained(table)
     code, [told, _] = errors("score", table, *QUICK, "--context", "65")
     assert code == 1
-    assert "gpt2 has positions for 64 tokens; --context 65 asks for more" in told
+    assert "gpt2 has positions for 64 tokens, fewer than --context 65" in told
 
 
 def test_a_context_beyond_the_config_is_said_and_a_long_run_announced(run, llama) -> None:
     result = run("score", llama, *QUICK, "--context", "2300", "--json")
     assert result.exit_code == 0
     first, second = result.stderr.splitlines()
-    assert first.startswith("interp: llama was made for 64 tokens; its scores on 2,299 are those")
+    assert first.startswith(
+        "interp: llama was trained for 64 tokens; its scores on 2,299 tokens are outside"
+    )
     assert second.startswith("interp: llama: 1 x 2,299 tokens, streamed: about")
     assert "beside the weights" in second
 
@@ -226,7 +228,7 @@ def test_a_metric_that_does_not_apply_is_a_note_and_no_failure(run, tmp_path, zo
     assert result.exit_code == 0
     assert {row["metric"] for row in json.loads(result.stdout)["rows"]} == {"entropy"}
     [line] = result.stderr.splitlines()
-    assert "induction looks at tokens" in line
+    assert "induction needs tokens" in line
 
 
 @pytest.fixture

@@ -129,9 +129,9 @@ def test_shapley_values_add_up_and_find_the_backup(run, tmp_path):
     assert value["L1H0"] == pytest.approx(value["L2H0"], rel=0.05)
     assert abs(value["L1H1"]) < abs(value["L2H0"]) / 100
     assert "L1H0 x L2H0" in shown.stdout or "L0H3 x L" in shown.stdout
-    assert f"all heads together: {float(whole[1] - whole[0]):.4g} nats/token" in shown.stdout
-    assert "the values of all heads add up to this; they do on every prompt" in shown.stdout
-    assert "every set of heads was run, 14 besides all and none" in shown.stdout
+    assert f"joint effect of all heads: {float(whole[1] - whole[0]):.4g} nats/token" in shown.stdout
+    assert "the values of all heads add up to this; this holds on every prompt" in shown.stdout
+    assert "every set of heads was run, 14 besides the full and the empty one" in shown.stdout
     assert (tmp_path / "planted-backup" / "interactions.csv").is_file()
 
 
@@ -171,7 +171,7 @@ def test_texts_are_listed_with_what_their_numbers_are(run, tmp_path):
     assert lines[0] == (
         "bundled:induction without L0H3 (uniform-attention): the first 2 of 2 texts"
     )
-    assert "rise: of the loss per predicted token" in lines[1]
+    assert "rise: increase of the loss per predicted token" in lines[1]
     assert "z: the rise minus its mean over 3 random sets" in lines[2]
     assert lines[3].split() == ["rise", "z", "loss,", "nats/token", "tokens", "text"]
     first = frame.sort_values("relative", ascending=False).iloc[0]
@@ -208,8 +208,8 @@ def test_a_mean_over_prompts_of_ones_own(run, errors, tmp_path):
     assert scores[0] == scores[2]
     assert scores[0] != scores[1]
     for given, told in (
-        (("--kind", "mean-dataset"), "name them with --reference"),
-        (("--reference", one), "--reference is for --kind mean-dataset"),
+        (("--kind", "mean-dataset"), "name their file with --reference"),
+        (("--reference", one), "--reference applies to --kind mean-dataset"),
         (("--kind", "mean-dataset", "--reference", tmp_path / "no.txt"), "is not a file"),
     ):
         code, lines = errors(*args, *given)
@@ -231,7 +231,7 @@ def test_the_null_of_shapley_values(run, errors, model, task):
     assert pd.read_csv(io.StringIO(run(*args).stdout), comment="#")["null"].isna().all()
     code, lines = errors(*args, "--value", "banzhaf", "--null", "random-init")
     assert code == 2
-    assert lines[0] == "--null is of Shapley values; banzhaf ones have none"
+    assert lines[0] == "--null applies to Shapley values only; omit it for banzhaf values"
 
 
 def test_patching_gradient_has_its_own_name(run, tmp_path):
@@ -280,11 +280,11 @@ def test_a_task_from_a_file(run, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("lines", "told"),
     [
-        (["{"], "line 1 is no JSON"),
+        (["{"], "line 1 is not valid JSON"),
         (['{"answer": 3}'], "line 1 has no field 'prompt'"),
         (['{"prompt": [1, 2]}', '{"prompt": [1], "odd": 1}'], "line 2 has the field 'odd'"),
         (['{"prompt": [1, 2], "answer": 3}', '{"prompt": [1, 2]}'], "prompt 2 has no 'answer'"),
-        ([], "holds no prompts"),
+        ([], "contains no prompts"),
         (['{"prompt": [1, 2], "answer": 999999}'], "999999"),
     ],
 )
@@ -306,7 +306,7 @@ def test_a_damaged_task_file_is_one_line(errors, tmp_path, lines, told):
         ("import json\n\njson.loads('{')\n\n\ndef task(model): ...\n", "line 3: JSONDecodeError"),
         ("def task(model):\n    return (\n", "line 2: SyntaxError: '(' was never closed"),
         ("import no_such_thing\n", "line 1: ModuleNotFoundError: No module named"),
-        ("def task(model):\n    return 3\n", "task(model) gave a int, not a Task"),
+        ("def task(model):\n    return 3\n", "task(model) returned a int; it must return a Task"),
         ("tasks = 3\n", "has no function task(model)"),
         # What interp itself says to the caller stays as it is.
         ("import interp\n\ninterp.load('nowhere')\n", "bystander: 'nowhere' is neither"),
@@ -333,7 +333,7 @@ def test_a_task_of_ones_own_that_raises_is_one_line(errors, tmp_path, monkeypatc
         (("ablate", MODEL, "--measure", "accuracy"), "repeats measures the loss"),
         (("importance", MODEL, "-m", "ablatoin"), "ablation"),
         (("importance", MODEL, "-m", "aumann_shapley:step=3"), "steps"),
-        (("importance", MODEL, "-m", "ablation,ablation"), "asked for twice"),
+        (("importance", MODEL, "-m", "ablation,ablation"), "given twice"),
         (("shapley", MODEL, "--value", "per-layer", "--sem", "0.1"), "exact"),
         (("shapley", MODEL, "--value", "banzhaf", "--method", "exact"), "--method"),
         (("shapley", "bundled:induction", "--evaluations", "3"), "3"),

@@ -57,21 +57,29 @@ def test_the_sentences_say_what_the_notes_say(made) -> None:
     told = {name: "\n".join(explained_notes(found)) for name, found in made.items()}
     for name in ("exact", "permutations", "surrogate"):
         notes = made[name].notes
-        assert f"together: {notes['v_all_minus_v_none']:.4g} nats/token" in told[name]
-        assert "the values of all heads add up to this; they do on every prompt" in told[name]
-    assert "every set of heads was run, 6 besides all and none: no sampling error" in told["exact"]
+        assert (
+            f"joint effect of all heads: {notes['v_all_minus_v_none']:.4g} nats/token" in told[name]
+        )
+        assert "the values of all heads add up to this; this holds on every prompt" in told[name]
+    assert (
+        "every set of heads was run, 6 besides the full and the empty one: no sampling error"
+        in told["exact"]
+    )
     sem = made["surrogate"].notes["sampling_sem"]
     assert (
-        f"14 sets of heads were run; the sampling error is {sem:.4g} nats/token"
+        f"14 sets of heads were run; the sampling error is at most {sem:.4g} nats/token"
         in (told["surrogate"])
     )
     assert "the values of each layer add up" in told["per layer"]
     gap = abs(made["banzhaf"].notes["efficiency_gap"])
-    assert f"need not add up to this; they miss it by up to {gap:.4g} nats/token" in told["banzhaf"]
+    assert (
+        f"need not add up to this; they differ from it by up to {gap:.4g} nats/token"
+        in told["banzhaf"]
+    )
     assert "biased: not the Shapley value at any number of samples" in told["truncated"]
     assert told["ablation"] == ""
     residual = abs(made["gradients"].notes["completeness_residual"])
-    assert f"together by {residual:.4g} nats/token on average" in told["gradients"]
+    assert f"joint effect of all heads by {residual:.4g} nats/token on average" in told["gradients"]
 
 
 @pytest.mark.parametrize(

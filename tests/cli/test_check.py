@@ -30,7 +30,7 @@ def test_a_model_that_fails_is_shown_with_the_module_and_exits_1(run, llama, mon
     result = run("check", llama)
     assert result.exit_code == 1
     assert "FAILS in model.layers.0.self_attn" in result.stdout
-    assert "FAILED: its scores would not be the model's own" in result.stdout
+    assert "FAILED: its scores would not describe this model" in result.stdout
 
 
 def test_all_models_are_checked_after_one_that_cannot_be_loaded(run, llama, tmp_path) -> None:

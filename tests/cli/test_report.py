@@ -64,7 +64,7 @@ def test_what_no_page_can_be_made_of(errors, tmp_path) -> None:
     (tmp_path / "notes.txt").write_text("x")
     code, told = errors("report", tmp_path / "notes.txt")
     assert (code, len(told)) == (2, 1)
-    assert "no table of scores" in told[0]
+    assert "neither a table of scores" in told[0]
     (tmp_path / "bad.csv").write_text("a,b\n1,2\n")
     code, told = errors("report", tmp_path / "bad.csv")
     assert code == 1
@@ -134,11 +134,11 @@ def test_models_of_a_file_by_pattern(run, tmp_path, llama) -> None:
     ("text", "code", "told"),
     [
         ("metricks = ['a']", 2, "did you mean metrics"),
-        ("models = 'gpt2'", 2, "models is a list of texts"),
-        ("metric = {a = 1}", 2, "is a text, a number, true, false or a list of texts"),
-        ("metric = [", 2, "is no TOML"),
-        ("metric = 'a'\nmetrics = ['b']", 2, "says again"),
-        ("models = ['/nowhere/*']", 2, "no file or folder is called /nowhere/"),
+        ("models = 'gpt2'", 2, "models must be a list of texts"),
+        ("metric = {a = 1}", 2, "must be a text, a number, true, false or a list of texts"),
+        ("metric = [", 2, "is not valid TOML"),
+        ("metric = 'a'\nmetrics = ['b']", 2, "repeats another key"),
+        ("models = ['/nowhere/*']", 2, "no file or folder has the name /nowhere/"),
     ],
 )
 def test_a_wrong_file(errors, tmp_path, text, code, told) -> None:
@@ -207,7 +207,7 @@ def test_a_page_is_not_written_over_numbers(errors, run, tmp_path) -> None:
     for source in (results, results / "table.csv"):
         code, [told] = errors("report", source, "-o", results / "table.html")
         assert code == 2
-        assert "would be written over" in told
+        assert "would overwrite" in told
     assert {p: p.read_bytes() for p in results.iterdir()} == before
 
 

@@ -70,7 +70,7 @@ def test_a_mean_over_prompts_of_yours_replaces_heads(run, errors, tmp_path) -> N
     np.testing.assert_allclose(shown, want.score, atol=1e-9, rtol=1e-3)
     told = json.loads((folder / "safety.json").read_text())["provenance"]
     assert told["reference"].startswith("lines of mine.txt")
-    assert "name them with --reference" in errors(*given)[1][0]
+    assert "name their file with --reference" in errors(*given)[1][0]
     assert "is for --kind mean-dataset" in errors("safety", "--reference", reference)[1][0]
 
 
@@ -106,7 +106,7 @@ def test_a_model_that_declines_nothing_gets_no_heads(run, files, tmp_path) -> No
 def test_what_is_wrong_with_a_command(errors, files, tmp_path) -> None:
     bad, fine = files
     code, told = errors("safety", "--harmful", bad)
-    assert (code, told) == (2, ["--harmful and --harmless belong together; give both, or neither"])
+    assert (code, told) == (2, ["--harmful and --harmless must be given together, or neither"])
     code, told = errors("safety", "bundled:induction", "--harmful", bad, "--harmless", fine)
     assert "which tokens begin a refusal of bundled:induction" in told[0]
     code, told = errors("safety", "bundled:refusal", "--harmful", bad, "--harmless", bad)
@@ -126,4 +126,4 @@ def test_a_ranking_that_is_not_known() -> None:
 def test_a_template_that_nothing_is_framed_by_is_refused(errors) -> None:
     code, [told] = errors("safety", "bundled:refusal", "--template", "{prompt} please")
     assert code == 2
-    assert told.startswith("--template frames the prompts of --harmful and --harmless")
+    assert told.startswith("--template applies to the prompts of --harmful and --harmless")

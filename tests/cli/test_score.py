@@ -104,7 +104,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped(
         patch.setattr(Store, "write", stopped)
         result = run(*command)
     assert result.exit_code == 130
-    assert "4 results are safe in" in result.stderr
+    assert "4 results are stored in" in result.stderr
     assert "run the same command again" in result.stderr
     assert "other" in result.stdout, "what was scored before is printed"
 
@@ -158,7 +158,7 @@ main(sys.argv[1:])
         check=False,
     )  # fmt: skip
     assert done.returncode == code, done.stderr
-    assert ("results are safe in" in done.stderr) == (sent != signal.SIGKILL)
+    assert ("results are stored in" in done.stderr) == (sent != signal.SIGKILL)
     assert "Traceback" not in done.stderr
     kept = {key.metric for key in Store(tmp_path / "out").keys()}  # noqa: SIM118
     assert kept == set(LABELS[:2])
@@ -260,8 +260,8 @@ def test_prompts_that_experiments_do_not_take_are_told(run, errors, tmp_path) ->
     text.write_text("1 2 3\n")
     code, told = errors("score", "planted:zoo", "-m", "echo", "--prompt-file", text)
     assert code == 2
-    assert told[0].startswith("echo makes prompts of their own, which --prompt-file and --context")
+    assert told[0].startswith("echo makes special prompts, so --prompt-file and --context")
     result = run("score", "planted:zoo", "-m", "echo,entropy", "--context", 20, "--null", "none")
     assert result.exit_code == 0
-    assert "echo makes prompts of their own" in result.stderr
+    assert "echo makes special prompts" in result.stderr
     assert "echo" in result.stdout

@@ -182,8 +182,8 @@ def test_frozen():
         ("null_sem", math.inf, "null_sem is not a standard error"),
         ("null", "0.1", "null holds numbers"),
         ("null", 1j, "null holds numbers"),
-        ("model", 3, "model is a text, not"),
-        ("unit", None, "unit is a text"),
+        ("model", 3, "model must be text, not"),
+        ("unit", None, "unit must be text"),
         ("unit", "\ud800", "not valid Unicode"),
     ],
 )

@@ -46,7 +46,7 @@ def test_auto_says_what_it_chose_and_results_go_by_name_or_reduction(calls):
     assert found.backend == next(n for n in BACKENDS if backends.why_not(n, call) is None)
     assert found.mode == "fused"
     assert found[entropy] is found["entropy"]
-    with pytest.raises(KeyError, match="'lse' was not asked for; there is: entropy"):
+    with pytest.raises(KeyError, match="'lse' was not requested; these were: entropy"):
         found["lse"]
 
 

@@ -107,7 +107,7 @@ def test_what_is_not_linear_or_not_there_is_refused_in_one_line() -> None:
     model = tiny("gpt2")
     with pytest.raises(OptionError, match="contrast is the target itself"):
         direct_logit_attribution(model, IDS, 6, contrast=6)
-    with pytest.raises(OptionError, match="position 7 of 7"):
+    with pytest.raises(OptionError, match="position 7 is out of range for 7 tokens"):
         direct_logit_attribution(model, IDS, 6, position=7)
     with pytest.raises(OptionError, match="one prompt at a time"):
         logit_lens(model, [[1, 2, 3], [4, 5, 6]])

@@ -99,7 +99,7 @@ def test_two_ways_to_place_a_model_are_one_too_many(folder) -> None:
         interp.load(folder, device="cpu", device_map="auto")
     with pytest.raises(LoadError, match=r"tp_plan spreads .* torchrun"):
         interp.load(folder, tp_plan="auto")
-    with pytest.raises(LoadError, match=r"device_map cannot be chosen for a model that is there"):
+    with pytest.raises(LoadError, match="device_map cannot be chosen for a model that is already"):
         interp.load(zoo.FAMILIES["llama"].model("sdpa"), device_map="auto")
 
 
@@ -137,7 +137,10 @@ def test_two_processes_with_half_the_heads_each_give_the_scores_of_one(folder, t
     # numbers, never patterns: two prompts by three heads, for each metric and layer
     assert spread["sent"] == [(2, 3)] * 9
     assert "spread over 2 processes" in spread["refused"][0]
-    assert "ov_norm: its weights stay where m runs, on 2 processes" in spread["refused"][1]
+    assert (
+        "ov_norm: its weights are not available here, since m runs on 2 processes"
+        in spread["refused"][1]
+    )
     assert "no head L0H6; it has 6 heads" in spread["refused"][2]
 
 

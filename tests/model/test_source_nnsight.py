@@ -224,7 +224,7 @@ def test_what_cannot_be_done_elsewhere_is_refused_by_name(llama) -> None:
         llama.run(IDS)
     with pytest.raises(OptionError, match=f"null='random-init' needs .*{elsewhere}"):
         interp.score(llama, "entropy", IDS, null="random-init")
-    with pytest.raises(OptionError, match=r"retrieval.* stay where llama runs"):
+    with pytest.raises(OptionError, match=r"retrieval.* not available here, since llama runs"):
         interp.score(llama, "retrieval", IDS)
     with pytest.raises(OptionError, match=r"engine='fused': llama runs at"):
         interp.score(llama, "entropy", IDS, engine="fused")

@@ -234,7 +234,7 @@ def test_stacks_have_maps_of_their_own():
 
 
 def test_nothing_to_show():
-    with pytest.raises(OptionError, match="no rows, so there is nothing to show"):
+    with pytest.raises(OptionError, match="no rows to show"):
         heads_page(HeadTable.concat([]))
 
 

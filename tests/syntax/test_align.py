@@ -81,7 +81,7 @@ def test_long_and_single_word_sentences_are_left_out_and_counted(bert) -> None:
 
 def test_a_text_not_made_of_its_words_is_left_out_where_it_is_read(bert) -> None:
     odd = Sentence(("a", "b"), (1, -1), ("dep", "root"), ("X", "X"), "other", None)
-    with pytest.raises(PromptError, match="1 with a text not made of their words"):
+    with pytest.raises(PromptError, match="1 with a text that differs from their words"):
         word_attention(bert, bank(odd), WordReading(by="offsets"))
     assert len(word_attention(bert, bank(odd), WordReading(by="words"))) == 1
 
@@ -89,7 +89,7 @@ def test_a_text_not_made_of_its_words_is_left_out_where_it_is_read(bert) -> None
 def test_which_tokenizers_can_be_used(bert) -> None:
     assert how(bert) == "words"
     slow = SimpleNamespace(name="m", tokenizer=SimpleNamespace(is_fast=False), kind="encoder")
-    with pytest.raises(PromptError, match="no fast tokenizer"):
+    with pytest.raises(PromptError, match="not a fast tokenizer"):
         how(slow)
     with pytest.raises(PromptError, match="has no tokenizer"):
         how(SimpleNamespace(name="m", tokenizer=None, kind="encoder"))

@@ -94,7 +94,7 @@ def test_finished_models_are_kept_and_no_other_option_gets_their_numbers(
     again = run(bert, *FEW, "--no-controls", "-o", out)
     assert again.exit_code == 0
     assert again.stdout == first.stdout
-    assert f"bert: kept from an earlier run, by interp {interp.__version__}" in again.stderr
+    assert f"bert: stored by an earlier run of interp {interp.__version__}" in again.stderr
     for changed in (
         (bert, "-n", "25", "--no-controls"),
         (bert, *FEW),
@@ -152,7 +152,7 @@ def test_an_interrupted_run_goes_on_with_the_models_left(
     monkeypatch.setattr(interp.syntax.search, "dependency_trees", once)
     result = run(*asked)
     assert result.exit_code == 130
-    assert errors(result) == ["interrupted; run the same command again to continue"]
+    assert errors(result) == ["interrupted; run the same command again to resume"]
     assert not (tmp_path / "out" / "trees.json").exists()
     searched.clear()
     assert run(*asked).exit_code == 0
@@ -226,7 +226,7 @@ def test_two_commands_leave_the_trees_of_both(run: Run, bert: Path, tmp_path: Pa
     assert page.count("<section") == 3
     assert set(pd.read_csv(out / "relations.csv")["model"]) == {one["model"] for one in told}
     again = run(third, *FEW, *rest, "--seed", 1)
-    assert "1 more results of these models, with other settings, are kept in" in again.stderr
+    assert "1 more results of these models, with other settings, are stored in" in again.stderr
     told = json.loads((out / "trees.json").read_text())
     assert (told[0]["model"], told[0]["provenance"]["seed"]) == ("third", 1)
     assert len(told) == 3
@@ -254,7 +254,7 @@ def test_heads_chosen_on_one_file_and_reported_on_another(
 def test_a_decoder_is_read_by_its_text(run: Run) -> None:
     result = run("bundled:induction", "--no-controls", "--json", "-q")
     [told] = json.loads(result.stdout)
-    assert any("each word sees only those before it" in note for note in told["notes"])
+    assert any("each word attends only to earlier words" in note for note in told["notes"])
     assert list(told["by_head"]) == ["decoder"]
     assert result.stderr == ""
 
@@ -265,14 +265,16 @@ def test_what_cannot_be_read_is_one_line_before_any_model_is_loaded(
     monkeypatch.setattr("interp.cli.loading.Loading.load", never)
     missing = run("no/such/model", "--treebank", tmp_path / "none.conllu")
     assert missing.exit_code == 2
-    assert errors(missing) == [f"{tmp_path / 'none.conllu'} is no file; give a treebank in CoNLL-U"]
+    assert errors(missing) == [
+        f"{tmp_path / 'none.conllu'} is not a file; give a treebank in CoNLL-U"
+    ]
     bad = tmp_path / "bad.conllu"
     bad.write_text("1\ta\t_\tX\t_\t_\t2\tdep\t_\t_\n2\tb\t_\tX\t_\t_\t1\tdep\t_\t_\n")
     for option in ("--treebank", "--train"):
         result = run("no/such/model", option, bad)
         assert result.exit_code == 1
         assert errors(result) == [
-            f"{bad}, line 1: not a tree: the heads of 1 -> 2 -> 1 go in a circle, and no word has "
+            f"{bad}, line 1: not a tree: the heads of 1 -> 2 -> 1 form a cycle, and no word has "
             "head 0"
         ]
     assert run().exit_code == 2
@@ -315,7 +317,7 @@ def test_a_model_that_fails_is_told_and_the_others_are_done(run: Run, bert: Path
     result = run("planted:induction", bert, *FEW, "--no-controls", "--top", 1)
     assert result.exit_code == 1
     told = errors(result)
-    assert told[0] == "planted:induction has no tokenizer, and trees need words; give one"
+    assert told[0] == "planted:induction has no tokenizer, but trees need words; load it with one"
     assert told[1] == "1 of 2 models failed: planted:induction"
     assert result.stdout.splitlines()[0] == "bert"
 

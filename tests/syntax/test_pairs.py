@@ -107,7 +107,7 @@ def test_what_cannot_be_asked(planted, pairs, tmp_path) -> None:
     with pytest.raises(PromptError, match="has no tokenizer"):
         check_pairs(interp.load("planted:bystander"), pairs[:2], ["L1H0"])
     bare = interp.load(save_bert(tmp_path, WORDS))
-    with pytest.raises(PromptError, match="predicts no tokens"):
+    with pytest.raises(PromptError, match="does not predict tokens"):
         check_pairs(bare, [MinimalPair("v1 v2", "v2 v1")], ["L0H0"], n_random=1)
 
 
@@ -118,15 +118,15 @@ def test_pairs_of_a_file(tmp_path) -> None:
     assert read_pairs(path, n=2) == [MinimalPair("g0", "b0"), MinimalPair("g1", "b1")]
     assert len(read_pairs(path)) == 5
     path.write_text(json.dumps(rows[0]) + '\n{"sentence_good": "x"}\n')
-    with pytest.raises(StoreError, match="line 2: no JSON object with sentence_good"):
+    with pytest.raises(StoreError, match="line 2: not a JSON object with sentence_good"):
         read_pairs(path)
     path.write_text("\n")
-    with pytest.raises(StoreError, match="holds no pairs"):
+    with pytest.raises(StoreError, match="contains no pairs"):
         read_pairs(path)
     with pytest.raises(StoreError, match="No such file"):
         read_pairs(tmp_path / "absent")
     path.write_bytes(b"\xff\xfe{}")
-    with pytest.raises(StoreError, match="no UTF-8"):
+    with pytest.raises(StoreError, match="not UTF-8"):
         read_pairs(path)
 
 

@@ -61,7 +61,7 @@ def test_pairs_that_a_model_cannot_judge_leave_its_trees(run: Run, bert: Path, p
     assert result.exit_code == 1
     assert "maximum spanning tree" in result.stdout
     [told] = errors(result)
-    assert "predicts no tokens" in told
+    assert "does not predict tokens" in told
 
 
 def test_pairs_are_read_before_any_model_is_loaded(
@@ -70,7 +70,10 @@ def test_pairs_are_read_before_any_model_is_loaded(
     for args, line in (
         (("--heads", "L0H1"), "give --pairs"),
         (("--pairs", tmp_path / "none.jsonl"), "cannot read"),
-        (("--pairs", folder("data") / "prompts.txt"), "line 1: no JSON object with sentence_good"),
+        (
+            ("--pairs", folder("data") / "prompts.txt"),
+            "line 1: not a JSON object with sentence_good",
+        ),
     ):
         result = run("nowhere", *FEW, *args)
         assert result.exit_code in (1, 2), args

@@ -64,7 +64,7 @@ def test_the_planted_head_is_found_end_to_end(found) -> None:
 def test_halves_are_chosen_from_and_reported_on(found) -> None:
     assert (found.counts["train_sentences"], found.counts["test_sentences"]) == (30, 30)
     assert any("first half of chains" in note for note in found.notes)
-    assert any("each word sees only those before it" in note for note in found.notes)
+    assert any("each word attends only to earlier words" in note for note in found.notes)
 
 
 def test_two_files_are_the_two_parts(planted) -> None:
@@ -105,7 +105,7 @@ def test_a_result_comes_back_from_json(found) -> None:
     assert json.dumps(back.to_dict()) == text
     assert back.relations == found.relations
     assert back.drawn == found.drawn
-    with pytest.raises(StoreError, match="no result of a search for trees"):
+    with pytest.raises(StoreError, match="not a result of a search for trees"):
         TreeScores.from_dict({"format": "x"})
     broken = json.loads(text)
     del broken["relations"][0]["n"]

@@ -14,9 +14,9 @@ from report.browser import needs_browser, started
 from syntax.found import relation, scores, trees
 
 from interp.core.statistics import RatioBootstrap
-from interp.report.tree_tables import above, by_gain
 from interp.report.trees import trees_page
 from interp.syntax.result import Drawn, TreeScores
+from interp.syntax.wording import above, by_gain
 
 
 class Reader(HTMLParser):

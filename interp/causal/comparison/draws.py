@@ -36,11 +36,11 @@ def redrawn(
         shared: a key per method; methods with equal keys used the same prompts and get the same
             draw.
         magnitude: per method, True if the score is the absolute value of the mean over prompts.
-        clusters: for each method a label per prompt, or None if prompts are independent; whole
-            clusters are drawn.
         measure: function of the scores, such as a rank correlation.
         n_boot: number of draws.
         seed: seed of the draws.
+        clusters: for each method a label per prompt, or None if prompts are independent; whole
+            clusters are drawn.
     """
     rng = np.random.default_rng(seed)
     weights: dict[Hashable, Array] = {}

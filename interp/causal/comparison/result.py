@@ -200,7 +200,8 @@ class Comparison(Result):
         return self._save_all(Path(path))
 
     def _save_all(self, folder: Path) -> tuple[Path, ...]:
-        from interp.draw.page import json_document, page
+        from interp.core.json_document import json_document
+        from interp.draw.page import page
 
         names = ("agreement.csv", "ranks.csv", "comparison.json", "comparison.html")
         paths = tuple(folder / name for name in names)

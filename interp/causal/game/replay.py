@@ -224,13 +224,13 @@ def run(
         model: the model to run.
         inputs: inputs of the batch.
         gates: per attention `[copies, head]`; attentions that are absent are not changed.
+        replacement: what replaces ablated heads.
         first: the first attention in running order whose gates differ from the clean run's; with it
             and `clean`, earlier activations are restored.
-        wanted: the logits to compute, if the model allows computing only some.
-        replacement: what replaces ablated heads.
         clean: the clean run to restore from.
         reuse: what may be restored on this model.
         copies: copies of the batch.
+        wanted: the logits to compute, if the model allows computing only some.
     """
     reuse = reuse or Reuse()
     module_of = model.module.get_submodule

@@ -71,8 +71,10 @@ def attention_influence(
         heads: the heads to mask, such as retrieval or induction heads.
         kind: the form of masking: "uniform-attention" over the visible keys, as in the paper, or
             "zero". Means and resampling would make a text's score depend on other texts.
+        stack: the stack of the heads.
         n_random: number of random sets of as many other heads in the same layers (of all heads of a
             layer if the others are too few), drawn with `seed`; 0 for none. `z` compares with them.
+        seed: seed of the random sets.
         context: maximum tokens of a text per run; by default the model's context.
         long: handling of longer texts: cut to their first tokens ("truncate"), or split into
             windows ("windows") whose losses are averaged over tokens; the column `cut` describes
@@ -83,8 +85,6 @@ def attention_influence(
             one, and gives the same file as an uninterrupted run.
         progress: callback that receives the number of finished texts, and their total if it is
             known.
-        stack: the stack of the heads.
-        seed: seed of the random sets.
 
     Raises:
         OptionError: no head or every head is named, the model is not causal, or `out` contains

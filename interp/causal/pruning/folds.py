@@ -85,8 +85,8 @@ def loop_areas(
     Args:
         every: the folds.
         own: values under the two orders of each fold; see `fold_orders`.
-        share: share of the players removed at each count.
         random: values under random orders.
+        share: share of the players removed at each count.
         seed: seed of the resampling.
     """
     rng = np.random.default_rng([seed, 6])

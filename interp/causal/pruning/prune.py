@@ -76,20 +76,19 @@ def pruning_curve(
         order: "least-first" or "most-first", the players removed first.
         kind: what replaces a removed player; see `interp.causal.game.replacement`.
         n_random: number of random orders, drawn with `seed`, on the same prompts; 0 for none.
+        seed: seed of the random orders and halves.
         steps: the counts to evaluate, or a number of equal steps; by default all counts. The
             undisturbed model is always included; greedy stops after the last count.
         held_out: cross-fit an importance of this task, or greedy, as well. It needs two prompts
-            (from two clusters, if there are cluster labels), and the importance's values per
-            prompt, which a table does not have.
+            (from two clusters, if labelled) and values per prompt, which a table does not have.
         n_loops: number of bootstrap draws of the prompts in which the halves, the rankings and the
             judging are repeated, for the interval of the held-out area; two orders each. With 0,
             and always for greedy, the interval takes both rankings as fixed.
         max_evaluations: raise if greedy needs more evaluations; None for no limit.
         name: name of the curve in legends; by default the metric of the ranking.
+        progress: see `Progress`.
         options: of `Game`: players, stack, heads, without, ... By default the players are those of
             the importance.
-        seed: seed of the random orders and halves.
-        progress: see `Progress`.
 
     Raises:
         OptionError, UnknownName: the ranking lacks players or names unknown ones, options do not
@@ -324,9 +323,7 @@ def _plan(
     game = Game(model, task, kind=kind, seed=seed, **options)
     labels = game.players.labels
     if len(game) < 2:
-        raise OptionError(
-            f"{labels[0]} is the only player, so there is no order to prune in; use more heads"
-        )
+        raise OptionError(f"{labels[0]} is the only player; pruning needs more heads")
     removed, called, place = None, "greedy", []
     if ranked is not None:
         require_all(labels, ranked.labels)
@@ -384,9 +381,7 @@ def _check(ranking: Ranked | None, how: str, order: str, n_random: int) -> None:
             raise OptionError("greedy pruning makes its own ranking; omit ranking=")
         raise OptionError("one-shot pruning needs a ranking; or use how='greedy'")
     if n_random < 0 or n_random == 1:
-        raise OptionError(
-            f"n_random={n_random}; a band needs at least 2 random orders (0 omits it)"
-        )
+        raise OptionError(f"n_random={n_random}; use at least 2 random orders (0 omits the band)")
 
 
 def _counts(steps: int | Sequence[int] | None, n: int) -> np.ndarray:
@@ -394,9 +389,7 @@ def _counts(steps: int | Sequence[int] | None, n: int) -> np.ndarray:
         return np.arange(n + 1)
     if isinstance(steps, int):
         if steps < 1:
-            raise OptionError(
-                f"steps={steps}; at least one player must be removed, so it is 1 or more"
-            )
+            raise OptionError(f"steps={steps}; remove at least one player (1 or more)")
         return np.unique(np.rint(np.linspace(0, n, steps + 1)).astype(np.int64))
     counts = sorted({0, *(int(x) for x in steps)})
     if counts == [0]:

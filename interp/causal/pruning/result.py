@@ -291,7 +291,7 @@ class PruningCurve(Result):
 
     def to_json(self) -> bytes:
         """Return all values per prompt and the provenance as one JSON document; see `read`."""
-        from interp.draw.page import json_document
+        from interp.core.json_document import json_document
 
         # areas are computed again
         told = {k: v for k, v in vars(self).items() if k not in ("area", "held_out_area", "_asked")}

@@ -116,8 +116,8 @@ def shapley(
         seed: seed of coalitions and orders; the same seed evaluates the same coalitions.
         null: "random-init" also evaluates the game on random weights, with as many evaluations.
         walk: see `interp.causal.game.chain`.
-        options: options of `Game`.
         progress: see `Progress`.
+        options: options of `Game`.
 
     Raises:
         OptionError: there are too many players for the exact mode, the target error is not

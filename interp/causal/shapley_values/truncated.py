@@ -46,11 +46,11 @@ def truncated_shapley(
     Args:
         model: the model.
         task: the task to measure.
+        kind: see `interp.causal.shapley`.
         share: share of the players removed before contributions count as 0.
+        target_sem: see `interp.causal.shapley`.
         max_evaluations: maximum number of coalitions; without it and `target_sem`, 32 permutations
             are used.
-        kind: see `interp.causal.shapley`.
-        target_sem: see `interp.causal.shapley`.
         seed: see `interp.causal.shapley`.
         walk: see `interp.causal.game.chain`.
         progress: see `Progress`.

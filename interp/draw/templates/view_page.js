@@ -13,7 +13,7 @@ async function open(s, h, tile = null, focus = true) {
   section.querySelector(".opened").append(panel);
   panel.hidden = false;
   if (typeof DecompressionStream === "undefined") {
-    panel.replaceChildren(make("p", {}, "This browser cannot unpack the numbers; use one of 2023 or later. The pictures and tables need nothing."));
+    panel.replaceChildren(make("p", {}, "This browser cannot unpack the numbers; use one of 2023 or later. The pictures and tables need no script."));
     return;
   }
   const turn = ++turns, weights = await weightsOf(item);

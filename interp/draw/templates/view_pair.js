@@ -45,7 +45,7 @@ function sum(terms, parts, weight, sink) {
   const steps = [`Σ q × k × ${spoken(terms.scale)} = ${spoken(parts.product)}`];
   if (terms.softcap !== null) steps.push(`soft cap at ${terms.softcap}: ${spoken(parts.capped)}`);
   if (terms.biases) steps.push(`bias ${parts.bias < 0 ? "−" : "+"} ${spoken(Math.abs(parts.bias))}`);
-  steps.push(Number.isFinite(parts.score) ? `score ${spoken(parts.score)}` : "hidden: this query may not see this key");
+  steps.push(Number.isFinite(parts.score) ? `score ${spoken(parts.score)}` : "hidden: this key is masked for this query");
   steps.push(`softmax over the row${sink ? " and the sink" : ""}: ${spoken(weight)}`);
   return steps.join(" → ");
 }
@@ -87,7 +87,7 @@ async function showPair(place, shown, query, key) {
   const terms = shown.tile || shown.step > 1 ? null : await termsOf(shown.item);
   if (!terms) {
     const why = shown.tile || shown.step > 1 ? "a map in blocks and a tile hold weights only"
-      : shown.stack.why || "this page had no room for the queries and keys of this head; name it with heads=";
+      : shown.stack.why || "this page has no room for the queries and keys of this head; name it with heads=";
     place.append(make("p", { class: "note" }, `No products by dimension: ${why}.`));
     if (shown.stack.block > 1 && !shown.tile) place.append(zoom(shown, query, key));
     place.append(make("div", { class: "scroll" }, softmaxTable(shown, query, key, null)));
@@ -99,9 +99,9 @@ async function showPair(place, shown, query, key) {
     body.replaceChildren(dimensions(parts, sorted.checked)) });
   place.append(
     make("p", { class: "sum" }, sum(terms, parts, found.weights[key], found.sink)),
-    make("p", { class: "note" }, "q and k as they enter the product: after rotary positions and norms, if the model has them."),
+    make("p", { class: "note" }, "q and k are the vectors of the product: after rotary positions and norms, if the model has them."),
     make("div", { class: "scroll" }, strips(parts)),
-    make("p", { class: "note" }, "Every row of colours, and every column of bars, ends at its own largest size."),
+    make("p", { class: "note" }, "Each row of colours and each column of bars is scaled to its largest absolute value."),
     make("label", {}, sorted, " largest products first"),
     make("div", { class: "two" }, body, make("div", { class: "scroll" }, softmaxTable(shown, query, key, found))),
   );

@@ -72,15 +72,15 @@ def confirm(
             exact permutation test.
         kind: replacement for the output of an ablated head; see `interp.causal.game.replacement`.
         n: number of prompts of the default tasks.
+        longest: maximum number of tokens per prompt of the default tasks.
         seed: seed of the scores and random sets; the prompts of default tasks use a different seed,
             so that heads are never chosen and tested on the same prompts (see
             `CausalCheck.same_prompts`).
         level: level of the confidence intervals, by bootstrap over prompts and random sets.
+        progress: see `Progress`.
         announce: called with the estimated time and memory of each game before it runs.
         options: options of `Game`: stack, heads (candidates for the random sets), without, ledger,
             max_tokens, ...
-        longest: maximum number of tokens per prompt of the default tasks.
-        progress: see `Progress`.
 
     Random sets are drawn from all heads (of the layers, or of the model), the top ones included,
     because only then is the rank of the top set uniform under the null hypothesis.

@@ -146,11 +146,11 @@ def judged(
 
     Args:
         game: the game whose players were ablated.
-        values: task values of the top set, then of both kinds of random sets, in that order.
         purpose: "own", "plain" or "given"; see `CausalCheck`.
         top: the top set.
         others: random sets of the same layers.
         free: random sets of any layers.
+        values: task values of the top set, then of both kinds of random sets, in that order.
         level: level of the confidence intervals.
         seed: seed of the bootstrap.
         same_prompts: True if the heads were chosen on these prompts.

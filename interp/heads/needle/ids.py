@@ -37,12 +37,12 @@ def ids_instances(
 
     Args:
         model: the model that reads the prompts.
-        seed: seed of the random tokens.
         needles: number of different keys, each with different values.
         lengths: tokens of the prompt, BOS and question included; reduced to fit the model's
             positions.
         depths: relative position of the needle, from 0 (first) to 1 (last).
         answer: number of values per key.
+        seed: seed of the random tokens.
         beyond: allow more tokens than the config states, if positions are computed.
 
     Raises:

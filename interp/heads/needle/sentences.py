@@ -80,12 +80,12 @@ def sentence_instances(
 
     Args:
         model: the model that reads the prompts.
-        seed: seed of the choice of sentences.
         asked: ask a question about the needle; otherwise the prompt ends with its beginning.
         needles: number of different sentences with different names; frames repeat after ten.
         lengths: tokens of the prompt; raised to the minimum for a needle with its haystack, and
             reduced to fit the model's positions.
         depths: relative position of the needle, from 0 (first) to 1 (last).
+        seed: seed of the choice of sentences.
         beyond: allow more tokens than the config states, if positions are computed.
 
     Raises:

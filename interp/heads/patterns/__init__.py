@@ -1,8 +1,8 @@
-"""Attention to look at, in three scales: every head, one head, one query and key by dimension.
+"""Attention patterns for display: of every head, of one head, and of one query and key.
 
-`view` runs a model on a short text and shows its patterns; `View.of_patterns` shows arrays that any
-library made; `long_view` shows a prompt of thousands of tokens as exact masses of blocks, never as
-a pattern. All of them show themselves in a notebook and write one page that works offline.
+`view` captures the patterns of a model on a short text; `View.of_patterns` takes arrays of any
+library; `long_view` computes exact sums over blocks of a prompt of thousands of tokens without
+storing a pattern. All results are displayed in notebooks and write one page that works offline.
 """
 
 import lazy_loader

@@ -1,7 +1,7 @@
-"""A long prompt as exact masses of blocks, and any piece of it token by token, without a pattern.
+"""Attention over a long prompt as exact sums over blocks, with tiles token by token.
 
-The statistics kernels go over the pattern and never keep it, so memory grows with the prompt's
-length, not with its square. Blocks are exact sums; a tile is computed again from queries and keys.
+The statistics kernels never store the pattern, so that memory grows linearly with the length of the
+prompt. Blocks are exact sums; a tile is computed again from queries and keys.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from interp_kernels.reductions import Tile as TileOf
 if TYPE_CHECKING:
     from interp.model.model import Model
 
-BLOCKS = 256  # at most so many down and across, unless a block is asked for
-MOST_BLOCKS = 1_024  # and then; more is a pattern again
+BLOCKS = 256  # the largest number of blocks down and across by default
+MOST_BLOCKS = 1_024  # the largest number with a given block size
 LARGEST_TILE = 1_024  # queries or keys
 HEAVIEST = 4
 _TILE = re.compile(r"\s*(?:(\w+)\.)?([^:]+):\s*(\d+)\s*-\s*(\d+)\s*,\s*(\d+)\s*-\s*(\d+)\s*")
@@ -50,12 +50,12 @@ Advance = Callable[[int, int], None]
 
 
 class _Enough(Exception):
-    """Ends a forward."""
+    """Signal that ends a forward pass."""
 
 
 @dataclass(frozen=True)
 class TileAsked:
-    """Where a tile lies: `range`s of queries and keys of one head."""
+    """Position of a tile: ranges of queries and keys of one head."""
 
     stack: str
     head: Head
@@ -66,7 +66,7 @@ class TileAsked:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LongView(View):
-    """A long prompt's attention in blocks; made by `long_view`.
+    """Attention over a long prompt in blocks; made by `long_view`.
 
     `masses[stack, head]` are the exact sums of the pattern over each block of queries and keys.
     """
@@ -93,22 +93,28 @@ class LongView(View):
         keys: range | tuple[int, int],
         stack: str | None = None,
     ) -> Tile:
-        """A piece of one head's pattern, token by token, from another run of the model.
+        """Compute a tile of one head's pattern, token by token, in another forward pass.
 
         Args:
-            queries, keys: from the first to before the last, as a range or a pair.
+            layer: The layer.
+            head: The head.
+            queries: The first query and the one after the last, as a range or a pair.
+            keys: The first key and the one after the last, as a range or a pair.
+            stack: The stack, if it is not the first.
 
         Raises:
-            OptionError: a head or positions that do not exist, or more than 1,024 of either.
+            OptionError: The head or the positions do not exist, or there are more than 1,024 of
+                either.
         """
         rows, columns = (x if isinstance(x, range) else range(*x) for x in (queries, keys))
         asked = TileAsked(self.stack(stack).name, Head(layer, head), rows, columns)
         return self._computed([asked])[0]
 
     def with_tiles(self, asked: Sequence[str | TileAsked]) -> LongView:
-        """The same with tiles on its page, such as "L1H3:4000-4256,0-256" (ends not included).
+        """Return the view with tiles such as "L1H3:4000-4256,0-256" (ends not included).
 
-        Raises OptionError as `tile` does, and for what cannot be read.
+        Raises:
+            OptionError: A tile cannot be read, or does not exist.
         """
         read = [self._read(one) for one in asked]
         pieces = list(zip(read, self._computed(read), strict=True))
@@ -119,9 +125,9 @@ class LongView(View):
         return replace(self, stacks=tuple(stacks))
 
     def heaviest(self, n: int = HEAVIEST) -> list[TileAsked]:
-        """Blocks that get the most from their queries, one per head; not near, not at the start.
+        """Return the blocks with the largest share of their queries' attention, one per head.
 
-        Next to the diagonal and on the first keys every model's blocks are heavy.
+        Blocks near the diagonal and on the first keys are excluded: they are heavy in all models.
         """
         found = []
         for stack in self.stacks:
@@ -229,21 +235,24 @@ def long_view(
     title: str | None = None,
     advance: Advance = lambda done, of: None,
 ) -> LongView:
-    """Exact block masses of every head over a long text; the pattern itself is never there.
+    """Compute exact sums of attention over blocks of a long text, without storing a pattern.
 
     Args:
-        model: a loaded model, or what `load` takes.
-        text: a text or token ids.
-        context: only so many tokens from its start; an error if it has fewer.
-        block: queries and keys of a block; by default a power of two that makes at most 256.
-        tiles: pieces to show token by token, such as "L1H3:4000-4256,0-256".
-        heaviest: how many heavy blocks to show token by token beside them.
-        advance: called after each layer with the layers done and their number.
+        model: A loaded model, or a source that `load` accepts.
+        text: A text or token ids.
+        context: The number of tokens to use from the start of the text; all by default.
+        block: The tokens of a block; by default a power of two that makes at most 256 blocks.
+        stack: The stack to use; all by default.
+        heads: The heads that the page opens first.
+        tiles: Tiles to show token by token, such as "L1H3:4000-4256,0-256".
+        heaviest: The number of heavy blocks to show token by token in addition.
+        title: The title of the page.
+        advance: A function that is called after each layer with the layers done and their number.
 
     Raises:
-        PromptError: an empty text, or one too long for the model or too short for `context`.
-        OptionError: heads, stacks or tiles that do not exist.
-        StatisticsError: the kernels refuse a layer.
+        PromptError: The text is empty, too long for the model, or shorter than `context`.
+        OptionError: The heads, the stack or the tiles do not exist.
+        StatisticsError: The kernels do not support a layer.
     """
     model = one_model(model)
     refuse_elsewhere(model)
@@ -329,7 +338,7 @@ def _streamed(
     keep: Callable[[str, Tensor, Call, Site], None],
     advance: Advance,
 ) -> None:
-    """Run until every site asked for was seen, and hand over each reduction by its name."""
+    """Run the model until all requested sites were visited, and pass each reduction to `keep`."""
     seen = 0
 
     def visit(site: Site, call: Call, real: Tensor) -> None:
@@ -340,7 +349,7 @@ def _streamed(
         model.require_finite(call, site)
         try:
             attention = to_attention(call, real, None)
-            if isinstance(call, RecordedCall):  # such code stores its pattern itself
+            if isinstance(call, RecordedCall):  # such code stores its pattern
                 pattern, scores = call.pattern() * call.visible(), call.scores()
                 values = {r.name: reference.evaluate(r, attention, pattern, scores) for r in asked}
             else:

@@ -1,4 +1,4 @@
-"""A cache of activations shows its patterns."""
+"""Display of the patterns in a cache of activations."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
+from markupsafe import Markup
+
 from interp.core.errors import OptionError
 from interp.core.head import Head
+from interp.draw.page import table
 from interp.heads.patterns.result import View, to_numpy
 from interp.heads.patterns.stack import Stack
 from interp.model.capture import ActivationCache, NotCaptured
@@ -15,16 +18,16 @@ from interp.model.capture import ActivationCache, NotCaptured
 if TYPE_CHECKING:
     import numpy as np
 
-ITEMS = 12  # captured tensors that a notebook lists
-WEIGHTS = 10_000_000  # shown without being asked; more take seconds to write
+ITEMS = 12  # of the list of captured tensors in a notebook
+WEIGHTS = 10_000_000  # displayed by default; writing more takes seconds
 
 
 def view_of_cache(cache: ActivationCache, tokens: Sequence[str] | None, item: int) -> View:
-    """The patterns of one prompt, stack by stack.
+    """Return the patterns of one prompt as a view.
 
     Raises:
-        NotCaptured: no patterns were captured.
-        OptionError: no such prompt, or tokens of another number than positions.
+        NotCaptured: No patterns were captured.
+        OptionError: The prompt does not exist, or the numbers of tokens and positions differ.
     """
     patterns = cache.by_site("pattern")
     if not patterns:
@@ -58,23 +61,19 @@ def _labels(tokens: Sequence[str] | None, n: int, stack: str) -> tuple[str, ...]
 
 
 def cache_html(cache: ActivationCache) -> str:
-    """What was captured, and the patterns of the first prompt where they are among it."""
-    rows = "".join(
-        f"<tr><td>{escape(name)}</td><td>{escape(stack)}</td><td>{layer}</td>"
-        f"<td>{escape(str(list(x.shape)))}</td></tr>"
+    """Return a list of the captured tensors, and the patterns of the first prompt."""
+    rows = [
+        (name, stack, layer, str(list(x.shape)))
         for (name, stack, layer), x in list(cache.values.items())[:ITEMS]
-    )
+    ]
     more = f"<p>and {len(cache) - ITEMS} more</p>" if len(cache) > ITEMS else ""
-    table = (
-        "<table><thead><tr><th>activation</th><th>stack</th><th>layer</th><th>shape</th></tr>"
-        f"</thead><tbody>{rows}</tbody></table>{more}"
-    )
+    listed = table(["activation", "stack", "layer", "shape"], rows, headed=False) + Markup(more)
     patterns = cache.by_site("pattern").values()
     if not patterns:
-        return table
+        return str(listed)
     if sum(x[0].numel() for x in patterns) > WEIGHTS:
-        return f"<p>view() shows the patterns; there are more than {WEIGHTS:,} weights</p>{table}"
+        return f"<p>view() shows the patterns; there are more than {WEIGHTS:,} weights</p>{listed}"
     try:
-        return view_of_cache(cache, None, 0)._repr_html_() + table
-    except OptionError as error:  # rows of several shapes, or too large for a notebook
-        return f"<p>{escape(str(error))}</p>{table}"
+        return view_of_cache(cache, None, 0)._repr_html_() + str(listed)
+    except OptionError as error:  # patterns of several shapes, or too large for a notebook
+        return f"<p>{escape(str(error))}</p>{listed}"

@@ -1,4 +1,4 @@
-"""Run a model on one text or image and keep what a page of its attention shows."""
+"""Capture the attention patterns of a model on one text or image."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from interp.model.locate.sites import Site
 if TYPE_CHECKING:
     from interp.model.model import Model
 
-LARGEST = 2 * 1024**3  # bytes of patterns kept at once
+LARGEST = 2 * 1024**3  # bytes of all patterns together
 _MOST_IN_FRONT = 16
 _NO_PRODUCT = "the scores of this family are not one product of a query and a key"
 
@@ -38,21 +38,23 @@ def view(
     terms: bool = True,
     title: str | None = None,
 ) -> View:
-    """All patterns of a model over one text, with what each score is made of.
+    """Capture all patterns of a model over one text, with the terms of each score.
 
     Args:
-        model: a loaded model, or what `load` takes.
-        text: a text, token ids, or the model's input tensors by name (a batch of one).
-        text_b: the second sentence of a pair; of an encoder-decoder, what the decoder reads.
-            Without it the decoder reads the text itself.
-        stack: only this one of `model.stacks`.
-        heads: which to open first, and to keep in full where a page is too large.
-        terms: keep queries and keys too, for the view of one pair by dimension.
+        model: A loaded model, or a source that `load` accepts.
+        text: A text, token ids, or the model's input tensors by name (a batch of one).
+        text_b: The second sentence of a pair, or the decoder's text of an encoder-decoder, which
+            is the text itself by default.
+        stack: One of `model.stacks`; all by default.
+        heads: The heads that the page opens first, and keeps in full where it is too large.
+        terms: True to store queries and keys too, for the view of one pair by dimension.
+        title: The title of the page.
 
     Raises:
-        PromptError: an empty text, or more tokens than the model has positions.
-        OptionError: an unknown head or stack, several texts, patterns too large to keep.
-        NonFiniteError: NaN or infinity in an attention output, naming the layer.
+        PromptError: The text is empty, or longer than the positions of the model.
+        OptionError: The head or stack does not exist, there are several texts, or the patterns
+            are too large.
+        NonFiniteError: An attention output has NaN or infinity; the error names the layer.
     """
     model = one_model(model)
     refuse_elsewhere(model)
@@ -80,13 +82,13 @@ def view(
 
 
 def edited_notes(model: Model) -> tuple[str, ...]:
-    """What a page must say about edits in force, since they change what is shown."""
+    """Return a note on the active edits, since they change the patterns."""
     edits = "; ".join(map(str, model.active_edits))
     return (f"The model ran under edits: {edits}.",) if edits else ()
 
 
 def refuse_elsewhere(model: Model) -> None:
-    """Raise OptionError for a model whose patterns do not come back whole to this process."""
+    """Raise OptionError for a model whose patterns are not available in this process."""
     if model.elsewhere is not None:
         raise OptionError(
             f"{model.name} runs on {model.elsewhere}, and only numbers per head come back; "
@@ -97,7 +99,11 @@ def refuse_elsewhere(model: Model) -> None:
 
 
 def named_heads(model: Model, heads: Sequence[Any], stack: str | None) -> tuple[Head, ...]:
-    """Heads by their names; raises OptionError for one that the model does not have."""
+    """Return heads by their names.
+
+    Raises:
+        OptionError: The model does not have a head.
+    """
     found, known = tuple(Head.parse(h) for h in heads), model.heads(stack)
     for head in found:
         if head not in known:
@@ -106,7 +112,7 @@ def named_heads(model: Model, heads: Sequence[Any], stack: str | None) -> tuple[
 
 
 class _Collector:
-    """Patterns and terms of one run, per stack and head."""
+    """Patterns and terms of one forward pass, per stack and head."""
 
     def __init__(self, model: Model, stack: str | None, terms: bool):
         self.model, self.only, self.with_terms = model, stack, terms
@@ -138,7 +144,7 @@ class _Collector:
 
 
 def terms_of(call: Call, layer: int) -> dict[Head, Terms]:
-    """What the scores of one call are made of, per head."""
+    """Return the terms of the scores of one attention call, per head."""
     if call.q is None or call.k is None:
         raise UnreadableAttention(f"layer {layer}: no one q and k give the scores")
     scores = call.scores()[0].double().cpu().numpy()
@@ -164,7 +170,7 @@ def terms_of(call: Call, layer: int) -> dict[Head, Terms]:
         )
         rest = np.where(visible[h], np.where(visible[h], scores[h], 0.0) - bare.scores(), 0.0)
         size = np.abs(scores[h][visible[h]]).max(initial=1.0)
-        # a position bias, ALiBi's slope, or what else a family adds; not the product's rounding
+        # a position bias, an ALiBi slope or another added term, not rounding of the product
         biased = bool(np.abs(rest).max(initial=0.0) > 1e-4 * size)
         found[Head(layer, h)] = Terms(
             bare.q,
@@ -179,10 +185,10 @@ def terms_of(call: Call, layer: int) -> dict[Head, Terms]:
 
 
 def _scale(scores: np.ndarray, k: np.ndarray, q: np.ndarray, visible: np.ndarray) -> float:
-    """The scale in attention code of a family's own: d ** -0.5, or 1.
+    """Determine the scale of a family's attention code: d ** -0.5, or 1.
 
-    The right one leaves what is added to the product, which runs straight along a row (ALiBi) or
-    in steps (buckets of distance); the wrong one leaves a share of the product.
+    With the correct scale the remainder is the added bias, which is linear along a row (ALiBi) or
+    piecewise constant (distance buckets); with the wrong scale it has a share of the product.
     """
     product = q.astype(float) @ k.astype(float).transpose(0, 2, 1)
     seen = np.where(visible, scores, 0.0)  # hidden keys may hold -inf
@@ -196,7 +202,7 @@ def _scale(scores: np.ndarray, k: np.ndarray, q: np.ndarray, visible: np.ndarray
 
 
 def inputs_of(model: Model, text: Any, text_b: str | None) -> tuple[dict[str, Any], int | None]:
-    """Input tensors of a batch of one, and where the second text of a pair begins."""
+    """Return input tensors of a batch of one, and the start of the second text of a pair."""
     if isinstance(text, Mapping):
         if text_b is not None:
             raise OptionError("text_b goes with a text, not with input tensors")
@@ -235,7 +241,7 @@ def _source_and_target(model: Model, text: str, text_b: str) -> dict[str, Any]:
     source = tuple(model.tokenizer(text, verbose=False)["input_ids"])
     target = tuple(model.tokenizer(text_target=text_b, verbose=False)["input_ids"])
     start = getattr(model.config, "decoder_start_token_id", None)
-    # as in training: the decoder reads its target one place later, without the closing token
+    # as in training, the decoder reads its target shifted by one, without the closing token
     last = getattr(model.config, "eos_token_id", None)
     read = target[:-1] if target and target[-1] == last else target
     read = read if start is None else (start, *read)
@@ -247,7 +253,7 @@ def _source_and_target(model: Model, text: str, text_b: str) -> dict[str, Any]:
 
 
 def sequences_of(model: Model, inputs: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    """Token texts of what goes in, by role."""
+    """Return the texts of the input tokens by role."""
     return {
         role: tuple(text_of(inputs[name][0].tolist(), model))
         for role, name in (("source", "input_ids"), ("target", "decoder_input_ids"))
@@ -290,7 +296,7 @@ def _stack(
 def stack_tokens(
     stack: str, sequences: Mapping[str, tuple[str, ...]], shape: tuple[int, int]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Texts of a stack's queries and keys; numbers where they are no tokens (sound, patches)."""
+    """Return texts of a stack's queries and keys, or numbers if they are not tokens."""
     reads = "target" if stack in ("decoder", "cross") and "target" in sequences else "source"
     found = []
     for role, n in zip((reads, "source" if stack == "cross" else reads), shape, strict=True):
@@ -300,7 +306,7 @@ def stack_tokens(
 
 
 def _image(model: Model, inputs: Mapping[str, Any]) -> tuple[np.ndarray, tuple[int, int]] | None:
-    """The image that goes in and its patches down and across, if it is cut in patches."""
+    """Return the input image and its numbers of patches, if the model reads patches."""
     given = inputs.get("pixel_values")
     config = getattr(model.config, "vision_config", model.config)
     size = getattr(config, "patch_size", None)
@@ -314,9 +320,9 @@ def _image(model: Model, inputs: Mapping[str, Any]) -> tuple[np.ndarray, tuple[i
 
 
 def _over(image: tuple[np.ndarray, tuple[int, int]] | None, shape: tuple) -> Picture | None:
-    """The image, where these patterns are between its patches and a few tokens in front."""
+    """Return the image if these patterns are between its patches and a few tokens before."""
     if image is None or shape[0] != shape[1]:
         return None
     pixels, grid = image
-    skip = shape[0] - grid[0] * grid[1]  # a class token, a distillation token, registers
+    skip = shape[0] - grid[0] * grid[1]  # a class token, a distillation token or registers
     return Picture(pixels, grid, skip) if 0 <= skip <= _MOST_IN_FRONT else None

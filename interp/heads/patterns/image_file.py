@@ -1,4 +1,4 @@
-"""An image file as what a vision model is called with, by the checkpoint's own processor."""
+"""Inputs of a vision model from an image file, by the processor of its checkpoint."""
 
 from __future__ import annotations
 
@@ -16,15 +16,18 @@ if TYPE_CHECKING:
 def image_inputs(
     model: Model, source: str, path: Path, *, revision: str | None = None
 ) -> dict[str, Tensor]:
-    """The pixels as the model sees them: resized, cropped and normalised as it was trained.
+    """Return the pixels of an image, resized, cropped and normalised as in training.
 
     Args:
-        source: folder or hub id that the model came from, which holds its processor.
+        model: The model.
+        source: The folder or hub id of the model, which holds its processor.
+        path: The image file.
+        revision: The revision on the hub.
 
     Raises:
-        OptionError: the model reads no images alone, or pillow is not installed.
-        PromptError: a file that is no image.
-        LoadError: no image processor lies beside the weights.
+        OptionError: The model does not read images alone, or pillow is not installed.
+        PromptError: The file is not an image.
+        LoadError: The source has no image processor.
     """
     if model.kind != "vision":
         raise OptionError(f"{model.name} is a model of kind {model.kind}; it reads no image alone")
@@ -36,7 +39,7 @@ def image_inputs(
         with Image.open(path) as file:
             image = file.convert("RGB")
     except UnidentifiedImageError as error:
-        raise PromptError(f"{path} is no image that pillow can read") from error
+        raise PromptError(f"{path} is not an image that pillow can read") from error
     except OSError as error:
         raise PromptError(f"{path} cannot be read: {error.strerror or error}") from error
     from transformers import AutoImageProcessor

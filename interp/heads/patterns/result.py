@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
-BUDGET = 1_500_000  # bytes of a page, which opens at once; more keeps more of a long text
-CELL_BUDGET = 1_500_000  # of a notebook's output, which is saved with the notebook
+BUDGET = 1_500_000  # bytes of a page that opens at once; a larger budget keeps more of a long text
+CELL_BUDGET = 1_500_000  # bytes of a notebook's output, which is saved with the notebook
 _HEIGHT = 720
 
 
@@ -85,16 +85,21 @@ class View(Result):
         named: Sequence[Any] = (),
         provenance: Mapping[str, Any] | None = None,
     ) -> View:
-        """Patterns that are there already, of any library.
+        """Make a view of existing patterns of any library.
 
         Args:
-            patterns: `[layer, head, query_pos, key_pos]`, or one such array per layer without the
-                first axis; a batch axis of one is taken off, as in what transformers return.
-            tokens: texts of the queries, and of the keys unless `key_tokens` has those.
-            second: where a second text begins, for queries and keys if they differ.
+            patterns: `[layer, head, query_pos, key_pos]`, or one array per layer without the first
+                axis; a batch axis of one is removed.
+            tokens: The texts of the queries, and of the keys unless `key_tokens` has them.
+            key_tokens: The texts of the keys, if they differ.
+            second: The start of a second text, for queries and keys if they differ.
+            stack: The name of the stack.
+            title: The title of the page.
+            named: The heads that the page opens first.
+            provenance: The origin of the patterns.
 
         Raises:
-            OptionError: shapes or weights that do not fit.
+            OptionError: The shapes or weights do not fit.
         """
         keys = tokens if key_tokens is None else key_tokens
         pair = (second, second) if isinstance(second, int) else second
@@ -115,15 +120,18 @@ class View(Result):
         named: Sequence[Any] = (),
         provenance: Mapping[str, Any] | None = None,
     ) -> View:
-        """Patterns between the patches of an image.
+        """Make a view of patterns between the patches of an image.
 
         Args:
-            patterns: as for `of_patterns`; tokens beyond `grid` come first, as ViT's class token.
+            patterns: As in `of_patterns`; tokens beyond `grid` come first, as ViT's class token.
             image: `[height, width, 3]` or `[height, width]`, bytes or numbers from 0 to 1.
-            grid: patches down and across.
+            grid: The patches down and across.
+            title: The title of the page.
+            named: The heads that the page opens first.
+            provenance: The origin of the patterns.
 
         Raises:
-            OptionError: shapes or weights that do not fit.
+            OptionError: The shapes or weights do not fit.
         """
         weights = _by_head(patterns)
         n = next(iter(weights.values())).shape[-1]
@@ -139,10 +147,10 @@ class View(Result):
         return cls((shown,), title, tuple(Head.parse(h) for h in named), provenance=made)
 
     def stack(self, name: str | None = None) -> Stack:
-        """One stack; the first unless named.
+        """Return one stack, by default the first.
 
         Raises:
-            OptionError: there is no such stack.
+            OptionError: There is no such stack.
         """
         for stack in self.stacks:
             if name in (None, stack.name):
@@ -153,7 +161,7 @@ class View(Result):
     def pattern(
         self, head: Any, stack: str | None = None
     ) -> Float[np.ndarray, "query_pos key_pos"]:
-        """The weights of one head."""
+        """Return the weights of one head."""
         shown = self.stack(stack)
         return shown.weights[shown.head(head)]
 
@@ -284,24 +292,24 @@ def _by_head(patterns: Any) -> dict[Head, np.ndarray]:
 
 
 def to_numpy(x: Any) -> np.ndarray:
-    """Any library's array as float32."""
+    """Convert an array of any library to float32."""
     if hasattr(x, "detach"):
         x = x.detach().float().cpu().numpy()
     return np.asarray(x, dtype=np.float32)
 
 
 def patch_names(grid: tuple[int, int], skip: int) -> tuple[str, ...]:
-    """Names of image tokens: those without a place, then patches by row and column."""
+    """Return names of image tokens: those without a position, then patches by row and column."""
     others = [f"[{i}]" for i in range(skip)]
     patches = [f"{row},{column}" for row in range(grid[0]) for column in range(grid[1])]
     return (*others, *patches)
 
 
 def as_pixels(image: Any) -> np.ndarray:
-    """An image as `[height, width, 3]` bytes.
+    """Convert an image to `[height, width, 3]` bytes.
 
     Raises:
-        OptionError: it is no such image.
+        OptionError: The shape or the numbers are not those of an image.
     """
     pixels = image.detach().cpu().numpy() if hasattr(image, "detach") else np.asarray(image)
     if pixels.ndim == 2:

@@ -1,4 +1,4 @@
-"""What there is to show: the heads of one attention stack over one text, or in blocks of it."""
+"""Patterns of the heads of one attention stack over one text, or over blocks of it."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from interp.heads.patterns.coding import checked
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Terms:
-    """What the scores of one head are made of: cap(scale q k) + bias, and who may be seen.
+    """Terms of the scores of one head: cap(scale q k) + bias, and the visible keys.
 
-    `q` and `k` are those that enter the product, after rotary positions and norms.
+    `q` and `k` are the vectors of the product, after rotary positions and norms.
     """
 
     q: Float[np.ndarray, "query_pos d_head"]
     k: Float[np.ndarray, "key_pos d_head"]
     scale: float
     softcap: float | None = None
-    sink: float | None = None  # a logit that takes part in the softmax and is then dropped
+    sink: float | None = None  # a logit in the softmax whose weight is dropped
     bias: Float[np.ndarray, "query_pos key_pos"] | None = None
-    visible: Bool[np.ndarray, "query_pos key_pos"] | None = None  # None: every key is
+    visible: Bool[np.ndarray, "query_pos key_pos"] | None = None  # None if all keys are visible
 
     def scores(self) -> Float[np.ndarray, "query_pos key_pos"]:
-        """Logits that enter the softmax; -inf where a key is hidden."""
+        """Return the logits of the softmax, -inf where a key is hidden."""
         s = self.scale * (self.q.astype(float) @ self.k.astype(float).T)
         if self.softcap is not None:
             s = self.softcap * np.tanh(s / self.softcap)
@@ -38,7 +38,7 @@ class Terms:
         return s if self.visible is None else np.where(self.visible, s, -np.inf)
 
     def weights(self) -> Float[np.ndarray, "query_pos key_pos"]:
-        """The softmax of the scores; rows with a sink sum to less than one."""
+        """Return the softmax of the scores; rows with a sink sum to less than one."""
         s = self.scores()
         top = s.max(-1, keepdims=True)
         if self.sink is not None:
@@ -50,7 +50,7 @@ class Terms:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Picture:
-    """An image whose patches are the tokens, row by row, after `skip` tokens without a place."""
+    """Image whose patches are the tokens, row by row, after `skip` other tokens."""
 
     pixels: UInt8[np.ndarray, "height width 3"]
     grid: tuple[int, int]  # patches down, patches across
@@ -58,13 +58,13 @@ class Picture:
 
     @property
     def n_tokens(self) -> int:
-        """Tokens of the image and before it."""
+        """The number of tokens of the image and before it."""
         return self.skip + self.grid[0] * self.grid[1]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Tile:
-    """A piece of one head's pattern, exact: some queries and some keys of a long prompt."""
+    """Exact part of one head's pattern: some queries and some keys of a long prompt."""
 
     head: Head
     queries: range
@@ -76,7 +76,7 @@ class Tile:
 
     @property
     def name(self) -> str:
-        """As `--tile` takes it."""
+        """The tile in the notation of `--tile`."""
         q, k = self.queries, self.keys
         return f"{self.head}:{q.start}-{q.stop},{k.start}-{k.stop}"
 
@@ -85,20 +85,20 @@ class Tile:
 class Stack:
     """Patterns of the heads of one stack, all over the same queries and keys.
 
-    With `block` > 1 a row stands for so many queries and a column for so many keys: a weight is the
-    mean over the queries of what they give to the keys together.
+    With `block` > 1 a row is a block of queries and a column a block of keys: a weight is the mean
+    over the queries of their total weight on the keys.
     """
 
     name: str
     weights: Mapping[Head, Float[np.ndarray, "query_pos key_pos"]]
     queries: tuple[str, ...]
     keys: tuple[str, ...]
-    second: tuple[int, int] | None = None  # the first query and the first key of the second text
+    second: tuple[int, int] | None = None  # the first query and the first key of a second text
     terms: Mapping[Head, Terms] = field(default_factory=dict)
-    without_terms: str = "only patterns were given"  # why heads have none
+    without_terms: str = "only patterns were given"  # the reason why heads have none
     picture: Picture | None = None
     block: int = 1
-    n_queries: int = 0  # tokens behind the rows; as many as `queries` unless in blocks
+    n_queries: int = 0  # tokens behind the rows, which differ from `queries` in blocks
     n_keys: int = 0
     tiles: tuple[Tile, ...] = ()
 
@@ -129,14 +129,14 @@ class Stack:
 
     @property
     def layers(self) -> list[int]:
-        """Layers that have a head here."""
+        """The layers of the heads."""
         return sorted({head.layer for head in self.weights})
 
     def head(self, head: object) -> Head:
-        """One of the heads here.
+        """Return one of the heads.
 
         Raises:
-            OptionError: it cannot be read as a head, or is not here.
+            OptionError: It cannot be read as a head, or is not in the stack.
         """
         found = head if isinstance(head, Head) else Head.parse(head)
         if found not in self.weights:
@@ -146,13 +146,13 @@ class Stack:
 
 
 def stack_summary(stack: Stack) -> list[dict[str, object]]:
-    """One row per head: where its weight goes on average, and its largest single weight."""
+    """Return one row per head with its entropy, mean weights and largest weight."""
     square = len(stack.queries) == len(stack.keys)
     n = len(stack.queries)
     rows = []
     for head, w in stack.weights.items():
         logs = np.log(w, out=np.zeros_like(w), where=w > 0)
-        # the first query of a causal head has one key to look at, which says nothing
+        # the first query of a causal head has one key only, and so no information
         off = w.copy()
         off[:1] = 0 if n > 1 else off[:1]
         query, key = np.unravel_index(int(off.argmax()), off.shape)

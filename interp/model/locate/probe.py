@@ -61,7 +61,7 @@ def probe_run(
         exchanged = snapshot.exchanged()
     if exchanged:
         raise UnreadableAttention(
-            f"{type(module).__name__} exchanges modules of its own ({exchanged[0]}) as it runs on "
+            f"{type(module).__name__} replaces its own modules ({exchanged[0]}) as it runs on "
             "a short input, so what runs depends on the length of the prompt; choose one kind of "
             "attention in its config (BigBird: attention_type='original_full')"
         )
@@ -122,7 +122,7 @@ def _why_nothing(module: nn.Module) -> str:
     if not names:
         return f"{kind} has no softmax attention (no attention module at all): no patterns to read"
     return (
-        f"{kind} computes its attention ({names[0]}) in a form of its own, without a product, "
+        f"{kind} computes its attention ({names[0]}) in another form, without a product, "
         "a softmax over "
         "keys and a second product; sparse, banded and linear attention cannot be read as patterns"
     )

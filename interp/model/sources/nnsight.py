@@ -274,7 +274,7 @@ def _attentions(module: nn.Module) -> list[str]:
     named = {path: m for path, m in module.named_modules() if _calls_interface(type(m))}
     if not named:
         raise UnreadableAttention(
-            f"{type(module).__name__} computes its attention in code of its own; inside a trace "
+            f"{type(module).__name__} computes its attention in its own code; inside a trace "
             "only families can be read that call transformers' attention interface; read it here "
             "(no remote=)"
         )

@@ -113,7 +113,7 @@ def ranks_of(module: nn.Module, sites: Sequence[Site]) -> Ranks | None:
         if site.n_heads * mesh.size() != total:
             raise UnreadableAttention(
                 f"{site.module} has {site.n_heads} heads here, and {total} in all over "
-                f"{mesh.size()} processes: it cannot be told which these are"
+                f"{mesh.size()} processes: which ones these are cannot be determined"
             )
         spread.add(site.name)
     return Ranks(mesh.get_local_rank(), mesh.size(), mesh.get_group(), frozenset(spread))
@@ -149,5 +149,5 @@ def require_here(module: nn.Module, name: str) -> None:
     if away:
         raise LoadError(
             f"{name}: device_map leaves {len(away)} tensors on the disk or beside the device "
-            f"({away[0]}), where they cannot be read; give it more room, or a smaller dtype"
+            f"({away[0]}), where they cannot be read; provide more memory, or use a smaller dtype"
         )

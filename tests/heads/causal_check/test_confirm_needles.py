@@ -109,7 +109,7 @@ def test_a_model_that_answers_nothing_has_no_heads_to_check(unable) -> None:
     assert first.startswith("no scores: the model answers no needle")
     assert second == (
         "not checked on needles: the model answers none of 3 needles of the task ids beside those "
-        "scored, so no head can be needed for one"
+        "scored, so no head can be necessary"
     )
     assert first in repr(found)
     assert json.loads(found.to_json())["provenance"]["notes"] == dict(found.notes)

@@ -245,7 +245,7 @@ def test_an_even_spread_over_items_scores_one_place(model) -> None:
 @pytest.mark.parametrize(
     ("metric", "error", "says"),
     [
-        ("item_position:items=2", OptionError, "at least 3 items"),
+        ("item_position:items=2", OptionError, "items must be at least 3"),
         ("item_position:size=0", OptionError, "size=0"),
         ("item_position:end=middle", OptionError, "known: both, first, last"),
         ("item_position:size=100", PromptError, "take 603 positions; zoo has 160"),

@@ -148,7 +148,7 @@ def test_a_model_that_answers_nothing_gets_no_scores(unable) -> None:
     # attention alone can still be asked for, and says what it is
     given = interp.score(unable, "retrieval:task=ids", null="none")
     assert np.isfinite(given.to_pandas()["score"]).all()
-    assert "answers 0 of 48 instances; scores are attention alone" in made_of(given)["headline"]
+    assert "answers 0 of 48 instances; the scores show attention only" in made_of(given)["headline"]
 
 
 def test_a_given_task_is_obeyed_and_the_choice_is_reported(bundled) -> None:

@@ -187,7 +187,7 @@ def test_whole_identity_copies_exactly():
 @pytest.mark.parametrize(("family", "name", "why"), [
     ("deepseek_v3", "ov_norm", "a latent"),
     ("deepseek_v3", "qk_rank", "a latent"),
-    ("bert", "ov_copying", "nonlinearity"),
+    ("bert", "ov_copying", "nonlinear layer"),
     ("vit", "copying_score", "not logits"),
     ("qwen3_next", "ov_copying", "gated"),
     ("jamba", "k_composition", "no two attentions"),
