@@ -289,14 +289,16 @@ def auroc_interval(
     *,
     draws: int = DRAWS,
     seed: int = 0,
+    tails: tuple[float, float] = TAILS,
 ) -> tuple[float, float]:
-    """Return the 95 % percentile interval of the AUROC over redrawn true and other items.
+    """Return the percentile interval of the AUROC over redrawn true and other items.
 
     Args:
         score: scores of the items.
         truth: True for the true items.
         draws: number of bootstrap draws.
         seed: seed of the draws.
+        tails: the shares of draws at the two ends, as `tails_of` gives them; 95 % by default.
     """
     inside, outside = score[truth], score[~truth]
     if not len(inside) or not len(outside):
@@ -309,7 +311,7 @@ def auroc_interval(
     wins = (inside[:, None] > outside) + 0.5 * (inside[:, None] == outside)
     first, second = (np.array(kept, dtype=float) for kept in times)
     found = ((first @ wins) * second).sum(1) / wins.size
-    low, high = percentile_interval(found)
+    low, high = percentile_interval(found, tails)
     return float(low), float(high)
 
 

@@ -72,7 +72,7 @@ def test_intervals_of_circuits_draw_four_templates_or_say_why_not(
             assert rows == {("clusters of pairs", 5)}
             assert (found.sem != plain.sem).any()
             one = replace(measured, clusters=None)
-            assert measured.interval() != one.interval()
+            assert measured.area_interval() != one.area_interval()
             patched = patch_first(planted_bystander, found, task, k=1).rows[0]
             own = patch_first(planted_bystander, found, ten_pairs, k=1).rows[0]
             assert patched["effect"] == own["effect"]
@@ -91,7 +91,7 @@ def test_an_interval_over_templates_is_that_of_their_means(planted_bystander, te
     alone = replace(
         measured, per_prompt=per, full=measured.full[:5], empty=measured.empty[:5], clusters=None
     )
-    assert repeated.interval() == pytest.approx(alone.interval())
+    assert repeated.area_interval() == pytest.approx(alone.area_interval())
 
 
 def test_the_gap_of_pairs_has_the_error_of_templates(planted_bystander, ten_pairs) -> None:

@@ -86,14 +86,13 @@ def test_other_forms_say_both(backup_circuit) -> None:
     said = f"{backup_circuit.score[at]:.4g}, {backup_circuit.conditional[at]:.4g} with L1H0 out"
     assert said in backup_circuit.to_dot()
     assert said in backup_circuit.to_mermaid()
-    alone, conditional = backup_circuit.score[at], backup_circuit.conditional[at]
-    both = f"{alone:.4g} logits, {conditional:.4g} logits with L1H0 out"
+    both = f"{backup_circuit.score[at]:.4g} logits, {backup_circuit.conditional[at]:.4g} logits with L1H0 out"
     assert both in backup_circuit.to_svg()
     assert both in str(backup_circuit.plot().data[-1].hovertext)
     node = backup_circuit.to_networkx().nodes["L2H0"]
     assert node["conditional_on"] == "L1H0"
     assert node["conditional"] == pytest.approx(backup_circuit.conditional[at])
-    row = backup_circuit.to_pandas().set_index("node").loc["L2H0"]
+    row = backup_circuit.nodes_to_pandas().set_index("node").loc["L2H0"]
     assert (row["conditional_on"], row["measured"]) == ("L1H0", "patched alone, and with L1H0 out")
 
 

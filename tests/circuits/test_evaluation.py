@@ -49,7 +49,7 @@ def test_the_true_circuit_is_faithful_from_two_heads_on(planted_bystander, task_
     assert found.unneeded == ()
     assert found.against_truth()["auroc"] == 1.0
     assert found.cmd < found.random_cmd.min() + 0.01
-    low, high = found.interval()
+    low, high = found.area_interval()
     assert low <= found.cmd <= high
 
 
@@ -136,7 +136,7 @@ def test_what_cannot_be_evaluated(planted_bystander, task_with_truth) -> None:
     with pytest.raises(OptionError, match="no circuit is known"):
         run(planted_bystander, induction_pairs(planted_bystander, 6), "L0H3").against_truth()
     with pytest.raises(OptionError, match="ask for cmd or cpr"):
-        evaluate(planted_bystander, circuit, task_with_truth).interval("auroc")
+        evaluate(planted_bystander, circuit, task_with_truth).area_interval("auroc")
 
 
 def test_areas_by_hand() -> None:

@@ -82,7 +82,7 @@ def test_the_first_nodes_are_patched_on_other_pairs(backup_model, held_out_circu
         assert row["n"] == 6
         backup = row["node"] in ("L1H0", "L2H0")
         assert (row["conditional"] > 5) if backup else np.isnan(row["conditional"])
-    table = patched.to_pandas()
+    table = patched.wide()
     assert list(table["node"]) == list(held_out_circuit.ranking[:5])
     assert (table["unit"] == "logits").all()
 

@@ -46,12 +46,12 @@ def test_the_planted_circuit_comes_first(
 ) -> None:
     circuit = find_circuit(wide_bystander_model, wide_contrast, method)
     truth = names(wide_bystander, "previous_token", "induction")
-    heads = circuit.heads
+    heads = circuit.head_names
     size = np.array([abs(circuit.score[circuit.nodes.index(h)]) for h in heads])
     assert auroc(size, marked(heads, truth)) == 1.0
-    assert set(circuit.top(2, heads_only=True).heads) == truth
+    assert set(circuit.top(2, heads_only=True).head_names) == truth
     (bystander,) = names(wide_bystander, "bystander")
-    assert bystander not in circuit.top(6, heads_only=True).heads
+    assert bystander not in circuit.top(6, heads_only=True).head_names
     assert abs(circuit.score[circuit.nodes.index(bystander)]) < 0.01 * size.max()
 
 
@@ -225,7 +225,7 @@ def test_a_circuit_of_edges_is_faithful_with_few_edges() -> None:
     assert found.faithfulness[tenth] > 0.95
     assert found.cmd < 0.25 < found.random_cmd.mean()
     assert found.cmd + found.cpr == pytest.approx(1, abs=0.02)
-    assert found.to_pandas()["edges"].tolist() == list(found.sizes)
+    assert found.wide()["edges"].tolist() == list(found.sizes)
     # the one edge between heads that was built in, of 4 heads into 3 inputs of 4 heads
     assert found.truth == (("L0H3", "L1H0.k"),)
     known = found.against_truth()

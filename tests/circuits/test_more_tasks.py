@@ -108,9 +108,11 @@ def test_a_planted_model_does_its_task_by_its_circuit(name) -> None:
     assert all(set(role) == set(TASKS[name].roles) for role in task.roles)
     truth = {h for heads in task.truth.values() for h in heads}
     circuit = find_circuit(model, task, "attribution_patching")
-    ranked = [h for h in circuit.heads if h in truth] + [h for h in circuit.heads if h not in truth]
+    ranked = [h for h in circuit.head_names if h in truth] + [
+        h for h in circuit.head_names if h not in truth
+    ]
     score = np.array([-float(ranked.index(n)) if n in ranked else 0.0 for n in circuit.nodes])
-    score = np.where([n in circuit.heads for n in circuit.nodes], score + len(ranked), 0.0)
+    score = np.where([n in circuit.head_names for n in circuit.nodes], score + len(ranked), 0.0)
     made = replace(circuit, score=score)
     found = made.evaluate(model, make_contrast(model, name, n=12, seed=1), n_random=2)
     assert found.completeness == pytest.approx(1, abs=0.02)

@@ -52,7 +52,7 @@ def test_a_trace_starts_from_these_where_nothing_is_direct(
     assert found.made["backwards"] == 2
     assert all(reader != "logits" for _, reader in found.edges)
     # in this model nothing follows the last layer but its MLP: the previous-token head leads
-    assert found.top(1, heads_only=True).heads == ("L0H3",)
+    assert found.top(1, heads_only=True).head_names == ("L0H3",)
     named = score_nodes(bundled_induction, bundled_task, "svd_trace", seeds="L1H4+L1H6")
     seen = {n for n, x in zip(named.nodes, named.per_prompt.mean(1), strict=True) if x > 0}
     assert {n for n in seen if n.startswith("L1")} <= {"L1H4", "L1H6"}

@@ -23,6 +23,17 @@ from interp.causal.pairs import Interactions
 from interp.causal.pruning.prune import pruning_curve
 from interp.causal.pruning.result import PruningCurve
 from interp.causal.shapley_values.scores import Sampled
+from interp.circuits.contrast import ContrastTask
+from interp.circuits.edge_evaluation import EdgeEvaluation, evaluate_edges
+from interp.circuits.evaluation import evaluate
+from interp.circuits.find import find_circuit
+from interp.circuits.head_evaluation import Evaluation
+from interp.circuits.patched import Patched, patch_first
+from interp.circuits.published import Published
+from interp.circuits.published_comparison import PublishedComparison
+from interp.circuits.query_key_signals import Signals, signals
+from interp.circuits.result import Circuit
+from interp.circuits.tasks import make_contrast
 from interp.core.prompts import repeats
 from interp.core.result import Differences, Result
 from interp.heads import needle, patterns
@@ -31,8 +42,13 @@ from interp.heads.outliers import activations, channels, sinks
 from interp.heads.weights._composition import composition_scores
 from interp.lens.direct import direct_logit_attribution
 from interp.lens.logit import logit_lens
+from interp.safety.curves import SafetyCurves
 from interp.safety.direction import Direction
+from interp.safety.marker import marker_sets
+from interp.safety.overview import SafetyStudy, study
+from interp.safety.removal import Ships
 from interp.safety.selection import DirectionSearch, TriedDirection
+from interp.safety.subspace import Sahara
 from interp.syntax.pairs import PairCheck
 
 MADE = {"model_id": "m", "prompts_hash": "p", "made_by": "a test", "versions": {"interp": "0"}}
@@ -124,6 +140,57 @@ def pair_check() -> PairCheck:
     return PairCheck(("L0H0",), margin, lost, random, drawn, "log-likelihood", MADE)
 
 
+@cache
+def contrast() -> ContrastTask:
+    return make_contrast(model(), "planted:bystander", n=5)
+
+
+@cache
+def circuit() -> Circuit:
+    return find_circuit(model(), contrast(), "exact_patching")
+
+
+def evaluation() -> Evaluation:
+    return evaluate(model(), circuit(), contrast(), n_random=2)
+
+
+def edge_evaluation() -> EdgeEvaluation:
+    edges = find_circuit(model(), contrast(), "attribution_patching", "edge")
+    return evaluate_edges(model(), edges, contrast(), n_random=2)
+
+
+def patched() -> Patched:
+    return patch_first(model(), circuit(), contrast(), 3)
+
+
+def published_comparison() -> PublishedComparison:
+    known = Published("p", "m", (), 2, 2, "t", "heads", "a test", {"r": circuit().head_names[:1]})
+    return known.compared(circuit())
+
+
+def query_key_signals() -> Signals:
+    return signals(model(), contrast().clean)
+
+
+@cache
+def safety_study() -> SafetyStudy:
+    refusal = interp.load("planted:refusal")
+    sets = marker_sets(refusal, n=4)
+    return study(refusal, sets.harmful, sets.harmless, k=2, n_random=2, forms=["centred"], steps=2)
+
+
+def safety_curves() -> SafetyCurves:
+    return safety_study().curves
+
+
+def ships() -> Ships:
+    return safety_study().ships
+
+
+def sahara() -> Sahara:
+    return safety_study().sahara[0]
+
+
 def attributed() -> attribution.Attribution:
     return attribution.attribute(model(), prompts().ids[0], "occlusion", how="mean")
 
@@ -157,6 +224,12 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "interp.causal.pairs.Interactions": interactions,
     "interp.causal.pruning.result.PruningCurve": pruning,
     "interp.causal.shapley_values.scores.Sampled": sampled,
+    "interp.circuits.edge_evaluation.EdgeEvaluation": edge_evaluation,
+    "interp.circuits.head_evaluation.Evaluation": evaluation,
+    "interp.circuits.patched.Patched": patched,
+    "interp.circuits.published_comparison.PublishedComparison": published_comparison,
+    "interp.circuits.query_key_signals.Signals": query_key_signals,
+    "interp.circuits.result.Circuit": circuit,
     "interp.core.result.Differences": differences,
     "interp.core.table.HeadTable": table,
     "interp.heads.causal_check.result.Confirmation": confirmation,
@@ -175,7 +248,11 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "interp.heads.patterns.result.View": lambda: patterns.view(model(), prompts().ids[0]),
     "interp.lens.direct.DirectLogits": lambda: direct_logit_attribution(model(), prompts().ids[0]),
     "interp.lens.logit.LogitLens": lambda: logit_lens(model(), prompts().ids[0], k=2),
+    "interp.safety.curves.SafetyCurves": safety_curves,
+    "interp.safety.overview.SafetyStudy": safety_study,
+    "interp.safety.removal.Ships": ships,
     "interp.safety.selection.DirectionSearch": directions,
+    "interp.safety.subspace.Sahara": sahara,
     "interp.syntax.pairs.PairCheck": pair_check,
     "interp.syntax.result.TreeScores": lambda: scores("m", provenance=MADE),
 }

@@ -121,7 +121,7 @@ def test_ships_equals_full_forwards(refusal_probe, sets, kind, edit):
 @pytest.mark.parametrize("form", ["centred", "uncentred", "features"])
 def test_sahara_equals_its_definition_and_takes_the_head_first(refusal_probe, sets, form):
     found = safety.sahara(refusal_probe, sets.harmful, sets.harmless, form=form, steps=2)
-    assert found.heads[0] == f"L{HEAD[0]}H{HEAD[1]}"
+    assert found.taken[0] == f"L{HEAD[0]}H{HEAD[1]}"
     rest, it = others_and_it(found.table.to_pandas())
     assert it > 10 * rest.max()
 
@@ -142,11 +142,11 @@ def test_sahara_equals_its_definition_and_takes_the_head_first(refusal_probe, se
         return vt[:1].T if form == "features" else u[:, :1]
 
     base = axis(hidden())
-    for label in (found.heads[0], "L0H1"):
+    for label in (found.taken[0], "L0H1"):
         want = np.degrees(subspace_angles(base, axis(hidden(label))))[0]
         got = found.steps[0].angles[found.labels.index(label)]
         assert got == pytest.approx(want, abs=2e-3)
-    pair = np.degrees(subspace_angles(base, axis(hidden(*found.heads))))[0]
+    pair = np.degrees(subspace_angles(base, axis(hidden(*found.taken))))[0]
     assert found.steps[1].angle == pytest.approx(pair, abs=2e-3)
     assert np.nanmax(found.steps[1].angles) == found.steps[1].angle
 
@@ -175,7 +175,7 @@ def test_curves_break_refusal_and_leave_the_rest(refusal_probe, sets):
     ranking = safety.ships_scores(refusal_probe, sets.harmful, null="none").harmful.table
     task = safety.refusal_log_odds(refusal_probe, sets.harmful)
     found = safety.safety_curves(refusal_probe, ranking, task, sets.harmless, k=2, n_random=8)
-    assert found.heads[0] == f"L{HEAD[0]}H{HEAD[1]}"
+    assert found.removed[0] == f"L{HEAD[0]}H{HEAD[1]}"
     assert found.outside(1)[0]
     assert found.effect(1) > 15
     assert abs(found.damage(1)) < 1e-3

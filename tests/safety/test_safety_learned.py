@@ -128,7 +128,7 @@ def test_curves_leave_the_band_of_random_heads(refusal_model, texts) -> None:
     assert found.curves.effect(8) > 10
     assert found.curves.outside(8)[0]
     assert found.spread["projection"].for_half < 6
-    assert found.sahara[0].heads[0] in found.curves.heads
+    assert found.sahara[0].taken[0] in found.curves.removed
     assert found.direction.startswith("the chosen direction, layer")
 
 
@@ -140,16 +140,16 @@ def test_a_study_holds_what_its_parts_give(refusal_model, texts, search) -> None
     direction = safety.search_direction(refusal_model, *few).direction
     assert found.projection == safety.refusal_projection_scores(refusal_model, *few, direction)
     by_ships = found.ships.harmful.table.top(3).to_pandas()
-    assert list(found.curves.heads) == [
+    assert list(found.curves.removed) == [
         f"L{a}H{b}" for a, b in by_ships[["layer", "head"]].to_numpy()
     ]
     other = safety.study(refusal_model, *few, k=3, n_random=2, forms=["centred"], steps=1)
     written = other.projection.top(3, by="score").to_pandas()
-    assert list(other.curves.heads) == [
+    assert list(other.curves.removed) == [
         f"L{a}H{b}" for a, b in written[["layer", "head"]].to_numpy()
     ]
     assert set(found.table.metrics) >= {"refusal_projection"}
-    assert "top 3 heads by ships out" in str(found)
+    assert "top 3 heads by ships ablated" in str(found)
 
 
 def test_one_prompt_has_no_error(refusal_model, texts) -> None:

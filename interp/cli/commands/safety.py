@@ -165,12 +165,12 @@ def write_safety(found: SafetyStudy, folder: Path, command: str) -> None:
     from interp.draw.svg import element
 
     heads = found.table.to_pandas()
-    directions, curves = found.search.to_pandas(), found.curves.to_pandas()
+    directions, curves = found.search.to_pandas(), found.curves.wide()
     made = found.made | {"command": command}
     document = {
         "heads": heads.to_dict("records"), "directions": directions.to_dict("records"),
         "curves": curves.to_dict("records"),
-        "sahara": {s.form: list(s.heads) for s in found.sahara},
+        "sahara": {s.form: list(s.taken) for s in found.sahara},
         "spread": {name: vars(one) for name, one in found.spread.items()},
         "refused": list(found.search.refused), "provenance": made,
     }  # fmt: skip
