@@ -86,7 +86,8 @@ def test_other_forms_say_both(backup_circuit) -> None:
     said = f"{backup_circuit.score[at]:.4g}, {backup_circuit.conditional[at]:.4g} with L1H0 out"
     assert said in backup_circuit.to_dot()
     assert said in backup_circuit.to_mermaid()
-    both = f"{backup_circuit.score[at]:.4g} logits, {backup_circuit.conditional[at]:.4g} logits with L1H0 out"
+    own, other = backup_circuit.score[at], backup_circuit.conditional[at]
+    both = f"{own:.4g} logits, {other:.4g} logits with L1H0 out"
     assert both in backup_circuit.to_svg()
     assert both in str(backup_circuit.plot().data[-1].hovertext)
     node = backup_circuit.to_networkx().nodes["L2H0"]
