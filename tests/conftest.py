@@ -15,7 +15,7 @@ os.environ |= {
     "HF_HUB_OFFLINE": "1",  # no test may reach a network
 }
 
-# Time is no property of the code under test: on a busy machine an example takes as long as it takes.
+# A busy machine makes an example slow, and says nothing about the code under test.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
 
